@@ -13,11 +13,11 @@
 namespace posenc::server {
 namespace {
 
-// Limit for the bytes of a request's line and headers together.
+// Limit for the size of a request's line and headers together.
 constexpr std::size_t kConnectionBytes = 16 << 10;
 constexpr unsigned kMostConnections = 256;
-// Limit for one IP address, so that its unfinished requests leave room for
-// others' probes.
+// Limit for the connections of one IP address. So the unfinished requests of
+// one address cannot block probes from other addresses.
 constexpr unsigned kMostOfAddress = 32;
 
 MHD_Result AddHost(void* request, MHD_ValueKind /*kind*/, const char* name,
@@ -29,8 +29,8 @@ MHD_Result AddHost(void* request, MHD_ValueKind /*kind*/, const char* name,
   return MHD_YES;
 }
 
-// libmicrohttpd must not unescape paths: they are compared in the form in which
-// they arrived.
+// Leaves `text` unchanged, so that libmicrohttpd does not unescape paths: they
+// are compared in the form in which they arrived.
 std::size_t KeepEscapes(void* /*unused*/, MHD_Connection* /*connection*/,
                         char* text) {
   return std::strlen(text);

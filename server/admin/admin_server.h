@@ -1,12 +1,12 @@
 // The admin port: metrics, health, configuration and channelz over HTTP.
 //
 // libmicrohttpd has one thread for each socket. This thread shares nothing with
-// gRPC's threads: it answers even while they are busy with calls, and waits for
-// no peer. A connection has one request and one response.
+// gRPC's threads, so it answers even while they are busy with calls. It does
+// not wait for slow peers. A connection has one request and one response.
 //
 // The pages show the connections and the configuration, and change nothing.
-// Everybody who can reach the address may read all pages: bind loopback, or an
-// address that only the scraper can reach.
+// Everybody who can reach the address may read all pages. So the address should
+// be loopback, or one that only the scraper can reach.
 
 #pragma once
 
@@ -26,8 +26,8 @@ struct AdminOptions {
   // The same forms as --listen: "host:port" (port 0: any free one),
   // "[::1]:port", "unix:/path".
   std::string address;
-  // Host names, without port, that requests may use beside the host of
-  // `address`, localhost and IP addresses.
+  // Further host names, without port, that requests may use. Requests may
+  // always use the host of `address`, localhost and IP addresses.
   std::vector<std::string> hosts;
   // Time after which the connection of a silent peer is closed.
   unsigned timeout_seconds = 5;
@@ -35,9 +35,9 @@ struct AdminOptions {
 
 class AdminServer final {
  public:
-  // Listens at once. INVALID_ARGUMENT for an address that cannot be parsed,
-  // UNAVAILABLE if it cannot be bound (both name --admin). `pages` are called
-  // until the server is destroyed.
+  // Listens when it returns. INVALID_ARGUMENT for an address that cannot be
+  // parsed, UNAVAILABLE if it cannot be bound; the messages name --admin.
+  // `pages` are called until the server is destroyed.
   static absl::StatusOr<std::unique_ptr<AdminServer>> Start(
       const AdminOptions& options, AdminPages pages);
 
@@ -46,7 +46,7 @@ class AdminServer final {
   AdminServer(const AdminServer&) = delete;
   AdminServer& operator=(const AdminServer&) = delete;
 
-  // The address as bound: "127.0.0.1:40123", "unix:/run/admin.sock".
+  // The bound address: "127.0.0.1:40123", "unix:/run/admin.sock".
   const std::string& address() const { return address_; }
 
  private:

@@ -115,7 +115,7 @@ AdminResponse AdminHttp::Answer(const AdminRequest& request) const {
     std::optional<AdminResponse> refusal = Refusal(request, names_);
     return refusal.has_value() ? *std::move(refusal) : Page(request);
   } catch (...) {
-    // The peer does not see the exception's text: it may hold a secret.
+    // The peer must not see the exception's text, which may contain a secret.
     return Text(500, "the page could not be made\n");
   }
 }

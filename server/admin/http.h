@@ -12,10 +12,10 @@
 
 namespace posenc::server {
 
-// Functions that make the admin server's pages. They run on its threads,
-// several at once if it has several. They must return within milliseconds,
-// because no other request is answered in this time. An exception becomes
-// status 500.
+// Functions that make the admin server's pages. They run on the server's
+// threads, concurrently if it has several. They must return within
+// milliseconds, because their thread answers no other request in this time. An
+// exception becomes status 500.
 struct AdminPages {
   std::function<std::string()> metrics;  // /metrics
   std::function<std::string()> config;   // /config; without secrets
@@ -37,22 +37,23 @@ struct AdminResponse {
 // Returns whether the value of a Host header is an IP address, localhost or one
 // of `names` (compared without case), each with or without a port.
 //
-// A web page may give its own name the address of a server that only its
-// visitor can reach (DNS rebinding), and make the visitor's browser send
-// requests there. The browser then sends the page's name as Host, so the server
-// can refuse it. An IP address as Host is safe: there is no name to rebind.
-// Prometheus and kubelet use addresses.
+// This prevents DNS rebinding. In this attack, the name of a web page gets the
+// address of a server that only the visitor can reach, and the visitor's
+// browser sends the page's requests to that server. These requests have the
+// page's name as Host, so the server can refuse them. An IP address as Host is
+// safe: there is no name to rebind. Prometheus and kubelet use IP addresses.
 bool HostAllowed(absl::string_view host, const std::vector<std::string>& names);
 
-// Returns gRPC's channelz as JSON, the servers and sockets of this process, for
-// /channelz, /channelz/servers, /channelz/server/ID[/sockets] and
-// /channelz/socket/ID. Lists have at most 100 entries. NOT_FOUND for another
-// path and for an unknown ID. gRPC must have been initialised.
+// Returns a page of gRPC's channelz, which describes the servers and sockets of
+// this process, as JSON. The paths are /channelz, /channelz/servers,
+// /channelz/server/ID[/sockets] and /channelz/socket/ID. Lists have at most 100
+// entries. NOT_FOUND for another path and for an unknown ID. gRPC must have
+// been initialised.
 absl::StatusOr<std::string> ChannelzPage(absl::string_view path);
 
 class AdminHttp {
  public:
-  // names: of HostAllowed().
+  // names: the names for HostAllowed().
   AdminHttp(AdminPages pages, std::vector<std::string> names)
       : pages_(std::move(pages)), names_(std::move(names)) {}
 

@@ -1,4 +1,4 @@
-// A file descriptor that is closed with its owner.
+// Owns a file descriptor, and closes it when destroyed.
 
 #pragma once
 
@@ -20,7 +20,7 @@ class Descriptor {
   }
   ~Descriptor() { Close(); }
 
-  // Negative: none.
+  // Returns a negative number if there is no descriptor.
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
 

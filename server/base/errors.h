@@ -19,19 +19,19 @@ namespace posenc::server {
 absl::Status CheckRequest(std::size_t bytes, std::int64_t limit);
 absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit);
 
-// Returns the same error about `what` ("tiles of [8, 64, 64] float32,
-// messages"). `field` is the request's field that causes the size; it may be
-// empty. `remedy` ends the message.
+// Returns the same error, if `bytes` exceeds `limit`. The message begins with
+// `what` ("tiles of [8, 64, 64] float32, messages") and ends with `remedy`.
+// `field` is the request's field that causes the size; it may be empty.
 absl::Status CheckSize(absl::string_view field, absl::string_view what,
                        absl::uint128 bytes, std::int64_t limit,
                        absl::string_view remedy);
 
 // Returns RESOURCE_EXHAUSTED, kOverloaded: the budget has no bytes left for the
-// call. `fact` says which bytes; the message ends with "; retry later".
+// call. The message is `fact` and "; retry later".
 absl::Status OverBudget(absl::string_view fact);
 
-// Returns RESOURCE_EXHAUSTED, kMessageTooLarge: the response never fits into
-// the budget beside its own request.
+// Returns RESOURCE_EXHAUSTED, kMessageTooLarge: the budget can never hold the
+// response and its own request together.
 absl::Status NeverFits(std::int64_t bytes);
 
 // Returns RESOURCE_EXHAUSTED, kOverloaded: the call could not end in time.
@@ -40,8 +40,8 @@ absl::Status TooManyCalls();
 // Returns RESOURCE_EXHAUSTED, kOverloaded: an allocation failed.
 absl::Status OutOfMemory();
 
-// Returns the function's result, or OutOfMemory() if an allocation failed: that
-// ends the call, not the server.
+// Returns the function's result, or OutOfMemory() if an allocation failed. So a
+// failed allocation ends only the call, not the server.
 template <typename Function>
 absl::Status OrOutOfMemory(const Function& function) {
   try {

@@ -17,8 +17,8 @@
 namespace posenc::server {
 namespace {
 
-// Returns the numbers on a file's first line, NaN for a word that is not a
-// number ("max"); an empty list if the file does not exist.
+// Returns the numbers on a file's first line. A word that is not a number
+// ("max") becomes NaN. The list is empty if the file does not exist.
 std::vector<double> ReadNumbers(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -32,8 +32,9 @@ std::vector<double> ReadNumbers(const std::string& path) {
   return numbers;
 }
 
-// Lowers *to to `limit`. Ignores a limit that is not above 0: cgroup version 1
-// has -1 for no limit, and NaN stands for "max".
+// Sets `*to` to `limit` if it has no value or a larger one. Ignores the `limit`
+// if it is -1 (cgroup version 1 has no limit), 0, or NaN ("max": version 2 has
+// no limit).
 template <typename T>
 void Tighten(double limit, std::optional<T>* to) {
   if (!(limit > 0)) return;
@@ -61,7 +62,7 @@ void ReadMemory(const std::string& directory, CgroupLimits* limits) {
 
 // Reads the group at `path` and every group above it, up to the mount's root,
 // because a group's limit holds for all groups below. In a container the path
-// may be the host's, and then only the root exists.
+// may be one of the host. Then only the mount's root exists in the container.
 void ReadUpwards(const std::string& mount, std::string path,
                  void (*read)(const std::string&, CgroupLimits*),
                  CgroupLimits* limits) {

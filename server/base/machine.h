@@ -1,5 +1,6 @@
 // Reads how much of the machine this process may use. A container's limits are
-// those of its control group, which the machine's own numbers do not show.
+// those of its control group. The numbers of the machine itself do not show
+// these limits.
 
 #pragma once
 

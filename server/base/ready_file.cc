@@ -12,19 +12,19 @@
 #include "core/base/error.h"
 
 namespace posenc::server {
-// Tries to create a file: permissions alone do not show that even root cannot
-// write in /proc, or that a medium is read-only.
+// Tries to create a file, because its permissions do not show everything: even
+// root cannot write in /proc or on a read-only medium.
 absl::Status ReadyFile::Check(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   struct stat about = {};
   std::string why;
   if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    // Write() would replace it, and Remove() would delete it. This has happened
-    // to /dev/full.
+    // Write() would replace a device, and Remove() would delete it. This has
+    // happened to /dev/full.
     why = S_ISDIR(about.st_mode) ? "is a folder" : "is no file";
   } else {
-    // Differs from the name that a running server writes: a server in another
-    // container may have the same process ID.
+    // This name differs from the name in Write(), because a running server in
+    // another container may have the same process ID.
     const std::string temporary = absl::StrCat(path, ".check.", getpid());
     const int fd =
         open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -1,4 +1,4 @@
-// The file of --ready-file, which says that the server serves.
+// The file of --ready-file, which shows that the server serves.
 
 #pragma once
 
@@ -13,7 +13,7 @@ namespace posenc::server {
 // Removes the file when it is destroyed, or when Remove() is called.
 class ReadyFile {
  public:
-  // An empty path: no file.
+  // If the path is empty, the functions do nothing.
   explicit ReadyFile(std::string path) : path_(std::move(path)) {}
   ~ReadyFile() { Remove(); }
   ReadyFile(const ReadyFile&) = delete;
@@ -24,8 +24,9 @@ class ReadyFile {
   // removes it again. An empty path is valid.
   static absl::Status Check(const std::string& path);
 
-  // Writes one address a line, first under another name, so that readers see
-  // the whole file or none. INTERNAL if the file cannot be written.
+  // Writes one address per line. The file gets its name when it is complete, so
+  // that readers see the whole file or no file. INTERNAL if the file cannot be
+  // written.
   absl::Status Write(const std::vector<std::string>& addresses) const;
 
   void Remove() const;

@@ -24,18 +24,19 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
                                           const std::string& path,
                                           bool may_be_empty = false);
 
-// Calls back, on its own thread, after any of the files has changed: in
-// content, or because another file took its place (Kubernetes updates secrets
-// in this way). It calls when two checks in a row find the same files,
-// because several files are written one after another.
+// Calls a function, on its own thread, after the content of a file has changed
+// or another file has replaced it. (Kubernetes updates secrets by replacing
+// files.) Several files may be written one after another. So FileWatch first
+// waits until two checks in a row find the same files.
 class FileWatch {
  public:
-  // Create the watch before the files are read for the first time: it notices
-  // changes from here on.
+  // Notices all changes after its construction. So it must be created before
+  // the files are read for the first time.
   explicit FileWatch(std::vector<std::string> paths);
   ~FileWatch();
 
-  // Checks the files every `interval`, then calls `on_look`. Call it once.
+  // From now on checks the files every `interval`, and calls `on_look` after
+  // each check. Must be called at most one time.
   void Start(absl::Duration interval, std::function<void()> on_change,
              std::function<void()> on_look);
 

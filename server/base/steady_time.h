@@ -1,4 +1,4 @@
-// Steady time for waits and durations: setting the clock does not change it.
+// Time for waits and durations. Setting the system's clock does not change it.
 
 #pragma once
 

@@ -33,7 +33,7 @@ std::size_t SequenceLength(absl::string_view text) {
 std::string Utf8(absl::string_view text, std::size_t limit,
                  absl::string_view instead) {
   std::string out;
-  std::size_t whole = 0;  // bytes after which "..." still fits
+  std::size_t whole = 0;  // largest size so far that leaves space for "..."
   while (!text.empty()) {
     const std::size_t length = SequenceLength(text);
     const absl::string_view piece =

@@ -13,7 +13,7 @@
 namespace posenc::server {
 
 // Texts with few possible values ("info") are kept as given; the table of keys
-// refuses all others.
+// refuses other values.
 struct LogOptions {
   std::string level = "info";
   std::string format = "json";
@@ -34,14 +34,16 @@ struct Config {
 
   // "host:port" or "unix:/path" of the admin server; empty: none.
   std::string admin;
-  // Names for the admin server in requests, beside its address and localhost.
+  // Further host names that requests to the admin server may use
+  // (AdminOptions::hosts).
   std::vector<std::string> admin_hosts;
   // Collector that gets the traces; empty: no traces.
   std::string otlp_endpoint;
 
   std::string ready_file;
   bool exit_with_stdin = false;
-  // Not empty: asks the server there for its health instead of serving.
+  // Address of a server. If it is not empty, posencd asks this server for its
+  // health instead of serving.
   std::string probe;
   std::string probe_service = "posenc.readiness";
   ProbeTls probe_tls;

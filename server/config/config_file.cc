@@ -10,8 +10,9 @@
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
-// No other file includes toml++. It returns errors as values. For malformed
-// files its assertions fail; without assertions it returns an error.
+// No other file includes toml++. These macros make it return errors as values.
+// Its assertions would fail for malformed files; without assertions it returns
+// an error for them.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_cast<void>(0)
 #define TOML_EXCEPTIONS 0
@@ -46,7 +47,7 @@ FileValue ValueOf(const toml::node& node) {
   if (const auto* const number = node.as_integer()) {
     return {kInteger, absl::StrCat(number->get())};
   }
-  // The text round-trips, as KeyText()'s does.
+  // This text gives the same number when it is parsed again, as with KeyText().
   if (const auto* const number = node.as_floating_point()) {
     return {kFloat, core::NumberText(number->get())};
   }
@@ -56,7 +57,7 @@ FileValue ValueOf(const toml::node& node) {
   return {kOther, ""};
 }
 
-// Appends the entries of a table, with `prefix` before their keys.
+// Appends the entries of a table, with `prefix` in front of their keys.
 void Flatten(const std::string& prefix, const toml::table& table,
              std::vector<FileEntry>* entries) {
   for (const auto& [name, node] : table) {
@@ -83,7 +84,8 @@ void Flatten(const std::string& prefix, const toml::table& table,
 }
 
 // Returns the key or table whose statement holds the line: "threads" of
-// "threads = many", or "[tls]". TOML's errors do not name it. Empty if unknown.
+// "threads = many", or "[tls]". toml++'s errors do not name the key or table.
+// Empty if unknown.
 absl::string_view KeyAt(const std::vector<absl::string_view>& lines,
                         std::size_t line) {
   for (std::size_t i = line; i > 0; --i) {
@@ -93,7 +95,8 @@ absl::string_view KeyAt(const std::vector<absl::string_view>& lines,
       return absl::StripAsciiWhitespace(here.substr(0, equals));
     }
     if (!here.empty() && here[0] == '[') return here;
-    // Only an array may span several lines.
+    // A line that begins with a letter does not continue an array, and only
+    // arrays span several lines. So the key is on this line.
     if (i == line && !here.empty() && absl::ascii_isalpha(here[0])) {
       return here;
     }
@@ -127,8 +130,8 @@ absl::Status Malformed(absl::string_view name, absl::string_view text,
 absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
                                                        absl::string_view text) {
   // Dotted keys make nested tables, which toml++ builds and frees by recursion.
-  // It bounds the depth of values only: 100,000 dots in a key overflowed the
-  // stack.
+  // toml++ limits only the depth of values: 100,000 dots in a key overflowed
+  // the stack.
   constexpr int kMostDots = 2000;
   if (std::count(text.begin(), text.end(), '.') > kMostDots) {
     return absl::InvalidArgumentError(
@@ -136,7 +139,8 @@ absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
   }
   absl::ConsumePrefix(&text, "\xEF\xBB\xBF");  // a byte order mark
   // toml++ has undefined behaviour for characters beyond ASCII outside strings
-  // and comments. A '!' in their place is an ordinary error.
+  // and comments. So it first parses a copy that has '!' instead of these
+  // characters: there '!' is an ordinary error.
   std::string ascii(text);
   std::replace_if(ascii.begin(), ascii.end(), std::not_fn(IsAscii), '!');
   toml::parse_result parsed = toml::parse(ascii);

@@ -21,7 +21,7 @@ namespace posenc::server {
 
 struct FileValue {
   const char* type;  // name of the TOML type, for errors
-  std::string text;  // as a flag would have it
+  std::string text;  // the same text as in a flag
 };
 
 struct FileEntry {
@@ -35,12 +35,12 @@ struct FileEntry {
 
 // Returns the entries of a file's text, in its order. Keys may be unknown, and
 // one key may come both flat and in a table. INVALID_ARGUMENT for malformed
-// TOML, "NAME:3: threads: ..." for line 3; `name` is the file's.
+// TOML, "NAME:3: threads: ..." for line 3; `name` is the file's name.
 absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
                                                        absl::string_view text);
 
-// Returns the entry's texts for SetKey(). INVALID_ARGUMENT if the TOML type is
-// not the key's, for example a number in quotes.
+// Returns the entry's texts for SetKey(). INVALID_ARGUMENT if the key does not
+// accept the TOML type, for example for a number in quotes.
 absl::StatusOr<std::vector<std::string>> TextsFor(const Key& key,
                                                   const FileEntry& entry);
 

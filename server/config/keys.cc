@@ -14,7 +14,7 @@ constexpr bool kReloads = true;
 constexpr bool kRestart = false;
 constexpr bool kNoEmpty = true;
 
-// Gives a field of Config as a function that returns its address.
+// Makes a function that returns the address of a field of Config.
 #define POSENC_FIELD(path) \
   [](Config& config) -> KeyField { return &config.path; }
 
@@ -207,9 +207,10 @@ constexpr Key kKeys[] = {
 
 #undef POSENC_FIELD
 
-// Kubernetes sets POSENC_PORT, POSENC_PORT_50051_TCP_ADDR, POSENC_SERVICE_HOST
-// and more in every container for a Service named "posenc", and POSENC_X_PORT
-// and POSENC_X_SERVICE_HOST for "posenc-x". No key may have such a name.
+// Kubernetes sets variables for Services in every container. For a Service
+// named "posenc" it sets POSENC_PORT, POSENC_PORT_50051_TCP_ADDR,
+// POSENC_SERVICE_HOST and more; for "posenc-x" it sets POSENC_X_PORT and
+// POSENC_X_SERVICE_HOST. No key may have such a name.
 constexpr bool IsInjected(std::string_view name) {
   return name == "port" || name.starts_with("port-") ||
          name.starts_with("service-") || name.ends_with("-port") ||

@@ -57,8 +57,9 @@ struct Key {
   // The meaning of a default of 0 or ""; empty if the default needs no
   // explanation.
   const char* default_means;
-  // Whether an empty value is an error: a missing file would make the server or
-  // the probe less safe, and an unset variable must not cause that.
+  // Whether an empty value is an error. Without the file that this key names,
+  // the server or the probe would be less safe; an unset variable must not
+  // cause that.
   bool no_empty = false;
 };
 

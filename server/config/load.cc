@@ -23,7 +23,8 @@ namespace {
 constexpr char kDefault[] = "default";
 constexpr char kCommandLine[] = "command line";
 constexpr char kPrefix[] = "POSENC_";
-// Tests and comparisons set it; main() reads it.
+// This variable is not a key. Tests and comparisons set it, and main() reads
+// it.
 constexpr char kForceIsa[] = "POSENC_FORCE_ISA";
 constexpr char kFileKey[] = "config";
 // Keys of former versions are accepted and do nothing.
@@ -46,7 +47,8 @@ std::string WarningOfFormer(absl::string_view key, absl::string_view source) {
   return absl::StrCat("--", key, ": does nothing any more (", source, ")");
 }
 
-// Sets the key. Only checks the values if a stronger source has set the key.
+// Sets the key. If a source of higher priority has already set it, only checks
+// the values.
 absl::Status Set(const Key& key, const std::vector<std::string>& values,
                  const std::string& source, LoadedConfig* loaded) {
   std::string& from = loaded->sources[&key - Keys().data()];
@@ -92,7 +94,7 @@ void AddOptions(CLI::App* app, Commands* commands) {
   for (const char* const key : kFormerKeys) {
     app->add_option(absl::StrCat("--", key))->group("");
   }
-  // The generator of the documentation uses it.
+  // The generator of the documentation uses this flag.
   app->add_option("--print-keys", commands->print_keys)->group("");
   app->set_version_flag("--version", [] { return VersionText(); });
 }
@@ -102,9 +104,10 @@ void Show(std::string text, LoadedConfig* loaded) {
   loaded->text = std::move(text);
 }
 
-// CLI11 would treat the next flag as the value, and "" as a switch's "on". An
-// empty path, such as "$TOKENS" if the variable is unset, would count as no
-// path and leave the server open.
+// Refuses a flag whose value is missing or empty. CLI11 would treat the next
+// flag as the missing value, and "" as a switch's "on". An empty path would
+// count as no path: with an unset variable in "$TOKENS", the server would not
+// check tokens.
 absl::Status CheckValuesGiven(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const absl::string_view flag = argv[i];
@@ -193,7 +196,8 @@ absl::Status ReadEnvironment(const char* const* environment,
       continue;
     }
     const Key* const key = known->second;
-    // Manifests may set a variable to an empty value.
+    // An empty variable counts as unset, because manifests may set empty
+    // variables.
     if (value.empty() && !key->no_empty) continue;
     if (loaded->sources[key - Keys().data()] != kDefault) continue;
     std::vector<std::string> values = {value};
@@ -217,7 +221,7 @@ bool HasKeysBelow(absl::string_view table) {
 }
 
 // Sets keys from the file, unless a flag or the environment has set them. All
-// entries must be valid nevertheless.
+// entries must be valid, also those that are not used.
 absl::Status ReadFile(const std::string& path, LoadedConfig* loaded) {
   const absl::StatusOr<std::string> text =
       ReadSmallFile("--config", path, /*may_be_empty=*/true);

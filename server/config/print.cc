@@ -30,8 +30,8 @@ std::string ConfigText(const LoadedConfig& loaded) {
     if (&key == FindKey("config")) continue;
     const std::string given = KeyText(key, loaded.config);
     const std::string used = KeyText(key, chosen);
-    // Then the key is written as a comment, because an empty value would be an
-    // error.
+    // If an empty value is an error, a key without a value is written as a
+    // comment.
     const bool none = key.no_empty && given == "\"\"";
     absl::StrAppend(&text, none ? "# " : "", key.name, " = ", given, "  # ",
                     loaded.sources[i]);

@@ -9,9 +9,9 @@
 
 namespace posenc::server {
 
-// Returns a file that --config reads back to the same values: every key with
-// its value and, as comments, its source and, for 0 or "", the value that the
-// server chooses or the meaning.
+// Returns a file that --config reads back to the same values. It has every key
+// with its value, and the value's source as a comment. For 0 or "" the comment
+// also has the value that the server chooses, or the meaning.
 std::string ConfigText(const LoadedConfig& loaded);
 
 // Returns the table of all keys in docs/server.md.

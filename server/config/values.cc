@@ -214,7 +214,8 @@ absl::Status SetKey(const Key& key, const std::vector<std::string>& values,
       break;
   }
   const absl::Status status = CheckText(text);
-  // The word that --help shows for an empty value ("off") is a value, too.
+  // The word that --help shows for an empty value ("off") means an empty value
+  // here, too.
   const bool none = !text.empty() && text == key.default_means;
   if (status.ok()) *std::get<std::string*>(field) = none ? "" : text;
   return status;

@@ -40,7 +40,7 @@ absl::Status NoRequest() {
 
 }  // namespace
 
-// The health's lock guards told_ and waiter_.
+// Health::mutex_ guards told_ and waiter_.
 class Health::Watch final : public CallHandler {
  public:
   Watch(Health* health, std::uint64_t connection)
@@ -86,7 +86,8 @@ void Health::Remove(Watch* watch) {
   if (--of_connection->second == 0) by_connection_.erase(of_connection);
 }
 
-// Without a waiter, the watch sends the state next, so it counts as sent.
+// Without a waiter, the caller sends the state next. So the state is stored as
+// sent.
 bool Health::HasNews(Watch* watch, Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto at = serving_.find(*watch->name_);

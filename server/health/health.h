@@ -1,9 +1,9 @@
 // The health service, grpc.health.v1, for probes and load balancers, and for
 // clients that choose another server before this one drains.
 //
-// gRPC's own service reads a whole message before any code of ours sees the
-// call. Any peer may send this message, with any size up to the server's limit,
-// and as slowly as it likes.
+// gRPC's own health service is not used, because it reads a whole message
+// before any code of ours sees the call. Any peer could send a message of any
+// size up to the server's limit, as slowly as it likes.
 
 #pragma once
 
@@ -22,18 +22,19 @@
 
 namespace posenc::server {
 
-// A watch lasts as long as its caller likes. So the number of watches is
-// limited, in the server and on one connection. (An edge may use one connection
-// for many callers.) Further watches are refused at their headers
-// (RESOURCE_EXHAUSTED, kOverloaded).
+// A caller may keep a watch open without a time limit. So the number of watches
+// is limited, for the server and for one connection. (A proxy may use one
+// connection for many callers.) Further watches are refused before their
+// message is read (RESOURCE_EXHAUSTED, kOverloaded).
 //
-// Safe for many threads. Outlives its calls.
+// Safe for many threads. Must outlive its calls.
 class Health final {
  public:
   Health(std::int64_t most_watches, std::int64_t most_of_connection)
       : most_(most_watches), most_of_connection_(most_of_connection) {}
 
-  // Sets another limit. Watches beyond it are not ended.
+  // Sets the server's limit of watches. Watches that are open beyond a lower
+  // limit are not ended.
   void SetMostWatches(std::int64_t most);
 
   // Sets whether a name is served from now on, and notifies its watches.
@@ -51,8 +52,8 @@ class Health final {
   absl::StatusOr<std::unique_ptr<CallHandler>> StartWatch(
       std::uint64_t connection);
   void Remove(Watch* watch);
-  // Returns whether the state differs from the last one that the watch sent. If
-  // not, `waiter` is resumed when the state changes.
+  // Returns whether the state differs from the last state that the watch sent.
+  // If it does not, `waiter` is resumed when the state changes.
   bool HasNews(Watch* watch, Waiter* waiter);
   bool StopWaiting(Watch* watch);
 

@@ -10,16 +10,17 @@
 
 namespace posenc::server {
 
-// TLS of the probe. Unix sockets are always plaintext, as the server's are.
+// TLS of the probe. Unix sockets are always plaintext, for the server, too.
 struct ProbeTls {
   std::string ca;           // file of trusted authorities; empty: plaintext
-  std::string server_name;  // name in the certificate; empty: the address's
-  // Files of a certificate for servers that require one; may be empty.
+  std::string server_name;  // name in the certificate; empty: the host
+  // Files of the probe's own certificate, for servers that require one; may be
+  // empty.
   std::string cert, key;
 };
 
-// Returns OK if the server at `address`, a gRPC target, says that `service` is
-// SERVING. INVALID_ARGUMENT, for example field "--tls-ca", for a bad file.
+// Returns OK if the server reports `service` as SERVING. `address` is a gRPC
+// target. INVALID_ARGUMENT, for example field "--tls-ca", for a bad file.
 absl::Status Probe(const std::string& address, const std::string& service,
                    const ProbeTls& tls, absl::Duration timeout);
 

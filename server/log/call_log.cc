@@ -26,8 +26,8 @@ bool IsServersFault(const CallRecord& record) {
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return true;
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      // The other reason for this code is a message that is too large, which is
-      // the client's fault.
+      // A message that is too large has the same code, but is the client's
+      // fault.
       return absl::EndsWith(record.reason, "OVERLOADED");
     default:
       return false;
@@ -41,8 +41,8 @@ CallLog::CallLog(std::shared_ptr<Log> log, double fraction)
       fraction_(fraction),
       failures_(kFailuresAtOnce, kFailuresPerSecond) {}
 
-// Returns true if (number of calls x fraction) reaches the next whole number
-// with this call: for a fraction of 1/n, at every n-th call.
+// Returns true if this call makes (number of calls x fraction) reach the next
+// whole number. With a fraction of 1/n, this is every n-th call.
 bool CallLog::Sampled() {
   const double fraction = fraction_;
   if (fraction <= 0) return false;

@@ -19,7 +19,7 @@ namespace posenc::server {
 // debug.
 class CallLog final : public CallObserver {
  public:
-  // `fraction` (0 to 1) of the successful calls are written, evenly spread.
+  // Writes a `fraction` (0 to 1) of the successful calls, evenly spread.
   CallLog(std::shared_ptr<Log> log, double fraction);
 
   void set_fraction(double fraction) { fraction_ = fraction; }

@@ -15,8 +15,8 @@
 namespace posenc::server {
 namespace {
 
-// Number of places in gRPC's code with a limit of their own; the others share
-// one. Peers can cause lines at fewer places.
+// Number of sources (file and line) that have their own rate limit; all further
+// sources share one limit. Peers can cause lines at fewer sources.
 constexpr std::size_t kPlaces = 64;
 constexpr double kAtOnce = 5;
 constexpr double kPerSecond = 0.1;
@@ -58,14 +58,15 @@ void WriteLine(const compat::LogLine& line) {
                   {{"logger", absl::string_view("grpc")},
                    {"source", absl::string_view(source)},
                    {"suppressed", suppressed.value_or(0)}});
-  // The process aborts now: the queued lines would be lost.
+  // gRPC aborts the process after this line. Without a flush, the queued lines
+  // would be lost.
   if (line.last) to->log().Flush(absl::Seconds(1));
 }
 
 }  // namespace
 
 void SendGrpcLogTo(std::shared_ptr<Log> log) {
-  // Is never freed: gRPC's threads may log until the process ends.
+  // The object is never freed: gRPC's threads may log until the process ends.
   target = new GrpcLog(std::move(log));
   compat::SetLog(WriteLine);
 }

@@ -8,11 +8,11 @@
 
 namespace posenc::server {
 
-// From now on gRPC's lines go to `log`, with their severity, and with their
-// place in gRPC's code as "source". Peers can cause lines, so each place may
-// write a few at once and then one in ten seconds; "suppressed" counts the
-// others. GRPC_VERBOSITY selects the lines. The log lives as long as the
-// process.
+// From now on sends gRPC's lines to `log`, with their severity, and with their
+// file and line in gRPC's code as "source". Peers can cause log lines. So each
+// source may write a few lines at once and then one line in ten seconds;
+// "suppressed" counts the lines that were dropped. GRPC_VERBOSITY selects the
+// lines. `log` is never freed.
 void SendGrpcLogTo(std::shared_ptr<Log> log);
 
 // Drops gRPC's lines.

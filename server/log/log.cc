@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kSeverities[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
 constexpr const char* kLevelWords[] = {"debug", "info", "warning", "error"};
 
-// Limits for the bytes of a message and of a field's text, before escaping.
+// Limits for the size of a message and of a field's text, before escaping.
 constexpr std::size_t kMessageBytes = 1024;
 constexpr std::size_t kFieldBytes = 256;
 
@@ -32,9 +32,9 @@ constexpr std::size_t kPipePage = 4096;
 constexpr int kPollMs = 100;
 constexpr absl::Duration kLastFlush = absl::Seconds(1);
 
-// Returns a JSON string in ASCII for any bytes, because a terminal interprets
-// some other characters as commands. Bytes that are not UTF-8 become U+FFFD,
-// and "..." replaces the text after `most` bytes.
+// Returns `text`, which may be any bytes, as a JSON string in ASCII. A terminal
+// would interpret some other characters as commands. Bytes that are not UTF-8
+// become U+FFFD, and "..." replaces the text after `most` bytes.
 std::string JsonString(absl::string_view text, std::size_t most) {
   std::string shown(text);
   if (text.size() > most) {
@@ -106,7 +106,7 @@ struct Log::Shared {
   const int fd;
   const LogFormat format;
   std::atomic<LogLevel> level;
-  // Dropped lines: since the last report, and since the start.
+  // Numbers of dropped lines since the last report, and since the start.
   std::atomic<std::int64_t> dropped = 0, all_dropped = 0;
 
   std::mutex mutex;
@@ -172,8 +172,8 @@ bool Log::Shared::WriteAll(absl::string_view lines) {
   return true;
 }
 
-// Waits without a time limit, but returns once the log ends. Returns whether
-// the descriptor may be written to.
+// Waits until the descriptor may be written to, without a time limit. Returns
+// false if the log ends before.
 bool Log::Shared::AwaitWritable() const {
   while (true) {
     const bool last = stopping;
@@ -203,8 +203,9 @@ Log::~Log() {
   std::unique_lock<std::mutex> lock(shared_->mutex);
   shared_->stopping = true;
   shared_->changed.notify_all();
-  // Waits for the thread's end, unless it hangs in a write: afterwards the
-  // descriptor's number may belong to another file.
+  // Waits for the thread's end, because later the descriptor's number may
+  // belong to another file. The wait is limited, because the thread may hang in
+  // a write.
   shared_->changed.wait_for(lock, absl::ToChronoMicroseconds(kLastFlush),
                             [this] { return shared_->ended; });
 }

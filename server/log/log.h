@@ -28,22 +28,23 @@ struct LogField {
   std::variant<absl::string_view, std::int64_t, double> value;
 };
 
-// Returns one line of the log with its end:
+// Returns one line of the log, including the newline:
 //   {"time":"2026-11-22T09:03:18.123456Z","severity":"INFO","msg":"...",...}
 //   2026-11-22T09:03:18.123456Z INFO "..." name=value
 std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level,
                           absl::string_view message,
                           absl::Span<const LogField> fields);
 
-// Safe for many threads. Callers never wait for the descriptor: only the log's
-// own thread does. Lines beyond a queue of 1 MiB are dropped and counted, and
-// one line reports their number once writing works again. Errors of the
-// descriptor (EPIPE, ENOSPC) do not end the process if SIGPIPE is ignored.
+// Safe for many threads. Only the log's own thread waits for the descriptor;
+// callers never wait. The queue holds 1 MiB. Further lines are dropped and
+// counted. When writing works again, one line reports their number. Errors of
+// the descriptor (EPIPE, ENOSPC) do not end the process if SIGPIPE is ignored.
 class Log {
  public:
   // Does not own `fd`.
   Log(int fd, LogLevel level, LogFormat format);
-  // Flushes for at most a second, and waits as long for a write that has begun.
+  // Flushes for at most a second, and waits at most one more second for a write
+  // that has begun.
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
@@ -63,11 +64,13 @@ class Log {
   // Returns the number of lines that were dropped since the start.
   std::int64_t dropped() const;
 
-  // Waits until all lines are written or dropped; false after `patience`.
+  // Waits until all lines are written or dropped. Returns false if this takes
+  // longer than `patience`.
   bool Flush(absl::Duration patience);
 
  private:
-  // The thread shares this, because it may hang in a write for ever.
+  // Shared with the thread, which may hang in a write for longer than the Log
+  // exists.
   struct Shared;
   const std::shared_ptr<Shared> shared_;
 };

@@ -17,8 +17,9 @@ class RateLimit {
   RateLimit(double at_once, double per_second)
       : at_once_(at_once), per_second_(per_second), left_(at_once) {}
 
-  // Returns how many events were refused since the last allowed one; nothing if
-  // this one is refused too. Times may go backwards.
+  // If the event is allowed, returns how many events were refused since the
+  // last allowed one. If the event is refused, returns nullopt. `now` may be
+  // earlier than at the last call.
   std::optional<std::int64_t> Allow(absl::Time now) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const double passed = absl::ToDoubleSeconds(now - last_);

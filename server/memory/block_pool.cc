@@ -14,8 +14,8 @@
 namespace posenc::server {
 namespace {
 
-// A kept block serves a request if at most a fifth of the block is left over,
-// because the rest is memory that is not claimed.
+// A kept block is reused only if at most a fifth of the block stays unused,
+// because no call has claimed the unused part.
 constexpr std::size_t kMostWaste = 5;
 
 // Makes the address sanitizer report any use of a block beyond its first
@@ -54,8 +54,8 @@ BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
       AllowUse(block, bytes);
       return block;
     }
-    // No kept block fits. The new one may raise the peak of used bytes; kept
-    // blocks beyond that peak are unmapped.
+    // No kept block fits, so a new block is mapped. It may raise the peak of
+    // used bytes. Kept blocks are unmapped until all blocks fit below the peak.
     used_ += size;
     most_used_ = std::max(most_used_, used_);
     NoteRoom();

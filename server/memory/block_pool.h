@@ -1,9 +1,9 @@
 // Keeps large blocks of memory when they are freed, for the next users.
 //
-// The allocator's heap is not suited for this: small blocks settle in the gap
-// that a large one left, the next large one no longer fits there, and the heap
-// grows by a message each time (to four messages, as measured). So each block
-// here is a separate mapping.
+// The allocator's heap is not suited for large blocks. Small blocks fill a part
+// of the gap that a freed large block leaves. The next large block no longer
+// fits into the gap, so the heap grows by a message each time (to four
+// messages, as measured). So each block of the pool is a separate mapping.
 //
 //   mapped = used + kept        bytes from the kernel
 //   used                        bytes of blocks in use
@@ -57,8 +57,8 @@ class BlockPool {
   void NoteRoom() { room_.store(most_used_ - used_); }
 
   // Removes kept blocks, the smallest first, until at most `bytes` are kept.
-  // Expects the lock. The caller unmaps the blocks without the lock, because
-  // that takes milliseconds.
+  // Expects the lock. The caller unmaps the blocks after it has released the
+  // lock, because unmapping takes milliseconds.
   std::vector<Block> Drop(std::size_t bytes);
 
   mutable std::mutex mutex_;
@@ -66,8 +66,9 @@ class BlockPool {
   std::size_t kept_ = 0;
   std::size_t used_ = 0;
   std::size_t most_used_ = 0;
-  // most_used_ - used_, readable without the lock: every small call asks
-  // KeepAtMost(), which has nothing to do if this much may be kept.
+  // A copy of most_used_ - used_ that is read without the lock. Every small
+  // call runs KeepAtMost(), which returns at once if at least this many bytes
+  // may be kept.
   std::atomic<std::size_t> room_{0};
 };
 

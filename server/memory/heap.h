@@ -1,8 +1,8 @@
 // Configures glibc's allocator for the process.
 //
-// glibc returns large blocks to the kernel when they are freed. Each large
-// message would then pay again for page faults, which cost several times as
-// much as its rotation.
+// By default, glibc returns large blocks to the kernel when they are freed.
+// Each large message would then cause page faults again, which take several
+// times as long as its rotation.
 
 #pragma once
 
@@ -10,12 +10,11 @@
 
 namespace posenc::server {
 
-// Makes the allocator keep freed memory. Call it once, before any thread
+// Makes the allocator keep freed memory. Must be called before any thread
 // starts.
 void KeepFreedMemory();
 
-// Returns freed memory to the kernel. This takes milliseconds if there are
-// gigabytes.
+// Returns freed memory to the kernel. This takes milliseconds for gigabytes.
 void ReturnFreedMemory();
 
 // These return the allocator's free bytes and its used bytes. Both walk lists

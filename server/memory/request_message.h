@@ -28,9 +28,9 @@ class RequestMessage {
   // Claims the memory for data that is made from a message.
   class Claimer {
    public:
-    // Sets the claim for data made from a message of `message_bytes` to
-    // `bytes`, beside the claim for the message itself. RESOURCE_EXHAUSTED if
-    // there is no room.
+    // Sets to `bytes` the claim for data that is made from a message. The
+    // message has `message_bytes`, for which there is a separate claim.
+    // RESOURCE_EXHAUSTED if the budget does not have the bytes.
     virtual absl::Status ClaimMade(std::int64_t bytes,
                                    std::int64_t message_bytes) = 0;
 
@@ -64,15 +64,16 @@ class RequestMessage {
   // overlap are independent.
   WritableSlices Writable(const core::ConstPieces& part) const;
 
-  // Claims memory for data made from the message. Call it before the memory is
-  // taken, during CallHandler::Receive() or the Next() after it. See Claimer.
+  // Claims memory for data made from the message. Must be called before the
+  // memory is allocated, during CallHandler::Receive() or the Next() after it.
+  // See Claimer.
   absl::Status ClaimMore(std::int64_t bytes) {
     made_ += bytes;
     if (claimer_ == nullptr) return absl::OkStatus();
     return claimer_->ClaimMade(made_, static_cast<std::int64_t>(bytes_));
   }
 
-  // Releases `bytes` of that memory.
+  // Releases `bytes` of that claim.
   void GiveBack(std::int64_t bytes) { ClaimMore(-bytes).IgnoreError(); }
 
   // Releases the slices.

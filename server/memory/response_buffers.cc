@@ -19,9 +19,9 @@ constexpr std::size_t kPooledBytes = 256 << 10;
 
 }  // namespace
 
-// The resources that a slice gives back when it is freed. The slice owns this
-// object, which shares the pool and the budget: a client in the same process
-// may hold slices longer than the server lives.
+// The resources that a slice releases when it is freed. The slice owns this
+// object. The object shares the pool and the budget, because a client in the
+// same process may hold slices longer than the server exists.
 struct ResponseBuffers::Allocation {
   BlockPool::Block block;
   std::int64_t claimed = 0;
@@ -48,19 +48,20 @@ ResponseBuffers::ResponseBuffers(std::shared_ptr<Admission> admission)
 }
 
 absl::StatusOr<WritableSlice> ResponseBuffers::Allocate(std::size_t bytes) {
-  // Allocated first, so that nothing leaks if this fails.
+  // This object is allocated first, so that nothing leaks if its allocation
+  // fails.
   auto allocation = std::make_unique<Allocation>();
   BlockPool::Block& block = allocation->block;
   const bool pooled = bytes >= kPooledBytes;
   if (pooled) {
     // The claim for these bytes did not shrink the kept blocks (see
-    // Admission::EnterMore), because one of them may serve now.
+    // Admission::EnterMore), because one of them may be reused now.
     block = pool_->Allocate(bytes);
     pool_->KeepAtMost(static_cast<std::size_t>(std::max<std::int64_t>(
         admission_->budget() - admission_->claimed(), 0)));
   } else {
-    // Unlike aligned_alloc(), it takes any size, so the address sanitizer knows
-    // the end of the buffer.
+    // Unlike aligned_alloc(), posix_memalign() takes any size, so the address
+    // sanitizer knows the end of the buffer.
     block.bytes = bytes;
     if (posix_memalign(&block.data, kAlignment, bytes) != 0) block = {};
   }
@@ -68,8 +69,9 @@ absl::StatusOr<WritableSlice> ResponseBuffers::Allocate(std::size_t bytes) {
   allocation->claimed = static_cast<std::int64_t>(bytes);
   allocation->admission = admission_;
   if (pooled) allocation->pool = pool_;
-  // Free memory in the heap cannot back a new mapping. If the two together
-  // exceed the budget, the heap's free memory is returned to the kernel.
+  // A new mapping cannot use free memory of the heap. If the pool and the
+  // heap's free memory together exceed the budget, the heap's free memory is
+  // returned to the kernel.
   if (block.fresh &&
       static_cast<std::int64_t>(pool_->mapped() + FreedMemory()) >
           admission_->budget()) {

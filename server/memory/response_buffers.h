@@ -2,8 +2,8 @@
 //
 // A buffer is 64-byte aligned. It counts against the budget until gRPC has sent
 // it and frees its slice, which may be after the call has ended. Large buffers
-// come from a BlockPool, which keeps them for the next response as long as
-// their bytes are not claimed.
+// come from a BlockPool. The pool keeps them for the next response, as long as
+// no call claims their bytes.
 
 #pragma once
 
@@ -29,8 +29,8 @@ class ResponseBuffers {
   // if the machine has no memory left; the caller then keeps its claim.
   absl::StatusOr<WritableSlice> Allocate(std::size_t bytes);
 
-  // Releases bytes, claimed for memory with another owner, when it is
-  // destroyed.
+  // Releases claimed bytes when it is destroyed. The memory itself has another
+  // owner.
   class Hold {
    public:
     Hold(std::shared_ptr<Admission> admission, std::int64_t bytes)

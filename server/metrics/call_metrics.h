@@ -3,8 +3,8 @@
 //
 // Every series exists from the start, at 0: if a counter appears only with its
 // first event, a rate over it misses that event. Unknown methods are counted as
-// "unknown", and peers cannot choose the value of any label, so they cannot
-// create series.
+// "unknown". Peers cannot choose the value of any label, so they cannot create
+// series.
 
 #pragma once
 
@@ -27,11 +27,11 @@ class Registry;
 
 namespace posenc::server {
 
-// Safe for many threads. Takes only a histogram's lock, for nanoseconds. Calls
-// and their messages are counted when the calls are over.
+// Safe for many threads. The only locks are those of histograms, which are held
+// for nanoseconds. The messages of a call are counted when the call is over.
 class CallMetrics final : public CallObserver {
  public:
-  // more: services beside the contract's.
+  // more: services in addition to those of the contract.
   explicit CallMetrics(
       const std::vector<const google::protobuf::ServiceDescriptor*>& more = {});
   ~CallMetrics() override;

@@ -1,4 +1,4 @@
-// The kernel's numbers about this process.
+// Numbers of the Linux kernel about this process.
 
 #pragma once
 

@@ -21,7 +21,7 @@ struct ServerStatus {
   std::int64_t claimed_bytes = 0;
 
   std::int64_t calls_waiting = 0;
-  std::int64_t calls_in_service = 0;  // calls with a place
+  std::int64_t calls_in_service = 0;  // calls that have a place (Places)
   std::int64_t calls_limit = 0;       // current limit for them
   std::int64_t calls_in_progress = 0;
 
@@ -33,11 +33,11 @@ struct ServerStatus {
   std::int64_t cache_hits = 0, cache_misses = 0;  // since the start
 
   std::int64_t connections = 0;
-  // Numbers since the start, by reason (kEndingNames of
+  // Numbers of refused connections since the start, by reason (kEndingNames of
   // server/transport/listener.h). All reasons are present from the start.
   std::vector<std::pair<std::string, std::int64_t>> connections_refused;
 
-  // End of the server's certificate; none without TLS.
+  // Time at which the server's certificate expires; nullopt without TLS.
   std::optional<absl::Time> tls_not_after;
   std::int64_t tls_reload_errors = 0;
   std::int64_t token_reload_errors = 0;

@@ -36,8 +36,8 @@ void RenameTypes(pb::DescriptorProto* message) {
   }
 }
 
-// Returns the details of errors under the names google.rpc.*, which errors use.
-// Ours have the same wire format.
+// Returns the messages of error details under the names google.rpc.*, which
+// errors use. Our messages posenc.rpc.* have the same wire format.
 pb::FileDescriptorProto ErrorDetails() {
   pb::FileDescriptorProto file;
   rpc::ErrorInfo::descriptor()->file()->CopyTo(&file);
@@ -49,7 +49,8 @@ pb::FileDescriptorProto ErrorDetails() {
   return file;
 }
 
-// Returns the service under its older name, with the messages of the newer one.
+// Returns the reflection service under its older name, with the messages of the
+// newer service.
 pb::FileDescriptorProto OlderReflection() {
   const pb::FileDescriptor& newer =
       *grpc::reflection::v1::ServerReflectionRequest::descriptor()->file();
@@ -62,7 +63,7 @@ pb::FileDescriptorProto OlderReflection() {
   return file;
 }
 
-// Adds a file's descriptor after those of its imports.
+// Adds a file's descriptor after the descriptors of its imports.
 void Collect(const pb::FileDescriptor& file,
              std::set<const pb::FileDescriptor*>* seen,
              std::vector<std::string>* files) {

@@ -1,10 +1,10 @@
-// The reflection service, under its name and under the older one. Tools such as
-// grpcurl and buf curl learn a server's contract from it: its descriptors,
-// those of gRPC's own services, and those of the details of errors.
+// The reflection service, under its current name and under its older name
+// (v1alpha). From its descriptors, tools such as grpcurl and buf curl learn the
+// server's contract, gRPC's own services, and the details of errors.
 //
-// gRPC's own service exists only as v1alpha. Its descriptors have no JSON
-// names, so that tools would spell fields in two ways, and it has no
-// descriptors of health or of the details of errors.
+// gRPC's own reflection service is not used, because it exists only as v1alpha.
+// Its descriptors have no JSON names, so tools would spell fields in two ways.
+// It has no descriptors of the health service and of the details of errors.
 
 #pragma once
 
@@ -18,10 +18,10 @@
 namespace posenc::server {
 
 // Never changes after its construction: requests of peers, even with invented
-// names, add nothing to it. Outlives its calls.
+// names, add nothing to it. Must outlive its calls.
 class Reflection final {
  public:
-  // more: services beside the contract's and gRPC's own.
+  // more: services in addition to those of the contract and of gRPC.
   explicit Reflection(
       const std::vector<const google::protobuf::ServiceDescriptor*>& more);
 

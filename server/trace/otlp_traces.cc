@@ -30,7 +30,7 @@ constexpr char kService[] = "posenc.v1.PositionalEncodingService";
 constexpr std::chrono::seconds kExportTimeout{1};
 constexpr std::chrono::milliseconds kFlushTimeout{500};
 
-// Returns whether the code is a failure of the server; others are the caller's.
+// Returns whether the code means a failure of the server, not of the caller.
 bool IsFault(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::UNKNOWN:
@@ -64,8 +64,8 @@ class OtlpTraces final : public CallObserver {
 
   ~OtlpTraces() override {
     processor_.ForceFlush(kFlushTimeout);
-    // The exporter then refuses further batches, instead of trying an
-    // unreachable collector once for each.
+    // The exporter then refuses the remaining batches. Otherwise it would try
+    // to reach an unreachable collector for each batch.
     exporter_->Shutdown(std::chrono::microseconds(0));
   }
 

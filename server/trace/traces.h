@@ -1,9 +1,10 @@
 // Sends spans of calls to a collector of OpenTelemetry, by OTLP over gRPC.
 //
-// Only calls whose caller records its trace have a span (the metadata
-// traceparent says so): the caller decides whether a trace is worth its cost.
-// Spans go through a queue of 2048; if it is full, because the collector is
-// slow or unreachable, they are dropped. No call ever waits for it.
+// A call has a span only if its metadata `traceparent` says that the caller
+// records the trace. So the caller decides whether a trace is worth its cost.
+// Spans wait in a queue of 2048. If the collector is slow or unreachable, the
+// queue fills, and further spans are dropped. No call ever waits for the
+// collector.
 
 #pragma once
 
