@@ -12,7 +12,8 @@
 namespace posenc::server {
 namespace {
 
-// Runs no destructors, because other threads still use these objects.
+// Ends the process without running destructors, because other threads still use
+// the objects.
 [[noreturn]] void Exit(const std::string& ready_file, int code) {
   if (!ready_file.empty()) unlink(ready_file.c_str());
   _exit(code);

@@ -14,9 +14,9 @@ namespace posenc::server {
 // Removes the ready file, if the path is not empty.
 void ExitAtSignal(std::string ready_file);
 
-// Does the same after `time`, with code 0. A drain cancels calls that take too
-// long; this ends a drain that takes too long. Before that it calls `say`,
-// which must return soon.
+// Ends the process after `time`, with exit code 0, and also removes the ready
+// file. A drain cancels calls that take too long; this function ends a drain
+// that itself takes too long. It calls `say` first, which must return soon.
 void ExitAfter(absl::Duration time, std::string ready_file,
                std::function<void()> say);
 

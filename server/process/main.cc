@@ -84,15 +84,15 @@ int ServeAndSay(const LoadedConfig& loaded, int argc, char** argv) {
 }
 
 // Opens the standard streams that are closed. Otherwise a socket could get the
-// number of one of them, and the log would be written into the socket.
+// descriptor of standard output, and the log would be written into the socket.
 void OpenStandardStreams() {
   int fd = open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
   if (fd > STDERR_FILENO) close(fd);
 }
 
-// The soft limit of a new process (1024) is meant for programs that call
-// select().
+// Raises the limit of open descriptors. The soft limit of a new process (1024)
+// is meant for programs that call select().
 void RaiseDescriptorLimit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -117,11 +117,11 @@ void PrepareProcess() {
   // takes then goes through one graph, which costs a seventh of a small call's
   // time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  // Blocks the signals before any thread starts: all threads inherit the mask,
-  // and one sigwait gets the signals.
+  // Blocks the signals before any thread starts. All threads inherit the mask,
+  // so only the thread in sigwait gets the signals.
   const sigset_t signals = ServeSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);  // a log's reader may go away
+  signal(SIGPIPE, SIG_IGN);  // the reader of the log may end
 }
 
 int Run(int argc, char** argv) {
@@ -139,7 +139,7 @@ int Run(int argc, char** argv) {
       break;
   }
   if (config.probe.empty()) return ServeAndSay(*loaded, argc, argv);
-  // The probe prints an error as one line, without gRPC's own.
+  // The probe prints an error as one line, without the log of gRPC.
   if (std::getenv("GRPC_VERBOSITY") == nullptr) SilenceGrpcLog();
   ProbeTls tls = config.probe_tls;
   tls.cert = config.server.tls.cert;

@@ -1,5 +1,6 @@
-// Rotates a few tokens and compares every bit with results from arithmetic with
-// 60 digits. A CPU or a build that computes anything else must not serve.
+// Rotates a few tokens, and compares every bit with results that were computed
+// with 60 digits. If the CPU or the build computes other bits, the server must
+// not start.
 
 #pragma once
 

@@ -63,17 +63,17 @@ void WriteRefusal(const absl::Status& status, Log* log) {
              {{"error", status.message()}});
 }
 
-// Takes over the keys of `fresh` that may change, also into `running`, and logs
-// the changes: one line, and one more if a key needs a restart. If `fresh` is
-// an error or inconsistent, nothing changes.
+// Applies the keys of `fresh` that may change at run time, and stores them in
+// `running`. Logs the changes in one line, and keys that need a restart in
+// another line. If `fresh` is an error or inconsistent, nothing changes.
 void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
             Server* server, Log* log, CallLog* calls) {
   if (!fresh.ok()) return WriteRefusal(fresh.status(), log);
   LoadedConfig next = *running;
   const ConfigChanges changes = TakeChanges(fresh->config, &next.config);
   // The new values are checked together with the old values of keys that need a
-  // restart. Certificates and tokens are read again whether or not a key
-  // changed; an error in them does not keep other keys from changing.
+  // restart. Certificates and tokens are always read again, even if no key
+  // changed. An error in them does not keep other keys from changing.
   const absl::Status status =
       WithSource(server->Reload(next.config.server), *fresh);
   if (!status.ok()) return WriteRefusal(status, log);
@@ -82,7 +82,8 @@ void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
   }
   *running = next;
   const LogOptions& options = running->config.log;
-  // The line is written if the old or the new level admits it.
+  // The line about the changes is written if the old or the new level allows
+  // it.
   const bool was = log->Writes(LogLevel::kInfo);
   if (!was) log->set_level(*ParseLogLevel(options.level));
   calls->set_fraction(options.calls);
@@ -102,8 +103,8 @@ void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
   log->set_level(*ParseLogLevel(options.level));
 }
 
-// Silences gRPC's page-long bind errors, unless GRPC_VERBOSITY asks for its
-// log: our own error is one line.
+// Silences gRPC's log during the start, unless GRPC_VERBOSITY is set. gRPC's
+// errors of binding are a page long; our own error is one line.
 absl::StatusOr<std::unique_ptr<Server>> StartServer(
     const ServerOptions& options, const std::shared_ptr<Log>& log) {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) {

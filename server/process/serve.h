@@ -1,4 +1,4 @@
-// posencd while it serves: from binding addresses to the end of the drain.
+// Runs posencd from binding its addresses to the end of the drain.
 
 #pragma once
 
@@ -10,21 +10,21 @@
 
 namespace posenc::server {
 
-// Exit codes beside 0. kFailed: an error while running, or a probe that finds
-// the server not healthy. kUsage: a bad configuration, or an address that
+// Exit codes other than 0. kFailed: an error while running, or a probe that
+// finds the server not healthy. kUsage: a bad configuration, or an address that
 // cannot be bound.
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
 
 // Returns SIGTERM, SIGINT and SIGHUP. All threads must block these signals, so
-// that Serve gets them.
+// that Serve() receives them.
 sigset_t ServeSignals();
 
 // Serves until SIGTERM or SIGINT, then drains; a second signal ends the process
 // at once. At SIGHUP calls `load_again`, and applies the keys that may change
-// at run time. Logs to standard output. Returns OK once drained. Errors at the
-// start: INTERNAL if the ready file cannot be written, others for options and
-// addresses.
+// at run time. Logs to standard output. Returns OK after the drain. Errors at
+// the start: INTERNAL if the ready file cannot be written, other codes for
+// invalid options and addresses.
 absl::Status Serve(
     const LoadedConfig& loaded, const char* instruction_set,
     const std::function<absl::StatusOr<LoadedConfig>()>& load_again);

@@ -13,7 +13,8 @@ void StopAtEndOfStdin() {
   std::thread([] {
     ssize_t got = 0;
     do {
-      // The pipe's file description, and so O_NONBLOCK, is the parent's too.
+      // Waits with poll(), because the parent may have set O_NONBLOCK on the
+      // file description, which both processes share.
       pollfd input = {STDIN_FILENO, POLLIN, 0};
       poll(&input, 1, -1);
       char ignored[256];

@@ -1,12 +1,12 @@
-// Ends the server with the parent that started it.
+// Ends the server when its parent process ends.
 
 #pragma once
 
 namespace posenc::server {
 
-// Sends this process SIGTERM once standard input ends or cannot be read.
-// However the parent ends, the kernel closes its end of the pipe. Ignores all
-// input.
+// Sends SIGTERM to this process when standard input ends or cannot be read. The
+// kernel closes the parent's end of the pipe when the parent ends for any
+// reason. Ignores all input.
 void StopAtEndOfStdin();
 
 }  // namespace posenc::server

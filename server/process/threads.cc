@@ -11,8 +11,9 @@
 namespace posenc::server {
 namespace {
 
-// Threads beside those that compute and those of the loops. On two processors
-// 11 were counted (five of them gRPC's), and two more with the admin port.
+// Upper bound on the threads in addition to the compute threads and the loops'
+// threads. On two processors there were 11 (five of them gRPC's), and two more
+// with the admin port.
 constexpr int kOthers = 16;
 
 }  // namespace
@@ -26,7 +27,7 @@ absl::Status CheckThreads(int count) {
   std::mutex mutex;
   std::vector<std::thread> threads;
   {
-    // Each started thread waits until all have started.
+    // Each started thread waits for this lock until all have started.
     const std::lock_guard<std::mutex> lock(mutex);
     threads.reserve(static_cast<std::size_t>(count));
     try {

@@ -9,7 +9,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// While a larger response has waited for less than this, small ones pass it.
+// A small response passes a large response that has waited for less than this
+// time.
 constexpr auto kPatience = std::chrono::seconds(2);
 
 absl::Status NoRoom() {
@@ -31,28 +32,30 @@ std::int64_t Admission::Bounded(std::int64_t bytes) const {
   return std::min(bytes, budget());
 }
 
-// The only call may exceed the budget, because no other call could release
-// anything.
+// If nothing is claimed, a call may exceed the budget, because no other call
+// could release bytes for it.
 bool Admission::Fits(std::int64_t bytes) const {
   return claimed_ == 0 || claimed_ + bytes <= budget_;
 }
 
-// A call that needs almost the whole budget may enter while others hold up to
-// 1/kSmallsPart of it. It would wait for ever otherwise, because small calls
-// hold some of it all the time.
+// A call that needs almost the whole budget may enter while other calls hold up
+// to 1/kSmallsPart of the budget. Otherwise it would wait for ever, because
+// small calls hold a part of the budget all the time.
 bool Admission::FitsFirst(std::int64_t bytes) const {
   return Fits(std::min(bytes, budget_ - budget_ / kSmallsPart));
 }
 
-// A small call does not wait behind large ones that wait for memory or for a
-// peer that stalls. Only such calls may claim beyond the budget.
+// A small call does not wait behind large calls, which may wait for memory or
+// for a stalled peer. For this, small calls may exceed the budget by
+// 1/kSmallsPart.
 bool Admission::PassesAsSmall(std::int64_t bytes) const {
   return IsSmall(bytes) && claimed_ + bytes <= budget_ + budget_ / kSmallsPart;
 }
 
-// A small response may also pass, so that large responses that are not read do
-// not delay it. This ends after kPatience: otherwise a call that needs the
-// whole budget would wait as long as there are small calls.
+// A small response may also pass large responses, so that it is not delayed by
+// clients that do not read large responses. This ends after kPatience.
+// Otherwise a call that needs the whole budget would wait as long as there are
+// small calls.
 bool Admission::ResponsePassesAsSmall(std::int64_t bytes) const {
   return PassesAsSmall(bytes) &&
          (inside_.empty() ||
@@ -88,9 +91,9 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
   if ((!fits || (behind && !alone)) && !ResponsePassesAsSmall(bytes)) {
     if (alone) return Entry::kFull;
     if (waiter == nullptr) return Entry::kWaiting;
-    // A call with a small claim waits outside, because it has little to
-    // release, and large responses to small requests must not overtake the
-    // calls outside.
+    // A call with a small claim waits in outside_, because it can release
+    // little. Large responses to small requests must not overtake the calls in
+    // outside_.
     Wait(IsSmall(held) ? &outside_ : &inside_, ticket, waiter);
     ticket->bytes_ = bytes;
     ticket->held_ = held;

@@ -1,8 +1,8 @@
 // Keeps the bytes of all messages in flight below a budget, for any number of
-// clients: a call claims bytes before its payload is read, and waits, or is
-// refused, if they do not fit.
+// clients. A call claims bytes before its payload is read. If they do not fit,
+// the call waits or is refused.
 //
-// Two queues wait for the budget, each in the order of arrival:
+// Calls wait for the budget in two queues, each in the order of arrival:
 //   inside_   calls that hold a claim and need more, for their response
 //   outside_  calls that hold nothing yet, or next to nothing (IsSmall)
 // Calls inside come first, because only they can release bytes. If all calls
@@ -13,7 +13,7 @@
 //   waiting_held_ is the part of claimed_ that waiting calls hold
 //   after each AdmitWaiting(), the first call of inside_ does not fit; if
 //   inside_ is empty, the first call of outside_ does not fit
-// Safe for many threads. No callback is made with the lock held.
+// Safe for many threads. Callbacks are called without the lock.
 
 #pragma once
 
@@ -33,8 +33,8 @@ namespace posenc::server {
 
 class Admission {
  public:
-  // A waiting call's entry in a queue. Stays valid until Waiter::Resume() was
-  // called, or Leave() returned true.
+  // A waiting call's entry in a queue. Must stay valid until Waiter::Resume()
+  // was called, or Leave() returned true.
   class Ticket {
    private:
     friend class Admission;
@@ -46,19 +46,19 @@ class Admission {
     std::list<Ticket*>::iterator position_;
   };
 
-  // kNever: the bytes do not fit beside the call's own claim, even if no other
-  // call holds any.
+  // kNever: the call's own claim and the bytes together exceed the budget, even
+  // if no other call holds a claim.
   enum class Entry { kAdmitted, kWaiting, kFull, kNever };
 
-  // At most `max_waiting` calls wait outside.
+  // At most `max_waiting` calls wait in outside_.
   Admission(std::int64_t budget_bytes, std::size_t max_waiting)
       : budget_(budget_bytes), max_waiting_(max_waiting) {}
 
-  // Sets other limits from now on. Claims stay as they are.
+  // Sets other limits. Existing claims do not change.
   void SetLimits(std::int64_t budget_bytes, std::size_t max_waiting);
 
   // Sets a function that is called after every claim with the unclaimed bytes
-  // of the budget. Call it once, before any claim.
+  // of the budget. Must be called at most once, before any claim.
   void OnClaim(std::function<void(std::int64_t left)> react) {
     react_ = std::move(react);
   }
@@ -76,33 +76,33 @@ class Admission {
   // budget, so that a larger call runs alone.
   std::int64_t Bounded(std::int64_t bytes) const;
 
-  // Claims `bytes`, as bounded, for a call that holds nothing. kWaiting:
-  // `waiter` is resumed with OK when they are claimed, unless Leave() comes
-  // first. kFull: too many calls wait.
+  // Claims `bytes` for a call that holds no claim; the caller has bounded them
+  // (Bounded()). kWaiting: `waiter` is resumed with OK when the bytes are
+  // claimed, unless Leave() is called first. kFull: too many calls wait.
   Entry Enter(std::int64_t bytes, Ticket* ticket, Waiter* waiter);
 
   // Claims `bytes` more for a call that holds a claim of `held`. kFull: no
-  // other call is left that could release bytes. A waiter may later be resumed
-  // with this as an error. Without a waiter (null), kWaiting says that the call
-  // would wait. Does not call OnClaim's function: it would free kept memory
-  // that the caller may use.
+  // other call is left that could release bytes. For the same reason, a waiting
+  // call may later be resumed with an error. Without a waiter (null), kWaiting
+  // means that the call would have to wait. Does not call OnClaim's function,
+  // which would free kept memory that the caller may reuse.
   Entry EnterMore(std::int64_t bytes, std::int64_t held, Ticket* ticket,
                   Waiter* waiter);
 
   // Stops waiting. Returns false if the waiter was resumed, or is being
-  // resumed. After true, the caller must call AdmitWaiting() as soon as it
-  // holds no lock, because the calls behind may fit now.
+  // resumed. If it returns true, the caller must call AdmitWaiting() as soon as
+  // it holds no lock, because calls behind this one in the queue may fit now.
   bool Leave(Ticket* ticket);
 
-  // Claims more for a call that is inside, if it fits at once, or exceeds the
-  // budget by at most `beyond`. Pass the call's `ticket` if the call may be
-  // waiting in EnterMore() at the same time: its entry then counts the new
-  // claim.
+  // Claims more bytes for a call that holds a claim. Returns false if the
+  // claims would exceed the budget by more than `beyond`. Pass the call's
+  // `ticket` if the call may be waiting in EnterMore() at the same time. Its
+  // entry then counts the new claim.
   bool TryClaim(std::int64_t bytes, Ticket* ticket = nullptr,
                 std::int64_t beyond = 0);
 
-  // Claims bytes that are in memory already, whether or not they fit. `ticket`
-  // as above.
+  // Claims bytes that are in memory already, even if they do not fit. `ticket`
+  // as in TryClaim().
   void ClaimHeld(std::int64_t bytes, Ticket* ticket = nullptr);
 
   // Releases bytes, and admits the waiting calls that fit now.

@@ -25,7 +25,7 @@ class CallerBudgets {
     Share& operator=(const Share&) = delete;
 
     // Returns false, and claims nothing, if the caller's calls together would
-    // exceed the limit. A caller's only call may exceed it.
+    // exceed the limit. The only call of a caller may exceed the limit.
     bool Claim(std::int64_t bytes) {
       if (limit_ == 0 || bytes == 0) return true;
       const std::lock_guard<std::mutex> lock(budgets_->mutex_);
@@ -58,7 +58,7 @@ class CallerBudgets {
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::int64_t> claimed_;  // by caller, if not 0
+  std::map<std::string, std::int64_t> claimed_;  // by caller; never 0
 };
 
 }  // namespace posenc::server

@@ -15,7 +15,8 @@ class CallsInProgress {
  public:
   void Add(int n) {
     if (count_.fetch_add(n) + n != 0) return;
-    // With the lock, a waiting thread has either seen this count or waits.
+    // A thread in AwaitNone() must not miss the notification between its check
+    // of the count and its wait. So this takes the lock once.
     { const std::lock_guard<std::mutex> lock(mutex_); }
     none_.notify_all();
   }

@@ -13,22 +13,23 @@ namespace posenc::server {
 inline constexpr std::int64_t kMaxProtobufBytes = (std::int64_t{1} << 31) - 1;
 
 struct Limits {
-  // Bytes of the largest message that is accepted, and of the largest that is
-  // sent: 1 to kMaxProtobufBytes.
+  // Sizes of the largest request that is accepted, and of the largest response
+  // that is sent: 1 to kMaxProtobufBytes.
   std::int64_t max_request_bytes = std::int64_t{512} << 20;
   std::int64_t max_response_bytes = std::int64_t{512} << 20;
 
   // The budget: bytes of requests and responses in flight at any time. 0: half
-  // of the memory that the process may use, but at least one message each way.
+  // of the memory that the process may use, but at least one request and one
+  // response of the largest size.
   std::int64_t in_flight_bytes = 0;
 
-  // Calls that may wait for the budget, and unary calls that may wait for a
-  // place; further calls are refused. Any number of calls whose message is
-  // already read may wait for a place.
+  // Number of calls that may wait for the budget, and number of unary calls
+  // that may wait for a place (Places); further calls are refused. Calls whose
+  // message is already read may wait for a place in any number.
   std::int64_t max_waiting = 1024;
 
   // Bytes of the budget that all callers with one token may claim together. 0:
-  // no limit. A token may have its own number.
+  // no limit. The token file may set another limit for a token.
   std::int64_t in_flight_bytes_per_token = 0;
 
   // Deadline of a call whose client sets none.

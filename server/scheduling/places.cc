@@ -12,10 +12,12 @@ namespace {
 constexpr double kCheapSeconds = 40e-6;
 
 // With n calls at work on t threads, each call takes n / t times as long. Above
-// this slowdown, more calls only share the same processors.
+// this slowdown, more calls at work do not help: they only share the same
+// processors.
 constexpr double kMostSlowdown = 2.0;
 
-// Calls between two changes of the limit; the limit itself, if it is larger.
+// Number of calls that end between two changes of the limit. If the limit
+// itself is larger, as many calls as the limit must end.
 constexpr std::size_t kLeastEnded = 10;
 
 // Upper bound on the calls at work. Each may hold a message.
@@ -51,8 +53,8 @@ double Places::SecondsOf(int method) const {
   return Expected(method);
 }
 
-// Parties are served in turn. So two groups of calls come before this one: the
-// calls of its party with earlier deadlines, and from each other party calls
+// Parties are served in turn. So two groups of calls come before this call: the
+// calls of its own party with earlier deadlines, and calls of each other party
 // with the same total time.
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
@@ -118,7 +120,7 @@ void Places::Remove(Ticket* ticket) {
   const auto at = parties_.find(ticket->request_.party);
   Party& party = at->second;
   party.calls.erase(ticket->position_);
-  // The expected time may have changed since it was added.
+  // The expected time of the method may have changed since the call was added.
   party.seconds =
       std::max(0.0, party.seconds - Expected(ticket->request_.method));
   ticket->waiter_ = nullptr;

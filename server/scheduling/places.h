@@ -1,17 +1,18 @@
 // Decides which calls run now, which calls wait, and which are refused because
 // they could not end in time.
 //
-// The server takes one call of each party (connection, or token) in turn, and
-// from each party the call with the earliest deadline first.
+// A party is a connection or a token. The server takes one call of each party
+// in turn. Among a party's calls, the call with the earliest deadline comes
+// first.
 //
 //   Enter --a place is free--> at work --Leave--> the next one's turn
 //     |---waits---------------'  |
 //     |     '---its deadline cannot be met any more: refused
 //     '---could not end in time: refused, before its payload is read
 //
-// The limit of calls at work follows the time that calls take. It shrinks by a
-// tenth if they take more than kMostSlowdown times as long as on an idle
-// server. Otherwise it grows by one if calls had to wait.
+// A call at work has a place. The limit of calls at work follows the time that
+// calls take. It shrinks by a tenth if calls take more than kMostSlowdown times
+// as long as on an idle server. Otherwise it grows by one if calls had to wait.
 
 #pragma once
 
@@ -37,7 +38,7 @@ class Places {
  public:
   struct Request {
     int method = 0;
-    std::uint64_t party = 0;  // the party that shares with others
+    std::uint64_t party = 0;  // a connection or a token
     double deadline = 0;      // seconds on the clock
     // False: the call is never refused, because its message is already read.
     bool refusable = true;
@@ -47,7 +48,8 @@ class Places {
   // A call's place. Lives until Leave(), or until the call was refused.
   class Ticket {
    public:
-    // Not valid while the call waits: another thread may grant the place.
+    // Must not be called while the call waits: another thread may grant the
+    // place at the same time.
     bool held() const { return held_; }
 
    private:
@@ -69,10 +71,10 @@ class Places {
   // Returns the mean time for which recent calls of the method had a place.
   double SecondsOf(int method) const;
 
-  // Returns OK if the call has a place, or needs none because calls of its
-  // method are cheap: refusing one costs about as much. Returns an error if the
-  // call is refused, nullopt if it waits; then waiter->Resume() follows, unless
-  // StopWaiting() returns true.
+  // Returns OK if the call has a place, or needs no place because calls of its
+  // method are cheap. (Refusing a cheap call costs about as much as serving
+  // it.) Returns an error if the call is refused. Returns nullopt if the call
+  // waits: waiter->Resume() follows, unless StopWaiting() returns true.
   std::optional<absl::Status> Enter(const Request& request, Ticket* ticket,
                                     Waiter* waiter);
 
@@ -80,8 +82,9 @@ class Places {
   bool StopWaiting(Ticket* ticket);
 
   // Releases the place, if the call has one. computed: the computing time, if
-  // the call was served; its times then count for its method, except the last
-  // part, `unread`, in which the peer did not read the response.
+  // the call was served; nullopt if it was not. The times of served calls count
+  // for the means of their method. unread: the last part of the call's time, in
+  // which the peer did not read the response; it does not count.
   void Leave(Ticket* ticket, std::optional<absl::Duration> computed,
              absl::Duration unread = absl::ZeroDuration());
 
@@ -102,7 +105,7 @@ class Places {
   };
   struct Party {
     std::multimap<double, Ticket*> calls;  // by deadline
-    double seconds = 0;                    // expected, of all its calls
+    double seconds = 0;                    // expected time of all its calls
   };
   using Told = std::vector<std::pair<Waiter*, absl::Status>>;
 
@@ -132,7 +135,8 @@ class Places {
   absl::flat_hash_map<std::uint64_t, Party>
       parties_;                      // parties whose calls wait
   std::deque<std::uint64_t> turns_;  // the same parties, next one first
-  // These count the calls that have ended since the limit was changed.
+  // State since the last change of the limit: a sum over the calls that have
+  // ended, and their number.
   double slowdowns_ = 0;
   std::size_t ended_ = 0;
   bool was_full_ = false;

@@ -15,7 +15,8 @@
 namespace posenc::server {
 namespace {
 
-// Refuses plaintext on an address off loopback, unless it was asked for.
+// Refuses plaintext on an address other than loopback, unless
+// options.allow_insecure is set.
 absl::Status CheckPlaintext(const Address& address,
                             const ServerOptions& options) {
   if (address.host.empty() || IsLoopback(address.host)) return absl::OkStatus();

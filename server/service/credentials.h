@@ -20,7 +20,8 @@ namespace posenc::server {
 // Safe for any number of threads.
 class Credentials {
  public:
-  // Loads the files. INVALID_ARGUMENT, with the flag as field, for a bad one.
+  // Loads the files. INVALID_ARGUMENT, with the flag as field, for a file that
+  // cannot be used.
   static absl::StatusOr<std::unique_ptr<Credentials>> Load(
       const ServerOptions& options);
 
@@ -28,8 +29,8 @@ class Credentials {
   const Tls* tls() const { return tls_.get(); }
   const TokenFile* tokens() const { return tokens_.get(); }
 
-  // Reads the files again. A file that cannot be used is reported and counted,
-  // and its last good contents stay in use; the result is then false.
+  // Reads the files again. Returns false if a file cannot be used: the failure
+  // is reported and counted, and the file's last good contents stay in use.
   bool Reload();
 
   void FillIn(ServerStatus* status) const;
@@ -46,9 +47,10 @@ class Credentials {
   std::unique_ptr<Tls> tls_;
   std::unique_ptr<TokenFile> tokens_;
   std::atomic<std::int64_t> tls_errors_{0}, token_errors_{0};
-  // Reported expiries. Once the watch runs, only its thread uses them.
+  // Expiry times that were reported. After the watch has started, only its
+  // thread uses them.
   absl::Time warned_of_, warned_of_tokens_;
-  FileWatch watch_;  // ends before the members that it uses
+  FileWatch watch_;  // destroyed before the members that it uses
 };
 
 }  // namespace posenc::server

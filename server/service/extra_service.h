@@ -1,5 +1,6 @@
-// A service beside the contract's on the same port, such as KServe's. The
-// server gets such services in ServerOptions, and does not know their names.
+// A service in addition to the contract's, on the same port, such as KServe's.
+// The server gets such services in ServerOptions, and does not know their
+// names.
 
 #pragma once
 
@@ -9,12 +10,12 @@
 
 namespace posenc::server {
 
-// Safe for many threads. Outlives its calls.
+// Safe for many threads. Must outlive its calls.
 class ExtraService {
  public:
   virtual ~ExtraService() = default;
   virtual std::vector<Method> Methods() = 0;
-  // Sets whether clients should call it from now on.
+  // Sets whether clients should call the service from now on.
   virtual void SetReady(bool ready) = 0;
 };
 

@@ -55,8 +55,9 @@ int Milliseconds(absl::Duration duration) {
       absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
 }
 
-// Returns the largest number of watches of a connection. Behind an edge, many
-// clients watch over one connection, which also needs room for calls.
+// Returns the largest number of health watches on one connection. A proxy may
+// use one connection for the watches of many clients. Half of its streams are
+// left for other calls.
 std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
   return std::max(limits.max_concurrent_streams / 2, 8);
 }
@@ -115,7 +116,7 @@ class RunningServer final : public Server {
 
   std::shared_ptr<grpc::Channel> InProcessChannel() override {
     grpc::ChannelArguments arguments;
-    // The server's own limits hold; the channel adds none.
+    // The server enforces its own limits, so the channel needs no limits.
     arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetMaxSendMessageSize(-1);
     return server_->InProcessChannel(arguments);
@@ -158,7 +159,8 @@ class RunningServer final : public Server {
   // Cancels the calls that are left after `grace`. May be called again.
   //
   // gRPC closes a connection after the peer has read all written bytes. A peer
-  // that does not read would delay this for ever, so its connection is ended.
+  // that does not read would delay this for ever. So another thread ends the
+  // connections after the grace.
   void Shutdown(absl::Duration grace) {
     std::promise<void> closed;
     std::thread cut;
@@ -237,14 +239,14 @@ void AddMessageLimits(const Limits& limits, grpc::ServerBuilder* builder) {
       std::min(limits.max_request_bytes + kReceiveSlack, kMaxProtobufBytes)));
   builder->SetMaxSendMessageSize(static_cast<int>(limits.max_response_bytes));
   // A message is received only after its call is admitted, so that the payload
-  // of a refused call is not read. So the window of a stream is small and does
-  // not grow by probes; it grows to the whole message as soon as the server
-  // reads.
+  // of a refused call is not read. So the flow-control window of a stream is
+  // small, and bandwidth probes do not enlarge it. When the server begins to
+  // read, the window grows to the whole message.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               kUnreadBytes);
   // Compressed messages are refused: gRPC 1.51 inflates a message before it
-  // checks its limit. Tensors do not compress anyway.
+  // checks the limit of the message's size. Tensors do not compress anyway.
   for (const grpc_compression_algorithm algorithm :
        {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
@@ -357,9 +359,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
   absl::Status status = CheckOptions(options);
   if (!status.ok()) return status;
-  // No grpc_shutdown() matches this call: the last one waits up to 10 s in gRPC
-  // 1.51, for a thread that sleeps in epoll. A server's process ends soon, so
-  // nothing is lost.
+  // This call has no matching grpc_shutdown(), because in gRPC 1.51 the last
+  // grpc_shutdown() waits up to 10 s for a thread that sleeps in epoll. The
+  // process of a server ends soon after it, so nothing is lost.
   grpc_init();
   auto credentials = Credentials::Load(options);
   if (!credentials.ok()) return credentials.status();

@@ -26,7 +26,7 @@ enum class Notice { kInfo, kWarning };
 
 class ExtraService;  // server/service/extra_service.h
 
-// A service beside the contract's on the same port, such as KServe's.
+// A service in addition to the contract's, on the same port, such as KServe's.
 struct ExtraServiceFactory {
   const google::protobuf::ServiceDescriptor* descriptor;
   // shared_files outlives the service; null if no memory is shared. An empty
@@ -48,7 +48,7 @@ struct ServerOptions {
 
   // File of the bearer tokens that callers must send
   // (server/transport/tokens.h); empty: callers need none. Requires TLS, or
-  // addresses that only this machine reaches. Health and reflection need no
+  // addresses that only this machine can reach. Health and reflection need no
   // token.
   std::string token_file;
   // More RPCs that need no token, for example "ResolveRope".
@@ -66,48 +66,53 @@ struct ServerOptions {
   ConnectionLimits connections;
   Limits limits;
 
-  // The server notifies them of every call. They outlive the server.
+  // Objects that the server notifies of every call. They must outlive the
+  // server.
   std::vector<CallObserver*> observers;
 
-  // Gets a line for the log whenever files of certificates or tokens have
-  // expired, or have changed and were read again. Called on threads of the
+  // Gets a line for the log when certificates or tokens have expired, and when
+  // their files have changed and were read again. Called on threads of the
   // server, one at a time.
   std::function<void(Notice, absl::string_view)> notice;
 
-  // Age at which clients get GOAWAY, so that they connect again and resolve the
-  // name again; calls in progress have the grace to finish. 0: never.
+  // Age of a connection at which its client gets GOAWAY, so that the client
+  // resolves the name and connects again. Calls in progress may continue for
+  // the grace. Age 0: never.
   absl::Duration max_connection_age = absl::Minutes(30);
   absl::Duration max_connection_age_grace = absl::Minutes(10);
 
-  // Time for which new calls are accepted once readiness is off, so that
-  // clients and load balancers that watch readiness can choose another server.
+  // Time for which new calls are still accepted after readiness is off. In this
+  // time, clients and load balancers that watch readiness can choose another
+  // server.
   absl::Duration lame_duck = absl::ZeroDuration();
 
-  // Time that calls in progress have to finish after that.
+  // Time after lame_duck in which calls in progress may finish.
   absl::Duration drain_timeout = absl::Seconds(30);
 };
 
-// Descriptors of all extra services, and of those that are not switched off.
+// These return the descriptors of all extra services, and of the extra services
+// that are not switched off.
 std::vector<const google::protobuf::ServiceDescriptor*> ExtraServices(
     const ServerOptions& options);
 std::vector<const google::protobuf::ServiceDescriptor*> ServedExtraServices(
     const ServerOptions& options);
 
-// Returns INVALID_ARGUMENT if Server::Start() would refuse an option (the field
-// is its flag, for example "--listen"), or a file that it names. Binds nothing.
+// Returns INVALID_ARGUMENT if Server::Start() would refuse an option, or a file
+// that an option names. The field is the option's flag, for example "--listen".
+// Binds nothing.
 absl::Status CheckOptions(const ServerOptions& options);
 
 class Server {
  public:
-  // Listens at once. Returns the errors of CheckOptions(), and UNAVAILABLE if
-  // an address cannot be bound.
+  // Returns a server that listens. Returns the errors of CheckOptions(), and
+  // UNAVAILABLE if an address cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 
   // Stops at once, without drain.
   virtual ~Server() = default;
 
-  // The addresses as bound: "127.0.0.1:40123", "unix:/run/posenc.sock".
+  // The bound addresses: "127.0.0.1:40123", "unix:/run/posenc.sock".
   virtual const std::vector<std::string>& addresses() const = 0;
 
   // A channel to this server within the process, without a socket.
@@ -131,13 +136,14 @@ class Server {
   //   files are read again within two seconds).
   //
   // Other options are ignored. INVALID_ARGUMENT for wrong limits; then nothing
-  // changes. A file that cannot be used is no error: `notice` gets a line, it
-  // is counted, and the last good contents stay in use. One thread at a time.
+  // changes. A file that cannot be used is not an error: `notice` gets a line,
+  // the failure is counted, and the file's last good contents stay in use. Must
+  // be called by one thread at a time.
   virtual absl::Status Reload(const ServerOptions& options) = 0;
 
-  // Turns readiness off; after lame_duck refuses new calls (UNAVAILABLE), waits
-  // up to drain_timeout for calls in progress, and cancels the rest. May be
-  // called once.
+  // Turns readiness off. After lame_duck, refuses new calls (UNAVAILABLE),
+  // waits up to drain_timeout for calls in progress, and cancels the remaining
+  // calls. May be called only once.
   virtual void Drain() = 0;
 };
 

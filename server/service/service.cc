@@ -16,14 +16,14 @@
 namespace posenc::server {
 namespace {
 
-// Bytes of encodings to keep: about 70 models of 64 pairs, or a few of the
-// widest.
+// Size of the cache of encodings: about 70 models of 64 pairs, or a few of the
+// widest models.
 constexpr std::size_t kCacheBytes = 16 << 20;
 
 // Compute threads have a lower priority than the threads that accept and refuse
-// calls. Otherwise calls that must be refused would wait in the sockets, before
-// calls that could be answered. Ten steps of nice gave more good calls than 3
-// or 19 (docs/adr/0007).
+// calls. Otherwise calls that must be refused would wait in the sockets, in
+// front of calls that could be answered. A niceness of 10 gave more good calls
+// than 3 or 19 (docs/adr/0007).
 constexpr int kComputeNiceness = 10;
 
 // Free memory that the heap keeps for small allocations.
@@ -127,9 +127,10 @@ void RpcService::ReturnUnneededMemory() {
   looks_ = 0;
   const auto needed = static_cast<std::size_t>(admission_->TakePeak());
   buffers_.KeepAtMost(needed);
-  // Free memory between used blocks cannot be returned. So the next attempt
-  // comes only when fewer bytes are in use. Memory that calls free after this
-  // attempt counts as such memory, too.
+  // Free memory between used blocks cannot be returned. `idle_` is the idle
+  // memory that was left after the last attempt. The next attempt comes only
+  // when there is more idle memory than this. When fewer bytes are in use, more
+  // can be returned, so `idle_` is set to 0.
   const std::size_t used = UsedMemory();
   if (used + kLittleFreed < used_at_return_) idle_ = 0;
   if (IdleMemory() <= needed + idle_ + kLittleFreed) return;
@@ -158,7 +159,8 @@ absl::Status RpcService::Identify(const CallHeaders& headers,
       tokens_->Check(spec->name, Authorization(headers));
   if (!caller.ok()) return caller.status();
   spec->caller = std::move(caller->name);
-  // Behind an edge, callers share connections, so the token is the party.
+  // Behind a proxy, callers share connections. So the party (Places) is the
+  // token.
   if (!spec->caller.empty()) {
     spec->party = absl::HashOf(spec->caller);
     spec->caller_bytes = caller->in_flight_bytes > 0 ? caller->in_flight_bytes

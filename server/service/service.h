@@ -1,5 +1,6 @@
-// The RPCs as gRPC sees them: their names, callers, and shared resources. The
-// coroutine in server/call/call.cc serves each call.
+// Finds the method and the caller of each call that arrives from gRPC, and owns
+// the resources that all calls share. The coroutine in server/call/call.cc
+// serves each call.
 //
 // The calls come through gRPC's generic service, for the reasons in
 // docs/adr/0001.
@@ -39,16 +40,17 @@ namespace posenc::server {
 class RpcService final : public CallService {
  public:
   // limits, connections: with defaults filled in.
-  // observers: outlive this.
-  // tokens: required of callers; outlives this; null: none are required.
-  // shared_files: files that calls may name; outlives this; may be null.
-  // more: methods beside the contract's.
+  // observers: must outlive this object.
+  // tokens: callers must send one of them; must outlive this object; null:
+  // callers need no token. shared_files: files that calls may name; must
+  // outlive this object; may be null.
+  // more: methods in addition to the contract's.
   RpcService(const Limits& limits, const ConnectionLimits& connections,
              std::vector<CallObserver*> observers, const TokenFile* tokens,
              SharedFiles* shared_files, std::vector<Method> more);
 
-  // `end` ends the connection of a peer that has far more calls open than it
-  // may. Must be called before the first call arrives.
+  // Sets the function that ends the connection of a peer with far more open
+  // calls than allowed. Must be called before the first call arrives.
   void EndConnectionsBy(std::function<void(absl::string_view peer)> end) {
     end_connection_ = std::move(end);
   }
@@ -60,7 +62,7 @@ class RpcService final : public CallService {
   // From now on new calls get UNAVAILABLE, kDraining.
   void StartDraining() { draining_.store(true); }
 
-  // Waits until every call has ended, except exempt and refused ones. Returns
+  // Waits until every call has ended, except exempt and refused calls. Returns
   // false if this takes longer than `timeout`.
   bool AwaitNoCalls(absl::Duration timeout) {
     return calls_.AwaitNone(timeout);
@@ -71,9 +73,10 @@ class RpcService final : public CallService {
   // Sets the fields that this service knows.
   void FillIn(ServerStatus* status) const;
 
-  // Call it about once a second, on one thread. Every tenth time it returns to
-  // the kernel the memory that RPCs have not needed since the last time: more
-  // often, bursts of RPCs would cause page faults again and again.
+  // Must be called about once a second, on one thread. Every tenth call returns
+  // to the kernel the memory that RPCs have not needed since the last return.
+  // If this happened more often, bursts of RPCs would cause page faults again
+  // and again.
   void ReturnUnneededMemory();
 
   // These functions implement CallService.
@@ -111,14 +114,15 @@ class RpcService final : public CallService {
   HeldMemory held_;
   // State of ReturnUnneededMemory().
   int looks_ = 0;
-  std::size_t idle_ = 0;            // idle bytes after the last return
-  std::size_t used_at_return_ = 0;  // used bytes just before that
+  std::size_t idle_ = 0;            // IdleMemory() after the last return
+  std::size_t used_at_return_ = 0;  // UsedMemory() just before it
   CallerBudgets callers_;
   std::atomic<std::int64_t> bytes_per_token_;
   std::atomic<std::int64_t> default_deadline_ns_;
   Places places_;
   const std::size_t other_at_start_;  // resident bytes outside the heap
-  // Destroyed first, which ends its threads: their work uses the other members.
+  // The pool is destroyed first, which ends its threads: their work uses the
+  // other members.
   core::ComputePool pool_;
   const CallResources resources_;
 };

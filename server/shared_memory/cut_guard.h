@@ -1,13 +1,14 @@
 // Handles files that are truncated while they are mapped.
 //
 // A thread that accesses a page past the file's end, or a page for which a full
-// tmpfs has no memory, gets SIGBUS. The handler maps zeros from there to the
-// mapping's end, so that the computation continues, and marks the mapping as
-// cut; its calls fail after their computation. A jump out of the handler would
-// skip destructors, and a check of the file's size before each use would be a
-// race.
+// tmpfs has no memory, gets SIGBUS. The handler maps zeros from that page to
+// the mapping's end, so that the computation continues. It also marks the
+// mapping as cut. Calls that use the mapping fail after their computation. A
+// jump out of the handler would skip destructors, and a check of the file's
+// size before each use would be a race.
 //
-// A SIGBUS elsewhere ends the process, with a core, as by default.
+// A SIGBUS at any other address ends the process with a core dump, which is the
+// default.
 
 #pragma once
 
@@ -28,7 +29,8 @@ class CutGuard {
   CutGuard(const CutGuard&) = delete;
   CutGuard& operator=(const CutGuard&) = delete;
 
-  // Returns whether a slot was free. If not, the mapping must not be used.
+  // Returns whether the guard has got a slot. If it has not, the mapping must
+  // not be used.
   bool guards() const { return slot_ < kMost; }
   // Returns whether zeros have replaced pages of the mapping.
   bool cut() const;

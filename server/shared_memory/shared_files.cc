@@ -29,7 +29,8 @@ constexpr char kPrefixFlag[] = "--shared-memory-prefix";
 // The longest name of a file (NAME_MAX).
 constexpr std::size_t kLongestName = 255;
 
-// Half of CutGuard's slots: dropped files that calls still use are guarded too.
+// Half of CutGuard's slots. Files that the cache has dropped but calls still
+// use need slots, too.
 constexpr std::size_t kMostFiles = CutGuard::kMost / 2;
 
 constexpr absl::Duration kUnused = absl::Minutes(1);
@@ -68,7 +69,7 @@ bool IsUnchanged(const struct stat& one, const struct stat& other) {
          one.st_nlink == other.st_nlink;
 }
 
-// Parses a user's number. (uid_t)-1 is no user.
+// Parses a user ID. (uid_t)-1 is not a user.
 bool ParseUid(absl::string_view text, uid_t* uid) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), absl::ascii_isdigit) &&
@@ -183,7 +184,6 @@ absl::StatusOr<SharedPlace> SharedFiles::Map(absl::string_view name,
   if (offset < 0) {
     return core::FieldInvalid("offset", "is negative; a file begins at 0");
   }
-  // Both numbers are far below 2^127, so their sum fits.
   const absl::uint128 first = static_cast<absl::uint128>(offset);
   if (first > size || bytes > size - first) {
     return core::FieldInvalid(
@@ -263,7 +263,8 @@ absl::StatusOr<std::shared_ptr<SharedFile>> SharedFiles::MapFile(
 }
 
 bool SharedFiles::MakeRoom(std::int64_t bytes, Files* out) {
-  // Files in `out` are still mapped, but not for long.
+  // Files in `out` are still mapped, but are unmapped soon if no call uses
+  // them.
   std::int64_t mapped = mapped_->load();
   for (const std::shared_ptr<SharedFile>& dropped : *out) {
     if (dropped.use_count() == 1) {
@@ -273,7 +274,8 @@ bool SharedFiles::MakeRoom(std::int64_t bytes, Files* out) {
   while (mapped > limit_ - bytes || files_.size() >= kMostFiles) {
     auto oldest = files_.end();
     for (auto at = files_.begin(); at != files_.end(); ++at) {
-      // A count of 1 is the cache's: calls get references under the lock.
+      // A count of 1 means that no call uses the file: calls get references
+      // under the lock.
       if (at->use_count() > 1) continue;
       if (oldest == files_.end() || (*at)->used_ < (*oldest)->used_) {
         oldest = at;

@@ -4,8 +4,9 @@
 // Names come from untrusted clients. They are opened only in one directory,
 // which stays open from the start. A file must be regular, with one link and a
 // trusted owner; for all other files the caller gets the same error. Each use
-// opens the name again, which takes microseconds, and reuses a cached mapping
-// if it is still the same file of the same size. See docs/shared-memory.md.
+// opens the name again, which takes microseconds. It reuses a cached mapping if
+// the name still belongs to the same file with the same size. See
+// docs/shared-memory.md.
 
 #pragma once
 
@@ -35,9 +36,10 @@ struct SharedMemoryOptions {
   // The calls that may name files. "unix": calls over unix sockets; "loopback":
   // also calls from 127.0.0.0/8 and ::1.
   std::string from = "unix";
-  // Numbers of users whose files are trusted, beside the server's own user.
+  // User IDs whose files are trusted, in addition to the server's own user.
   std::vector<std::string> uids;
-  // Limit for the bytes of all mapped files. 0: a quarter of the memory.
+  // Limit for the size of all mapped files together. 0: a quarter of the
+  // memory.
   std::int64_t bytes = 0;
 };
 
@@ -65,7 +67,7 @@ class SharedFile {
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   std::unique_ptr<CutGuard> guard_;  // null if the file is empty
-  // Bytes of all mapped files, including this one.
+  // Size of all mapped files together, including this file.
   std::shared_ptr<std::atomic<std::int64_t>> mapped_;
   absl::Time used_;  // guarded by the cache's lock
 };
