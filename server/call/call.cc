@@ -16,31 +16,32 @@ namespace posenc::server {
 namespace {
 
 // A unary call's response up to this size is sent together with the status, in
-// one write: that saves an event, which matters for small calls only. A larger
-// one is written alone, so that the call's claim is released while the status
-// waits for the peer. Tick() can end both kinds.
+// one write. That saves an event, which matters only for small calls. A larger
+// response is written alone, so that the call's claim is released while the
+// status waits for the peer. Tick() can end both kinds of write.
 constexpr std::size_t kWithStatusBytes = 64 << 10;
 
-// Largest message of an exempt method: it has a name, and a host that
-// reflection repeats.
+// Largest message of an exempt method. Such a message has a name, and a host
+// that reflection repeats in its response.
 constexpr std::int64_t kExemptBytes = 4 << 10;
 
-// A call without a deadline waits in the queue as if it had the server's
-// default deadline, or this one if it is earlier.
+// In the queue, a call without a deadline is treated as if it had the server's
+// default deadline or this one, whichever is earlier.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
-// While others wait for memory, sending or reading a message may take this
-// long, plus the time for its bytes at the given rate, which is that of a link
-// of 100 Mbit/s. Clients of streams may compute between messages.
+// While other calls wait for memory, sending or reading a message may take
+// kSlowAfter, plus the time for its bytes at kLeastBytesPerSecond (a link of
+// 100 Mbit/s). Streams have more time, because their clients may compute
+// between messages.
 constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
 constexpr double kLeastBytesPerSecond = 8 << 20;
 
-// Assumed heap bytes of connections and cached encodings.
+// Assumed size of connections and cached encodings in the heap.
 constexpr std::int64_t kHeldBeside = std::int64_t{32} << 20;
 
-// A call loses its place if it waits for its peer for this long, and for this
-// many times as long as calls of its method take.
+// A call loses its place if it waits for its peer longer than kPlaceLease, and
+// longer than kPlaceLeaseTimes times the time that calls of its method take.
 constexpr absl::Duration kPlaceLease = absl::Milliseconds(40);
 constexpr double kPlaceLeaseTimes = 4;
 
@@ -49,7 +50,7 @@ constexpr double kPlaceLeaseTimes = 4;
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kPushbackMs[] = "1000";
 
-// Limit for the bytes of a peer's metadata in a CallRecord.
+// Limit for the size of a text from a peer's metadata in a CallRecord.
 constexpr std::size_t kMostObserved = 128;
 
 // Returns whether messages of this peer came over a socket, so that the server
@@ -125,8 +126,8 @@ Call::Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop)
 Call::~Call() { loop_->Remove(this); }
 
 absl::Status Call::CheckHeaders() {
-  // Counts the call before Route() checks for a drain, so that a drain that
-  // begins after the check waits for it.
+  // Counts the call before Route() checks for a drain. So a drain that begins
+  // after the check waits for this call.
   resources_.calls->Add(1);
   absl::Status status = OrOutOfMemory([this] { return Route(); });
   counted_ = status.ok() && !spec_.exempt;
@@ -157,8 +158,8 @@ absl::Status Call::Route() {
   return absl::OkStatus();
 }
 
-// The four operations on messages. They come before the coroutines, which need
-// their types.
+// The four operations on messages. They are defined before the coroutines,
+// which need the deduced types of their results.
 
 auto Call::Read() {
   reading_ = {SteadyNow(), memory_->expected()};
@@ -238,7 +239,8 @@ Task Call::AnswerUnary() {
 }
 
 // If the frame of one of the three coroutines cannot be allocated, the
-// coroutines before it cannot end, and ~Task() ends the process.
+// coroutines that have already started cannot end, and ~Task() ends the
+// process.
 Task Call::AnswerStream() {
   ClaimMemory();
   absl::Status status = co_await wait_;
@@ -352,8 +354,7 @@ Task Call::Run(Step* step) {
       if (need == Step::Need::kTurn && resources_.places->state().waiting > 0) {
         LeavePlace(std::nullopt);
         EnterPlace(false);
-        // The error is ignored here, too: after a stop the step ends on the
-        // pool.
+        // The error is ignored: after a stop, the step ends on the pool.
         (co_await wait_).IgnoreError();
       }
       const auto advance = [step, &need] { need = step->Advance(true); };
@@ -432,8 +433,8 @@ absl::Duration Call::DefaultDeadline() const {
   return absl::Nanoseconds(resources_.default_deadline_ns->load());
 }
 
-// Messages with no announced size, or one that is too small, may hold more than
-// was claimed.
+// Messages may hold more memory than was claimed, if no size or too small a
+// size was announced.
 bool Call::HoldsTooMuch(absl::Time now) const {
   return resources_.held->Bytes(now) - kHeldBeside >
          resources_.admission->budget();
@@ -460,7 +461,8 @@ void Call::Tick(absl::Time now) {
             : "the client set no deadline, and the server's own has passed"));
   }
   if (spec_.exempt || since > now) return;
-  // Only unary calls: a stream has a place only while it computes.
+  // Only a unary call can lose its place here: a stream has a place only while
+  // it computes.
   if (!spec_.stream && place_.held() && now - since > kPlaceLease &&
       absl::ToDoubleSeconds(now - since) >
           kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
@@ -468,8 +470,8 @@ void Call::Tick(absl::Time now) {
     LeavePlace(computed ? std::optional(computing_) : std::nullopt,
                now - since);
   }
-  // If the messages hold too much memory, a message counts as slow after one
-  // tick, so that its call ends first.
+  // If all messages together hold too much memory, a message counts as slow
+  // after one tick. Its call is then ended, to release memory.
   const bool over =
       !status && now - since > Loop::kTick / 2 && HoldsTooMuch(now);
   if (!over && resources_.admission->waiting() == 0) return;

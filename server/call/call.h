@@ -1,17 +1,18 @@
-// A call, from its headers to its end, as one coroutine. ServeCalls() and
-// AnswerUnary() in call.cc are the whole policy:
+// One coroutine serves a call from its headers to its end. ServeCalls() and
+// AnswerUnary() in call.cc contain all steps in order:
 //
 //   headers -> caller and method -> a place at work -> memory -> the message
 //   -> the response, on this thread or on the pool -> the answer -> the status
 //
-// A stream reads, computes and writes at the same time, in one coroutine each.
-// They pass messages on:
+// A stream reads, computes and writes at the same time, in three coroutines
+// that pass messages on:
 //
 //   ReadAll -- received --> ComputeAll -- computed --> WriteAll
 //
-// When the call's Stop is requested, its waits for a place, memory, a message
-// or another coroutine end. A computation ends before its next tile. A write
-// ends when gRPC has taken it, or has cancelled the call.
+// When the call's Stop is requested, the call no longer waits for a place,
+// memory, a message or another coroutine. A computation ends before its next
+// tile. A write ends when gRPC has taken the message, or has cancelled the
+// call.
 
 #pragma once
 
@@ -51,7 +52,7 @@
 
 namespace posenc::server {
 
-// Objects that all calls share. They outlive the calls.
+// Objects that all calls share. They must outlive the calls.
 struct CallResources {
   core::ComputePool* pool;
   Admission* admission;
@@ -65,14 +66,15 @@ struct CallResources {
   const std::vector<CallObserver*>* observers;
 };
 
-// The owner of the calls.
+// The owner of the calls, which routes them to methods.
 class CallService {
  public:
   virtual grpc::AsyncGenericService* generic() = 0;
   virtual const CallResources& resources() const = 0;
-  // Finds the method and the caller. Fills in the handler, and `spec` up to the
-  // first error. An error refuses the call. slot: the call's slot on its
-  // connection; empty, with an error, if the connection has too many calls.
+  // Finds the method and the caller. Fills in `handler`, and the fields of
+  // `spec` that are known before the first error. An error refuses the call.
+  // slot: the call's slot on its connection. If the connection has too many
+  // calls, the slot is empty and the status is an error.
   virtual absl::Status Route(const CallHeaders& headers, CallSpec* spec,
                              OpenCalls::Slot* slot,
                              std::unique_ptr<CallHandler>* handler) = 0;
@@ -81,9 +83,9 @@ class CallService {
   ~CallService() = default;
 };
 
-// Waits for a call and serves it. Each arriving call starts another
-// ServeCalls(), so that the number of waiting ones stays the same. On the
-// loop's thread, or before it runs.
+// Waits for a call and serves it. Each call that arrives starts another
+// ServeCalls(), so that the number of waiting coroutines stays the same. Must
+// be called on the loop's thread, or before this thread starts.
 Detached ServeCalls(CallService* service, Loop* loop);
 
 // The state of one call.
@@ -101,10 +103,10 @@ class Call final : private Loop::Ticked {
   Task Answer() { return spec_.stream ? AnswerStream() : AnswerUnary(); }
   // Returns whether the status was sent with the last message.
   bool status_written() const { return status_written_; }
-  // Returns the status that the client gets, and frees the call's memory: the
-  // peer may not read the status.
+  // Returns the status that the client gets. Frees the call's memory before the
+  // status is sent, because the peer may never read it.
   grpc::Status Conclude(const absl::Status& status);
-  // Reports the call, which gRPC has released.
+  // Reports the call to the observers, after gRPC has released it.
   void Report(absl::Status status, bool cancelled);
 
  private:
@@ -135,9 +137,9 @@ class Call final : private Loop::Ticked {
   absl::Status Written(bool taken);
 
   Step::With StepWith();
-  // Gives up the place. `computed` is the computing time of a call that is
-  // over; nullopt: the call goes on, and Run() takes a place again. unread: as
-  // in Places::Leave().
+  // Releases the place. computed: the computing time of a successful call;
+  // nullopt: the call has failed, or it goes on and Run() takes a place again.
+  // unread: as in Places::Leave().
   void LeavePlace(std::optional<absl::Duration> computed,
                   absl::Duration unread = absl::ZeroDuration());
   bool HoldsTooMuch(absl::Time now) const;
@@ -163,7 +165,7 @@ class Call final : private Loop::Ticked {
   OpenCalls::Slot slot_;
   Places::Ticket place_;
   double deadline_ = 0;      // of all its Places::Requests
-  bool needs_place_ = true;  // it has not entered, or has left
+  bool needs_place_ = true;  // has no place, and waits for none
   Wait wait_;
   bool counted_ = false;  // by CallsInProgress
   bool status_written_ = false;

@@ -1,4 +1,4 @@
-// The headers of a call, and the facts in them.
+// The headers of a call, and what they say about it.
 
 #pragma once
 
@@ -20,12 +20,13 @@ class CallHeaders final {
  public:
   using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 
-  // context: of a call that has arrived; outlives this.
+  // context: belongs to a call that has arrived; must outlive this object.
   explicit CallHeaders(const grpc::GenericServerContext* context);
 
   // Returns for example "/posenc.v1.PositionalEncodingService/ApplyRope".
   absl::string_view method() const { return context_->method(); }
-  // Returns "ipv4:10.0.0.7:40123"; the same for all peers of a unix socket.
+  // Returns for example "ipv4:10.0.0.7:40123"; all peers of a unix socket have
+  // the same text.
   const std::string& peer() const { return peer_; }
   // Returns a hash of peer(): the same for all calls of one TCP connection, and
   // for all calls over unix sockets.
@@ -51,8 +52,9 @@ class CallHeaders final {
   const std::uint64_t peer_id_;
 };
 
-// Returns the announced size of the largest message, if it is announced.
-// INVALID_ARGUMENT if it is not a number, kMessageTooLarge over the limit.
+// Returns the size that the client has announced for its largest message;
+// nullopt if it has announced nothing. INVALID_ARGUMENT if the text is not a
+// number, kMessageTooLarge if the size exceeds the limit.
 absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
     const CallHeaders& headers, std::int64_t limit);
 
@@ -61,10 +63,10 @@ struct MethodTraits {
   absl::string_view service;  // "posenc.v1.PositionalEncodingService"
   absl::string_view name;     // "ApplyRope"
   bool stream = false;        // requests, responses or both
-  // Whether a full server returns UNAVAILABLE, for clients that retry only
-  // that, instead of RESOURCE_EXHAUSTED.
+  // Whether a full server returns UNAVAILABLE instead of RESOURCE_EXHAUSTED,
+  // for clients that retry only after UNAVAILABLE.
   bool full_is_unavailable = false;
-  // Whether messages have at most 4 KiB: then calls need no place and no claim,
+  // Whether messages have at most 4 KiB. Such calls need no place and no claim,
   // and are answered during a drain, too.
   bool exempt = false;
   bool observed = true;  // by metrics, log and traces

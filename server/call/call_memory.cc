@@ -15,12 +15,12 @@ namespace {
 // recommended chunk of nearly 4 MiB.
 constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
 
-// Data made from messages may exceed the budget by this part, so that a message
-// that was already read is not refused only because other calls hold the whole
+// Data made from messages may exceed the budget by 1/kBeyondPart. Otherwise a
+// message that was already read would be refused if other calls hold the whole
 // budget.
 constexpr std::int64_t kBeyondPart = 16;
 
-// Memory of gRPC and the server for a call beside its messages.
+// Memory that gRPC and the server need for a call in addition to its messages.
 constexpr std::int64_t kCallBytes = 16 << 10;
 
 }  // namespace
@@ -103,7 +103,7 @@ absl::Status CallMemory::Received(std::int64_t bytes) {
   return absl::OkStatus();
 }
 
-// Claims memory for kMessages of the largest message so far.
+// Claims memory for kMessages messages of the largest size so far.
 absl::Status CallMemory::ReceivedOfStream(std::int64_t bytes) {
   largest_message_ = std::max(largest_message_.load(), bytes);
   const std::int64_t excess =
@@ -127,7 +127,8 @@ void CallMemory::AddCopied(std::int64_t bytes) {
 
 absl::Status CallMemory::ClaimMade(std::int64_t bytes,
                                    std::int64_t message_bytes) {
-  // A stream has claimed four messages; only one of them is parsed at a time.
+  // A stream has claimed memory for four messages, and parses only one of them
+  // at a time. So its claim covers two more copies of this message.
   if (stream_) bytes -= 2 * message_bytes;
   if (bytes <= kUncountedBytes) bytes = 0;
   if (stream_) bytes = std::max(bytes, made_);
@@ -146,8 +147,8 @@ absl::Status CallMemory::ClaimMade(std::int64_t bytes,
 
 absl::Status CallMemory::ClaimFinished(std::int64_t bytes) {
   if (bytes <= kUncountedBytes) return absl::OkStatus();
-  // Peers may leave many such answers unread. They can be so small that gRPC's
-  // own memory for each call matters.
+  // Peers may leave many such responses unread. The responses can be so small
+  // that gRPC's own memory for each call matters.
   bytes += kCallBytes;
   const absl::Status room =
       ClaimBeyond(bytes, "call, with its response,", "raise --in-flight-bytes");
@@ -191,9 +192,10 @@ std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
   return full;
 }
 
-// Shrinks a stream's claim, which is for four messages and may be the whole
-// budget. The response and the data made from a message need room beside that
-// message only, as in a unary call.
+// Shrinks a stream's claim, which covers four messages and may be the whole
+// budget, so that `bytes` more fit. The response and the data made from a
+// message must fit into the budget only together with this message, as in a
+// unary call.
 void CallMemory::MakeRoomFor(std::int64_t bytes) {
   const std::int64_t held = held_.load();
   const std::int64_t more = std::min(held + bytes - admission_->budget(),

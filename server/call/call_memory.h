@@ -1,10 +1,10 @@
-// One call's claim on the budget of bytes in flight: claimed before its
-// messages are read, corrected when they have come, released at its end. See
-// docs/memory-and-admission.md.
+// One call's claim on the budget of bytes in flight. The call claims bytes
+// before its messages are read, corrects the claim when a message has arrived,
+// and releases it at the end. See docs/memory-and-admission.md.
 //
-// A stream has at most kMessages messages in the server: one is read or waits,
-// one is computed, one waits to be sent, one is sent. A response that
-// overwrites its request is the same message.
+// A stream has at most kMessages messages in the server: one is being read or
+// waits, one is being computed, one waits to be sent, one is being sent. A
+// response that overwrites its request is the same message.
 //
 // Threads: the loop's thread; also one thread of the pool for ClaimMade(),
 // AddCopied(), ClaimFinished(), ReleaseResponse(), and ClaimResponse() without
@@ -33,8 +33,9 @@ class CallMemory final : public RequestMessage::Claimer {
   // each call needs anyway covers them.
   static constexpr std::int64_t kUncountedBytes = 64 << 10;
 
-  // stream: the call has many messages, one way or both. caller: claims within
-  // the caller's limit, for requests and for a unary call's response.
+  // stream: the call has many requests, many responses, or both. caller: the
+  // claim within the caller's limit, which counts requests and a unary call's
+  // response.
   CallMemory(Admission* admission, CallerBudgets::Share* caller,
              std::int64_t max_request_bytes, bool stream)
       : admission_(admission),
@@ -45,40 +46,44 @@ class CallMemory final : public RequestMessage::Claimer {
   CallMemory(const CallMemory&) = delete;
   CallMemory& operator=(const CallMemory&) = delete;
 
-  // Claims memory for the call's messages: the announced size of the largest
-  // message; else, if `largest`, the largest size that a unary call may have.
-  // nullopt: the call waits, and `waiter` is resumed. kOverloaded: too many
+  // Claims memory for the call's messages. announced: the announced size of the
+  // largest message; nullopt: a size is assumed. largest: assumes the largest
+  // allowed size for a unary call, instead of the size of a small call. Returns
+  // nullopt if the call waits; then `waiter` is resumed. kOverloaded: too many
   // calls wait already, or the caller's limit is reached.
   std::optional<absl::Status> ClaimRequest(
       std::optional<std::int64_t> announced, bool largest, Waiter* waiter);
-  // Returns the assumed limit for the next message's size.
+  // Returns the announced or assumed size of a message.
   std::int64_t expected() const { return expected_; }
 
-  // Corrects the claim for a received message of `bytes`. kMessageTooLarge over
-  // the limit; INVALID_ARGUMENT over the announced size; kOverloaded if a
-  // stream's message exceeds the claim and the rest cannot be claimed.
+  // Corrects the claim for a received message of `bytes`. kMessageTooLarge if
+  // the message exceeds the limit; INVALID_ARGUMENT if it exceeds the announced
+  // size; kOverloaded if a stream's message exceeds the claim and the missing
+  // bytes cannot be claimed.
   absl::Status Received(std::int64_t bytes);
 
-  // Releases the claim while others wait. Received() claims it again, or fails.
+  // Releases the claim while other calls wait for memory. Received() claims it
+  // again, or fails.
   void Lend();
 
   // Claims bytes that were copied from a message, even if the budget does not
   // have them.
   void AddCopied(std::int64_t bytes);
 
-  // Adjusts the claim for data made from the message. A stream has already
-  // claimed two copies of a message, so it claims only the excess, and keeps
-  // its largest such claim. kOverloaded if the bytes cannot be claimed at once,
-  // kMessageTooLarge if they never can.
+  // Adjusts the claim for data made from the message. The claim of a stream
+  // already covers two copies of a message. So a stream claims only what
+  // exceeds them, and keeps its largest claim of this kind. kOverloaded if the
+  // bytes cannot be claimed at once, kMessageTooLarge if they can never be
+  // claimed.
   absl::Status ClaimMade(std::int64_t bytes,
                          std::int64_t message_bytes) override;
 
-  // Claims for a response whose size was not known before it was computed.
-  // Errors as in ClaimMade().
+  // Claims memory for a response whose size was not known before it was
+  // computed. Errors as in ClaimMade().
   absl::Status ClaimFinished(std::int64_t bytes);
 
-  // Claims for a response. nullopt: `waiter` is resumed; without a waiter,
-  // nothing was claimed and the call has to wait.
+  // Claims memory for a response. Returns nullopt if the call has to wait:
+  // `waiter` is then resumed; without a waiter, nothing was claimed.
   std::optional<absl::Status> ClaimResponse(std::int64_t bytes, Waiter* waiter);
 
   // Releases claimed bytes of a response whose buffers were not allocated.
@@ -87,8 +92,8 @@ class CallMemory final : public RequestMessage::Claimer {
   // Stops waiting; false if the waiter was resumed, or is being resumed.
   bool StopWaiting();
 
-  // Releases all that the call has claimed, for its response, too, and its
-  // caller's share. May be called again.
+  // Releases all bytes that the call has claimed, including those of its
+  // response, and its claim within the caller's limit. May be called again.
   void Release();
 
  private:

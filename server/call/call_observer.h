@@ -23,10 +23,10 @@ struct CallRecord {
   absl::string_view reason;
   absl::string_view message;  // of the status
 
-  absl::Time started;        // when its headers came
+  absl::Time started;        // when its headers arrived
   absl::Duration handling;   // until gRPC was done with it
-  absl::Duration waited;     // part: for a place and memory
-  absl::Duration computing;  // part: all its computations
+  absl::Duration waited;     // part of it: for a place and memory
+  absl::Duration computing;  // part of it: in computations
 
   std::int64_t messages_received = 0, messages_sent = 0;
   std::int64_t bytes_received = 0, bytes_sent = 0;

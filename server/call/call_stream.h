@@ -44,7 +44,7 @@ class Operation final : private Loop::Event {
 // Must be used on the thread of its loop.
 class CallStream {
  public:
-  // Waits for a message, or for the stop.
+  // Waits for a message, or for the call's stop.
   class Reading final : private Stop::Pending {
    public:
     explicit Reading(CallStream* stream) : stream_(stream) {}
@@ -81,7 +81,8 @@ class CallStream {
   CallStream(const CallStream&) = delete;
   CallStream& operator=(const CallStream&) = delete;
 
-  // Waits for a call. False: the server shuts down; call nothing else.
+  // Waits for a call. False: the server shuts down, and no other function may
+  // be called.
   auto Arrives(grpc::AsyncGenericService* service) {
     context_.AsyncNotifyWhenDone(static_cast<Loop::Event*>(&closing_));
     return Operation([this, service](Loop::Event* event) {
@@ -95,7 +96,8 @@ class CallStream {
   // message, or the stop was requested. After a stop, gRPC's read may go on
   // until the call closes.
   Reading Read() { return Reading(this); }
-  // Returns the message that was read. Call it once.
+  // Returns the message that was read. May be called only once for each
+  // message.
   std::vector<grpc::Slice> TakeMessage() {
     std::vector<grpc::Slice> slices;
     // Dump() cannot fail: compressed messages were refused before.
@@ -105,7 +107,7 @@ class CallStream {
   }
 
   // Writes a message, and clears it; only one write at a time. with_status:
-  // writes the status OK after it. False: the peer is gone.
+  // also writes the status OK after the message. False: the peer is gone.
   auto Write(grpc::ByteBuffer* message, bool with_status) {
     return Operation([this, message, with_status](Loop::Event* event) {
       if (with_status) {

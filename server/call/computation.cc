@@ -50,7 +50,8 @@ const core::ConstPieces* RowMapComputation::InputInPlace(std::size_t i) const {
                                                            : nullptr;
 }
 
-// Tiles are numbered output by output.
+// The tiles of the first output have the lowest numbers, then come those of the
+// next output.
 absl::Status RowMapComputation::Compute(std::int64_t tile,
                                         absl::Span<const OutputBuffer> outputs,
                                         StopCheck /*stop*/) const {

@@ -22,9 +22,9 @@
 
 namespace posenc::server {
 
-// Recommended size of a stream's messages: enough to hide a round trip, and
-// small enough to hold many. gRPC's clients refuse messages over 4 MiB by
-// default; 64 KiB are left for positions and framing.
+// Recommended size of a stream's messages: large enough to hide a round trip,
+// and small enough for many messages in memory. gRPC's clients refuse messages
+// over 4 MiB by default; 64 KiB are left for positions and framing.
 inline constexpr std::int64_t kStreamChunkBytes =
     (std::int64_t{4} << 20) - (std::int64_t{64} << 10);
 
@@ -32,11 +32,11 @@ inline constexpr std::int64_t kStreamChunkBytes =
 // between pieces of work of about a millisecond.
 using StopCheck = absl::FunctionRef<absl::Status()>;
 
-// The caller's memory for a computed tensor. The response contains only its
-// name.
+// The caller's memory for a computed tensor. The response names this memory
+// instead of containing the elements.
 struct OutputPlace {
   char* data = nullptr;  // null if the tensor has no elements
-  // Whether the place is that of the tensor's input (see OutputBuffer).
+  // Whether this is also the memory of the tensor's input (see OutputBuffer).
   bool holds_input = false;
   std::string name;  // name of the file, as in SharedMemory
   std::int64_t offset = 0;
@@ -79,9 +79,9 @@ class Computation {
 
   std::int64_t tiles() const { return tiles_; }
 
-  // Returns a measure of the work beside storing the outputs, for the choice of
-  // a thread: the bytes that it reads, or its nanoseconds. A byte takes about a
-  // nanosecond.
+  // Returns a measure of the work, without storing the outputs: the bytes that
+  // are read, or the nanoseconds that the work takes. (A byte takes about a
+  // nanosecond.) It decides which thread computes.
   std::size_t work() const { return work_; }
 
   // Returns the bytes of the request that output `i` may overwrite; null if it
@@ -90,8 +90,8 @@ class Computation {
     return nullptr;
   }
 
-  // Returns whether buffers must be in one piece and aligned to 64 bytes. If
-  // not, any pieces and alignment will do.
+  // Returns whether each buffer must be contiguous and aligned to 64 bytes. If
+  // not, buffers may have any pieces and any alignment.
   virtual bool needs_aligned_buffers() const { return true; }
 
   virtual absl::Status Compute(std::int64_t tile,
@@ -107,8 +107,8 @@ class Computation {
   const std::size_t work_;
 };
 
-// Computes each output's rows from the rows of a request's tensor, with a
-// RowMap: rotations, additions.
+// Computes each output's rows from the rows of a request's tensor with a
+// RowMap, such as a rotation or an addition.
 class RowMapComputation final : public Computation {
  public:
   struct Output {
@@ -161,17 +161,19 @@ class TileFunction final : public Computation {
 struct TensorAnswer {
   OutputTensors outputs;
   std::unique_ptr<const Computation> computation;
-  // Indexes in `outputs` of the tensors in the response, in its order; unset:
-  // all tensors. Other tensors are computed and dropped.
+  // Indexes in `outputs` of the tensors that the response contains, in the
+  // response's order; unset: all tensors. Other tensors are computed and
+  // dropped.
   std::optional<absl::InlinedVector<std::size_t, 2>> sent;
   // Bytes of shared memory to claim: those that are read and written.
   std::int64_t shared_bytes = 0;
   // The response's small fields, if the computation makes them; null: they are
-  // known before.
+  // known before the computation.
   std::shared_ptr<const std::string> fields;
   // Called before each tile, perhaps on several threads. May be empty.
   std::function<absl::Status()> check;
-  // Called after the computation: is the result valid? May be empty.
+  // Called after the computation; returns an error if the result is not valid.
+  // May be empty.
   std::function<absl::Status()> complete;
 };
 

@@ -22,12 +22,12 @@ class CallHandler {
  public:
   virtual ~CallHandler() = default;
 
-  // Gets the time that the call has waited so far, for places and memory,
-  // before Receive() and Next(). Handlers use it for statistics.
+  // Called before Receive() and Next(), with the time that the call has waited
+  // so far for places and memory. Handlers use it for statistics.
   virtual void Waited(absl::Duration /*time*/) {}
 
-  // Receives the next message. Receive() and Next() validate everything: the
-  // computation can fail only for lack of memory or time.
+  // Receives the next message. Receive() and Next() must validate everything,
+  // so that the computation can fail only for lack of memory or time.
   virtual absl::Status Receive(RequestMessage message) = 0;
 
   // Returns the bytes that the handler holds beside the message, such as copies
@@ -38,11 +38,11 @@ class CallHandler {
   // after Receive(), to decide whether Next() may run on the loop's thread.
   virtual bool TakesLong() const { return false; }
 
-  // Called after the client's last message, if there was one and all went well.
-  // The result is the call's.
+  // Called after the client's last message, if a message has come and there was
+  // no error. The result becomes the status of the call.
   virtual absl::Status HalfClosed() { return absl::OkStatus(); }
 
-  // Returns whether there is a response without another message.
+  // Returns whether Next() has a response without another Receive().
   virtual bool HasNext() const = 0;
   // Returns the next response; null if there is none.
   virtual absl::StatusOr<std::unique_ptr<PendingResponse>> Next() = 0;
@@ -53,9 +53,10 @@ class CallHandler {
     return std::nullopt;
   }
 
-  // Returns whether Next() waits for news from another thread instead of a
-  // message. AwaitNews() then returns OK if there are news. nullopt: `waiter`
-  // is resumed when there are, unless StopWaiting() returns true.
+  // Returns whether Next() needs news from another thread instead of a message.
+  // If it does, AwaitNews() returns OK if there is news now. If AwaitNews()
+  // returns nullopt, `waiter` is resumed when there is news, unless
+  // StopWaiting() returns true.
   virtual bool WaitsForNews() const { return false; }
   virtual std::optional<absl::Status> AwaitNews(Waiter* /*waiter*/) {
     return absl::OkStatus();

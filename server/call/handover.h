@@ -1,4 +1,5 @@
-// Hands values, one at a time, from one coroutine of a call to another.
+// Passes values, one at a time, from one coroutine of a call to another. Room
+// means that the handover is free for a value.
 //
 //   auto room = h.Room();                     auto value = h.Value();
 //   if (co_await room) h.Put(value);          if (co_await value) h.Take();
@@ -46,8 +47,8 @@ class Handover {
       return HasWhatItWants() || handover_->closed_ ||
              handover_->stop_->requested();
     }
-    // Posts an event, because the loop must resume the coroutine, not the other
-    // side.
+    // Posts an event, because the loop, and not the other side, must resume the
+    // coroutine.
     void GiveUp() override {
       if (std::exchange(handover_->sides_[wants_value_], nullptr) == nullptr) {
         return;

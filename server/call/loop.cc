@@ -7,8 +7,8 @@
 namespace posenc::server {
 namespace {
 
-// Upper bound on events between two checks of the tick: some milliseconds of
-// work.
+// Upper bound on the events between two calls of TickIfDue(): some milliseconds
+// of work.
 constexpr std::size_t kEventsPerTick = 256;
 
 }  // namespace
@@ -35,9 +35,10 @@ void Loop::Stop() {
   queue_ = nullptr;
 }
 
-// Returns a ready event; if there is none, ticks, notes idle time and waits for
-// one. The tick comes after all ready events, because one of them may be the
-// end of an operation that the tick would find slow: the loop itself was late.
+// Returns a ready event. If there is none, ticks, notes the idle time and waits
+// for an event. The tick comes after all ready events, because one of them may
+// end an operation. Otherwise the tick would find the operation slow although
+// the loop itself was late.
 grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
   const grpc::CompletionQueue::NextStatus status =
       queue_->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));

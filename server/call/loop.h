@@ -1,9 +1,10 @@
 // A thread that serves calls. It takes events from its own completion queue,
 // one after the other.
 //
-// A call belongs to one loop. All its code runs on the loop's thread, except
-// Step::Advance(), while its coroutine is suspended. So two threads never run
-// code of the same call at once, and a call needs no lock.
+// A call belongs to one loop. All code of the call runs on the loop's thread,
+// except Step::Advance(), which may run on another thread while the call's
+// coroutine is suspended. So two threads never run code of the same call at the
+// same time, and a call needs no lock.
 //
 // Order: AddTo(builder), BuildAndStart(), Start(); then the server's Shutdown()
 // and Wait(), then Stop().
@@ -52,8 +53,8 @@ class Loop {
   // Interval between two ticks.
   static constexpr absl::Duration kTick = absl::Milliseconds(20);
 
-  // Returns the number of loops for this number of compute threads: half of it,
-  // because loops also read and write sockets.
+  // Returns the number of loops for this number of compute threads: about half
+  // as many, because loops also read and write sockets.
   static int CountFor(int compute_threads);
 
   Loop() = default;
@@ -63,8 +64,8 @@ class Loop {
 
   void AddTo(grpc::ServerBuilder* builder);
   void Start();
-  // Waits until every call and the thread have ended. May be called again, and
-  // if the loop was not started.
+  // Waits until every call and the thread have ended. May be called more than
+  // once, and for a loop that was not started.
   void Stop();
 
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
@@ -81,7 +82,8 @@ class Loop {
   // Returns the time since the loop was last idle. A call that arrives now may
   // have waited in its socket for that time.
   absl::Duration Lag() const { return SteadyNow() - idle_at_; }
-  // Count coroutines that await or serve a call. The loop ends after the last.
+  // Count coroutines that await or serve a call. The loop ends after the last
+  // of them has ended.
   void Begin() { ++coroutines_; }
   void End() { --coroutines_; }
 

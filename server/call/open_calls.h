@@ -1,10 +1,11 @@
-// Counts the open calls of each connection: from their headers until gRPC has
-// freed them, including refused calls.
+// Counts the open calls of each connection. A call is open from its headers
+// until gRPC has freed it, even if it is refused.
 //
 // gRPC 1.51 keeps 15 to 25 kB for a call until its status is written, and
 // accepts new calls of a peer that reads nothing. HTTP/2's limit of streams
-// does not hold for a peer that never acknowledges the settings: one connection
-// with 65 MiB of headers, which read nothing, made 6 GB of calls in 6 seconds.
+// does not hold for a peer that never acknowledges the settings: a peer that
+// sent 65 MiB of headers over one connection, and read nothing, caused 6 GB of
+// calls in 6 seconds.
 
 #pragma once
 
@@ -17,7 +18,7 @@
 
 namespace posenc::server {
 
-// Safe for any number of threads. Outlives its slots.
+// Safe for any number of threads. Must outlive its slots.
 class OpenCalls {
  public:
   // One open call of a connection, counted until the slot is destroyed. May be
@@ -43,17 +44,18 @@ class OpenCalls {
     std::uint64_t connection_ = 0;
   };
 
-  // max_concurrent_streams: as clients know it (ConnectionLimits). A client may
-  // begin a call before the server knows that the client's last call has ended.
+  // max_concurrent_streams: the limit that clients get (ConnectionLimits). The
+  // limit here is higher, because a client may begin a call before the server
+  // knows that the client's last call has ended.
   explicit OpenCalls(int max_concurrent_streams)
       : most_(2 * max_concurrent_streams + 64) {}
 
-  // Returns an empty slot if the connection has reached its limit of calls: a
-  // fixed number, or, once kMostInAll calls are open, an equal part of
-  // kMostInAll. Sets `far` if the fixed number is reached, which a client that
-  // respects its limit never does. shared: several connections have the same
-  // `connection`, as on a unix socket; the fixed number is then kMostInAll, and
-  // `far` is never set.
+  // Returns an empty slot if the connection has reached its limit of calls. The
+  // limit is a fixed number. When kMostInAll calls are open, the limit is an
+  // equal part of kMostInAll for each connection. Sets `far` if the fixed
+  // number is reached, which never happens to a client that respects its limit.
+  // shared: several connections have the same `connection`, as on a unix
+  // socket. Then the fixed number is kMostInAll, and `far` is never set.
   Slot Open(std::uint64_t connection, bool shared, bool* far) {
     Slot slot;
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -97,9 +97,9 @@ PendingResponse::PendingResponse(TensorAnswer&& answer,
       bytes_to_claim_ += static_cast<std::int64_t>(bytes);
     }
   }
-  // Shared memory is computed at about 10 GB/s, without transfers: handing a
-  // tensor of 1 MiB to the pool would take as long as its computation. So these
-  // bytes count a sixteenth.
+  // Tensors in shared memory are not transferred, and are computed at about 10
+  // GB/s. Handing a tensor of 1 MiB to the pool would take as long as its
+  // computation. So these bytes count only a sixteenth.
   if (answer_.shared_bytes > 0) work_bytes_ /= 16;
 }
 
@@ -135,7 +135,8 @@ absl::Status PendingResponse::Allocate(ResponseBuffers* buffers) {
   return absl::OkStatus();
 }
 
-// Leaves room for each output after its header.
+// Puts fields and headers into one slice, with space for each output after its
+// header.
 void PendingResponse::PutTogether() {
   one_slice_.emplace(WritableSlice::Own(grpc::Slice(one_slice_bytes_)));
   char* at = std::copy(fields_.begin(), fields_.end(), one_slice_->data());

@@ -1,12 +1,12 @@
-// A response before it is sent: small fields, and tensors that a computation
-// fills in the memory that gRPC sends.
+// A response before it is sent. It has small fields, and tensors that a
+// computation writes into the memory that gRPC sends.
 //
 //   fields | header tensor | header tensor      one message, several slices
 //
 // `fields` are serialized small fields; a header is the protobuf framing before
 // a tensor's bytes (posenc/wire/frame.h). A tensor's memory is the request's
-// own bytes if there is no other reader, a place that the caller has named, or
-// a separate buffer. A small response is one slice.
+// own bytes if there is no other reader, shared memory that the caller has
+// named, or a separate buffer. A small response is one slice.
 
 #pragma once
 
@@ -41,9 +41,9 @@ class PendingResponse final {
   // answer: is moved from. It is a reference because each move takes two
   // hundred instructions. request: owns the data that the answer borrows; kept
   // until the end. message: holds the slices that the computation's inputs
-  // point into; null if they point elsewhere. one_slice: bytes of the whole
-  // response, if it must be in one slice; else 0. The answer's buffers then
-  // need no alignment.
+  // point into; null if they point elsewhere. one_slice: size of the whole
+  // response, if it must be in one slice; else 0. In one slice, the answer's
+  // buffers must not need alignment.
   PendingResponse(TensorAnswer&& answer, std::shared_ptr<const void> request,
                   const RequestMessage* message, std::string fields,
                   std::size_t one_slice);
@@ -51,22 +51,22 @@ class PendingResponse final {
   std::int64_t tiles() const {
     return answer_.computation == nullptr ? 0 : answer_.computation->tiles();
   }
-  // Returns a measure of the work, for the choice of a thread: the bytes that
-  // are read and written, or the nanoseconds of their computation.
+  // Returns a measure of the work, which decides which thread computes: the
+  // bytes that are read and written, or the nanoseconds of the computation.
   std::size_t work_bytes() const { return work_bytes_; }
 
-  // Returns the number of bytes that Allocate() will allocate beside the
-  // request's. The caller claims them before. If Allocate() fails, it is the
-  // number of claimed bytes that were not allocated, and the caller must
-  // release them.
+  // Returns the number of bytes that Allocate() will allocate in addition to
+  // the request's bytes. The caller must claim them first. If Allocate() has
+  // failed, returns the number of claimed bytes that were not allocated, and
+  // the caller must release them.
   std::int64_t bytes_to_claim() const { return bytes_to_claim_; }
 
   absl::Status Allocate(ResponseBuffers* buffers);
   absl::Status Compute(std::int64_t tile, StopCheck stop) const;
   absl::Status Finish(grpc::ByteBuffer* response);
 
-  // Returns the number of unclaimed bytes in the finished response: their
-  // number was not known before.
+  // Returns the number of unclaimed bytes in the finished response. Their
+  // number was not known before the computation.
   std::int64_t unclaimed_bytes() const;
 
  private:
@@ -74,8 +74,9 @@ class PendingResponse final {
   template <typename T>
   using Few = absl::InlinedVector<T, 2>;
 
-  // Returns whether the output is computed in the caller's place. If not, it is
-  // copied there at the end: the caller may choose any alignment.
+  // Returns whether the output is computed directly in the caller's memory. If
+  // that memory has not the alignment that the computation needs, the output is
+  // copied there at the end.
   bool IsComputedInPlace(std::size_t i) const;
   // Returns the bytes of the message that the output overwrites; null if it
   // gets separate memory.
@@ -100,7 +101,7 @@ class PendingResponse final {
 };
 
 // Makes the response of an answer; arguments as in the constructor. limit:
-// bytes of the largest response (kMessageTooLarge).
+// largest size of a response; kMessageTooLarge if it is exceeded.
 absl::StatusOr<std::unique_ptr<PendingResponse>> MakeResponse(
     TensorAnswer&& answer, std::shared_ptr<const void> request,
     const RequestMessage* message, std::string fields, std::int64_t limit);

@@ -10,13 +10,14 @@
 namespace posenc::server {
 namespace {
 
-// Tensors are borrowed if the message has at most this many other bytes, or if
-// these are at most 1/kFewPart of it.
+// Tensors are borrowed if the other bytes of the message are at most kFewBytes,
+// or at most 1/kFewPart of the message.
 constexpr std::size_t kFewBytes = 1 << 20;
 constexpr std::size_t kFewPart = 2;
 
-// Freed memory stays in the heap. Returning this much to the kernel takes less
-// time than parsing the message.
+// The memory of a freed message stays in the heap. For messages of at least
+// this size, it is returned to the kernel: that takes less time than parsing
+// the message.
 constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace

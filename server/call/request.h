@@ -32,7 +32,7 @@ struct ParsedRequest {
   bool may_share = false;  // may name shared memory
   RopeBytes ropes;         // by field name
 
-  // Returns the tensors of the fields that Parse() got.
+  // Returns the borrowed tensors. fields: the same as for Parse().
   BorrowedTensors Borrowed(absl::Span<const int> fields) const {
     if (!borrows && !shared) return BorrowedTensors();
     return BorrowedTensors(fields, split.tensors, shared);
@@ -44,14 +44,15 @@ struct ParsedRequest {
   }
 };
 
-// Returns the part of `message` for the generated parser: all bytes except the
-// tensors' in `tensor_fields`, which `split` then points to (`borrows`), or all
-// bytes. If nothing is borrowed, the message's own memory is freed.
+// Returns the bytes of `message` for the generated parser. If the tensors in
+// `tensor_fields` are borrowed, these are all other bytes, `split` points to
+// the tensors, and `borrows` is true. If nothing is borrowed, these are all
+// bytes, and the message's own memory is freed.
 //
-// The parsed part is copied twice, into one piece and then into fields, and
-// both copies are claimed. The caller releases the first claim after parsing.
-// If that part is more than 1 MiB and more than half of the message, nothing is
-// borrowed, so that memory holds at most twice the message.
+// The bytes for the parser are copied twice: into a string and then into
+// fields. Both copies are claimed. The caller releases the first claim after
+// parsing. If these bytes are more than 1 MiB and more than half of the
+// message, nothing is borrowed, so that memory holds at most twice the message.
 absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
                                       RequestMessage* message,
                                       wire::SplitMessage* split, bool* borrows);

@@ -12,14 +12,15 @@
 namespace posenc::server {
 namespace {
 
-// A step of at most this many bytes runs on the loop's thread: handing it to
-// the pool costs tens of microseconds. Larger steps would also be done sooner
-// there, but small calls would wait for them: beside two calls of 1 MiB at a
-// time, only half as many calls of 4 KiB were answered (two cores).
+// A step of at most this many bytes runs on the loop's thread, because handing
+// it to the pool costs tens of microseconds. Larger steps would also end sooner
+// on the loop's thread, but small calls would wait for them. In a test with two
+// calls of 1 MiB at a time, only half as many calls of 4 KiB were answered (two
+// cores).
 constexpr std::size_t kInlineBytes = 128 << 10;
 
-// Time on the pool after which other steps have their turn. A change of steps
-// takes at most a hundredth of it.
+// Time on the pool after which other steps may run. A change of steps takes at
+// most a hundredth of this time.
 constexpr absl::Duration kTurn = absl::Milliseconds(10);
 
 }  // namespace
@@ -70,8 +71,8 @@ Step::Need Step::Advance(bool on_pool) {
         stage_ = Stage::kOver;
         break;
       case Stage::kOver:
-        // The response holds the request: this frees that memory before
-        // sending.
+        // The response owns the request. This frees the memory of the request
+        // before the answer is sent.
         response_.reset();
         return Need::kNothing;
     }
@@ -83,8 +84,8 @@ Step::Need Step::Advance(bool on_pool) {
   return Need::kNothing;
 }
 
-// Errors of claims are not handled here: they end the call, because that frees
-// memory.
+// An error of Claimed() does not come here: it ends the call, because that
+// frees memory.
 absl::Status Step::Tell() {
   const std::optional<std::string> told = with_.handler->Tell(status_);
   if (!told) return status_;
@@ -137,8 +138,8 @@ absl::Status Step::Finish() {
   });
 }
 
-// Runs the other tiles; on the pool, as many as a turn has time for. Returns
-// the first error.
+// Runs the tiles that are left. On the pool, stops after kTurn. Returns the
+// first error.
 absl::Status Step::Compute(bool on_pool) {
   const absl::Time end = SteadyNow() + kTurn;
   const auto stop = [this] { return with_.stop->Check(); };

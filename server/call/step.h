@@ -1,9 +1,9 @@
 // Computes one response: receives the message, asks the handler for the
 // response, claims and allocates its memory, computes its tiles, finishes it.
 //
-// Small steps run on the loop's thread; larger ones run on the pool, because
-// the loop serves other calls. Idle threads of the pool compute the tiles of
-// larger steps.
+// Small steps run on the loop's thread. Larger steps run on the pool, because
+// the loop must serve other calls. Idle threads of the pool help to compute the
+// tiles of larger steps.
 
 #pragma once
 
@@ -37,7 +37,8 @@ class Step {
     const Wait* wait;  // knows how long the call has waited
   };
 
-  // message: nullopt if the handler may have another response without one.
+  // message: nullopt if the handler may have another response without a
+  // message.
   Step(const With& with, std::optional<RequestMessage> message)
       : with_(with), message_(std::move(message)) {}
   ~Step() { DropResponse(); }
@@ -48,7 +49,7 @@ class Step {
   enum class Need {
     kNothing,  // none: the step is over
     kPool,     // call it on the pool
-    kTurn,     // let waiting calls have their turn, then call it on the pool
+    kTurn,     // let waiting calls run first, then call it on the pool
     kMemory    // claim bytes_to_claim(), then call Claimed()
   };
   // on_pool: whether this thread is the pool's, where long work is allowed.
@@ -75,7 +76,7 @@ class Step {
   absl::Status Compute(bool on_pool);
   absl::Status Finish();
   absl::Status Tell();
-  // Also releases the bytes that are claimed for the response but not
+  // Drops the response, and releases the bytes that are claimed for it but not
   // allocated.
   void DropResponse();
 

@@ -15,7 +15,7 @@ namespace posenc::server {
 // Must be used on the call's thread, except for Check().
 class Stop {
  public:
-  // A wait of the call that can be given up.
+  // A wait of the call that the stop can end.
   class Pending : public Loop::Event {
    public:
     // Ends the wait, if that is still possible. The event then happens soon.
@@ -53,7 +53,7 @@ class Stop {
  private:
   std::atomic<bool> requested_{false};
   absl::Status why_;
-  // One for each coroutine that may wait: a stream has three. So a wait
+  // Has space for each coroutine that may wait: a stream has three. So a wait
   // allocates no memory, and cannot fail after it has begun.
   absl::InlinedVector<Pending*, 3> waits_;
 };
