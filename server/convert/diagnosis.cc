@@ -19,8 +19,8 @@ using core::FieldInvalid;
 using core::doctor::DoctorInput;
 using core::doctor::InputKind;
 
-// Bounds on the data that the server stores and returns for a request. They are
-// far above those of a checkpoint.
+// Limits for the data that the server stores and returns for a request. They
+// are far above the sizes of a checkpoint.
 constexpr std::size_t kMaxInputs = 1024;
 constexpr std::size_t kMaxTexts = 4 << 20;  // bytes of all texts together
 constexpr std::size_t kMaxName = 4096;      // bytes of a path or a tensor
@@ -30,7 +30,7 @@ constexpr std::int64_t kMaxRowElements = 1 << 20;
 constexpr std::size_t kMaxReaders = 64;
 constexpr std::size_t kMaxRuntime = 128 << 10;  // bytes; Linux' limit
 
-// Notes faults of one input, with its index before the field.
+// Notes faults of one input, with the input's index in front of the field.
 class InputFaults {
  public:
   InputFaults(core::Faults* faults, int index)

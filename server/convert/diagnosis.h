@@ -12,9 +12,9 @@
 
 namespace posenc::server {
 
-// Notes faults of the messages, with fields such as
+// Notes faults of the messages in `faults`, with fields such as
 // "inputs[1].tables[0].tensor.dtype". A fault inside a description is stored in
-// its input. Calls `stop` while it reads GGUF headers.
+// the description's input instead. Calls `stop` while it reads GGUF headers.
 std::vector<core::doctor::DoctorInput> ReadDescriptions(
     const v1::DiagnoseRopeRequest& request, const core::StopAsked& stop,
     core::Faults* faults);

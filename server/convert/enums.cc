@@ -1,5 +1,6 @@
-// Proves that core's enums have the numbers of the contract's, because the
-// files of this directory cast one to the other. This file makes no code.
+// Checks at compile time that core's enums have the same numbers as those of
+// the contract, because this directory casts one to the other. This file
+// generates no code.
 
 #include "core/absolute/add_encoding.h"
 #include "core/absolute/sinusoidal.h"

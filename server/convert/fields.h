@@ -30,7 +30,8 @@ std::optional<T> Optional(bool has, T value) {
   return has ? std::optional<T>(value) : std::nullopt;
 }
 
-// Maps have no fixed order; equal messages get equal bytes here.
+// Returns the bytes of a message. Equal messages get equal bytes, although
+// protobuf's maps have no fixed order.
 inline std::string Serialize(const google::protobuf::Message& message) {
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);

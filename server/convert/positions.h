@@ -19,7 +19,8 @@ struct InputPositions {
 
 absl::StatusOr<InputPositions> ReadPositions(const v1::Positions& positions);
 
-// Resolves the tower of `vision`; errors name its fields.
+// Reads the position scheme. For `vision`, also resolves the tower of its
+// encoding. Errors name fields of the request.
 absl::StatusOr<core::PositionScheme> ReadScheme(
     const v1::BuildPositionsRequest& request);
 

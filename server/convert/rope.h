@@ -1,8 +1,8 @@
 // Converts rotary encodings of requests to core's arguments, and resolved ones
 // to responses.
 //
-// Enums have the same numbers in core and in the contract, so they are cast;
-// Parse() has refused values that this server does not know.
+// Enums have the same numbers in core and in the contract, so they are cast.
+// Parse() has already refused values that this server does not know.
 
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace posenc::server {
 
-// If no source is given, the result has none, and core refuses it.
+// If no source is given, the result has no source, and core refuses it.
 core::interpretation::RopeSource ReadRopeSource(const v1::RopeSource& source);
 
 core::QueryScale ReadQueryScale(const v1::QueryScale& scale);

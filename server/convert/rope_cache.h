@@ -1,5 +1,5 @@
-// Keeps resolved encodings by the bytes of their requests, because reading a
-// configuration takes longer than rotating a few tokens.
+// Keeps resolved encodings, because reading a configuration takes longer than
+// rotating a few tokens. The key of an encoding is its bytes in the request.
 
 #pragma once
 

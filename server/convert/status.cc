@@ -18,10 +18,10 @@ namespace posenc::server {
 namespace {
 
 // gRPC's clients accept at most 8 KiB of trailers for a call. The trailers hold
-// the message three times: percent-encoded (up to 3 bytes for one), in
-// google.rpc.Status and in BadRequest (both base64); and the metadata's values
-// once. Faults after the first are added while they fit. kMaxTrailerBytes
-// leaves room for other trailers of gRPC and the server.
+// the message three times: percent-encoded (up to 3 bytes for one byte), in
+// google.rpc.Status and in BadRequest (both in base64). They hold the
+// metadata's values once. Faults after the first are added as long as they fit.
+// kMaxTrailerBytes leaves space for other trailers of gRPC and the server.
 constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kMaxValueBytes = 256;
 constexpr std::size_t kMaxMoreBytes = 256;  // for further fields
@@ -33,7 +33,7 @@ constexpr std::size_t kPackBytes = 64;
 // long as the largest request takes.
 constexpr int kRetrySeconds = 1;
 
-// Returns a message's bytes in the trailers, where it is percent-encoded.
+// Returns the size of a message in the trailers, where it is percent-encoded.
 std::size_t EncodedBytes(absl::string_view message) {
   std::size_t bytes = 0;
   for (const char c : message) {
@@ -61,7 +61,8 @@ void AddViolation(absl::string_view field, absl::string_view description,
   violation->set_description(std::string(description));
 }
 
-// Returns every fault that fits into the trailers beside `message` and `rich`.
+// Returns all faults that fit into the trailers together with `message` and
+// `rich`.
 rpc::BadRequest Violations(const core::ErrorDetails& details,
                            absl::string_view field, absl::string_view first,
                            absl::string_view message, const rpc::Status& rich) {

@@ -11,10 +11,10 @@ namespace posenc::server {
 
 // Keeps the code and the message; the message becomes valid UTF-8 of at most
 // 1024 bytes. If the status was made with core/base/error.h, the details hold a
-// google.rpc.Status with ErrorInfo, with BadRequest for INVALID_ARGUMENT and
-// OUT_OF_RANGE that name a field, and with RetryInfo for kOverloaded. If there
-// are more faults, BadRequest lists them after the first, and the message ends
-// with their fields.
+// google.rpc.Status with ErrorInfo. INVALID_ARGUMENT and OUT_OF_RANGE with a
+// field also get BadRequest; kOverloaded also gets RetryInfo. If there are more
+// faults, BadRequest lists them after the first, and the message ends with
+// their fields.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // Returns a name such as "ERROR_REASON_OVERLOADED"; empty without details.

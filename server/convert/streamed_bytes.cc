@@ -15,7 +15,8 @@
 namespace posenc::server {
 namespace {
 
-// Limit for the bytes of one tensor. Sums of a few do not overflow.
+// Limit for the size of one tensor. The sum of a few such sizes does not
+// overflow.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 59;
 
 }  // namespace

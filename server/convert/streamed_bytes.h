@@ -1,5 +1,6 @@
-// The sequence of bytes in a stream, as its first message describes it: first
-// the ids and shifts, then the tensors to rotate.
+// The sequence of bytes in a stream: first those of ids and shifts, then those
+// of the tensors to rotate. The first message of the stream describes these
+// tensors.
 
 #pragma once
 
@@ -18,8 +19,9 @@ namespace posenc::server {
 
 class StreamedBytes {
  public:
-  // Adds ids or shifts if they have no elements yet: the stream brings them.
-  // path: their field in the call. `ids` must outlive this object.
+  // Adds ids or shifts whose elements the stream brings. Does nothing if they
+  // already have elements. path: their field in the call. `ids` must outlive
+  // this object.
   absl::Status AddIds(absl::string_view path, v1::Tensor* ids);
   // Adds the next tensor to rotate, which must have no elements. Call it also
   // for a tensor that is not given.
@@ -28,7 +30,7 @@ class StreamedBytes {
 
   // Returns the size of ids and shifts in bytes.
   std::int64_t ids_bytes() const { return ids_bytes_; }
-  // Returns the sizes of the tensors to rotate. They have no pieces.
+  // Returns the tensors to rotate, with their sizes but without their bytes.
   absl::Span<const wire::BorrowedBytes> tensors() const { return tensors_; }
 
   // Takes the next bytes of the stream. Stores the elements of ids, and returns
@@ -41,7 +43,7 @@ class StreamedBytes {
 
  private:
   struct Part {
-    std::int64_t end;      // offset past its bytes
+    std::int64_t end;      // offset of the end of its bytes
     std::int64_t element;  // bytes
     v1::Tensor* ids;       // null: a tensor to rotate
   };

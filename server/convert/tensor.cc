@@ -22,9 +22,10 @@ constexpr int kMaxValues = 65536;
 // core, much more than the cost of handing a tile to a thread.
 constexpr std::size_t kTileBytes = 512 << 10;
 
-// Bytes of a tile in shared memory; 2 MiB of a tensor in place. It is larger,
-// because no transfer hides the cost of starting a tile: rotating 16 MiB in
-// place was fastest with this size (docs/measurements/server.md).
+// Bytes that a tile in shared memory reads and writes: 2 MiB of a tensor that
+// is computed in place. Such a tile is larger, because no transfer hides the
+// cost of starting a tile: rotating 16 MiB in place was fastest with this size
+// (docs/measurements/server.md).
 constexpr std::size_t kSharedTileBytes = 4 << 20;
 
 absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
@@ -44,8 +45,9 @@ absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
   return absl::OkStatus();
 }
 
-// FP8 has no number for results past its largest, and E4M3 has no infinity.
-// `values` come without a saturation, so both are refused.
+// FP8 cannot store numbers beyond its largest, and E4M3 cannot store infinity.
+// A request with `values` has no setting for saturation, so such values are
+// refused.
 absl::Status CheckFloat8(double value, core::Dtype dtype, int index) {
   unsigned char stored;
   core::StoreDouble(value, {dtype, {}, &stored}, 0);
@@ -80,8 +82,8 @@ absl::Status SizeMismatch(absl::string_view field, core::Dtype dtype,
        {"actualBytes", ToString(actual)}});
 }
 
-// Checks that the elements, if there are any, come in exactly one form. count:
-// the number of elements by the shape.
+// Checks that a tensor's elements, if there are any, come in exactly one form.
+// count: the number of elements according to the shape.
 absl::Status CheckForm(int values, std::size_t data_bytes, std::int64_t count,
                        const core::Shape& shape) {
   if (values > 0 && data_bytes > 0) {

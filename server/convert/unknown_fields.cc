@@ -50,7 +50,7 @@ std::size_t NumberBytes(FieldDescriptor::CppType type) {
   }
 }
 
-// Limit for copies of encodings, which are not claimed.
+// Limit for the size of all copies of encodings; no memory is claimed for them.
 constexpr std::size_t kMostRopeBytes = 64 << 10;
 
 // Approximate bytes in memory of an empty message or text.
@@ -201,7 +201,7 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
                       static_cast<int>(bytes.size()));
   Seen seen;
   const FieldDescriptor* const crowded = Look(&in, *root_, &seen);
-  // The walk ended early, so it has not seen all fields.
+  // If the walk has ended early, it has not seen all fields.
   if (!in.ConsumedEntireMessage()) seen.known = false;
   std::size_t of_ropes = 0;
   for (const Seen::Rope& rope : seen.ropes) of_ropes += rope.bytes.size();

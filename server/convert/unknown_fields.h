@@ -1,11 +1,12 @@
 // Refuses fields of newer clients that this server does not know. The same walk
-// notes whether a message names shared memory, and which encodings it has.
+// over the message also finds out whether it names shared memory, and which
+// encodings it has.
 //
 // Protobuf would skip an unknown field, and the result would silently differ
 // from what the client asked for. See docs/adr/0005.
 //
-// Also refuses messages that would take many times their bytes once they are
-// parsed: an empty element of a repeated message has two bytes on the wire and
+// Also refuses messages that would take many times their size in memory after
+// parsing: an empty element of a repeated message has two bytes on the wire and
 // over a hundred in memory.
 
 #pragma once
@@ -38,12 +39,12 @@ inline constexpr std::size_t kRopeGrowth = 16;
 // it.
 class KnownFields {
  public:
-  // Limit for elements of repeated messages and texts, and unknown fields, in
-  // one message: about 3 MiB.
+  // Limit for the number of elements of repeated messages and texts, and of
+  // unknown fields, in one message. They take about 3 MiB.
   static constexpr int kMostElements = 16384;
   // Limit for the growth of one message's lists of numbers: a small number has
   // one byte on the wire, but eight in memory. About ten million position ids
-  // reach it.
+  // reach this limit.
   static constexpr std::size_t kMostGrowth = 64 << 20;
 
   explicit KnownFields(const google::protobuf::Descriptor& type);
@@ -63,20 +64,23 @@ class KnownFields {
     absl::InlinedVector<Rope, 2> ropes;
     int elements = 0;
     std::size_t growth = 0;
-    // Bytes of memory beyond a parsed form as large as on the wire: kRopeGrowth
-    // times its encodings; if it is not small, also elements and numbers,
-    // parsed and once more as arguments of core.
+    // Additional bytes that the message takes in memory, beyond its size on the
+    // wire: kRopeGrowth times the size of its encodings. For a message that is
+    // not small, also the memory of its elements, and two times the growth of
+    // its lists of numbers: as parsed fields, and as arguments of core.
     std::size_t grown = 0;
   };
 
   // Walks over the unparsed `bytes`. INVALID_ARGUMENT if they have more than
   // kMostElements, or grow by more than kMostGrowth; the error names the field
-  // that exceeds it. Leaves malformed messages to the parser.
+  // that exceeds the limit. Does not report malformed messages, which the
+  // parser refuses later.
   absl::StatusOr<Seen> Walk(absl::string_view bytes) const;
 
-  // Returns UNIMPLEMENTED, kFieldUnknown, if `message`, of this type, has
-  // anywhere a field or an enum value that this server does not know. It takes
-  // seven times as long as Walk(): call it only if Walk() set known = false.
+  // Returns UNIMPLEMENTED, kFieldUnknown, if `message` has at any depth a field
+  // or an enum value that this server does not know. `message` must have this
+  // type. Takes seven times as long as Walk(), so call it only if Walk() has
+  // set known = false.
   absl::Status Check(const google::protobuf::Message& message) const {
     return Name(message, *root_);
   }
@@ -99,15 +103,16 @@ class KnownFields {
     bool shared_memory = false, rope_source = false;
   };
 
-  // Adds a type and the types inside it. A type enters `types_` before its
-  // fields do, because types may contain one another.
+  // Adds a type and the types inside it. A type is added to `types_` before the
+  // types of its fields, because types may contain one another.
   const Type* Add(const google::protobuf::Descriptor& descriptor);
-  // Walks over the fields of one message. Returns the field that has too much;
-  // null if the message ends or is malformed.
+  // Walks over the fields of one message. Returns the field that exceeds a
+  // limit; null if the message ends or is malformed.
   static const google::protobuf::FieldDescriptor* Look(
       google::protobuf::io::CodedInputStream* in, const Type& type, Seen* seen);
   // Walks over one value, after its tag. Returns false if the message is
-  // malformed, or `crowded` was found.
+  // malformed or exceeds a limit. Sets `crowded` if a field inside the value
+  // exceeds it.
   static bool LookAt(google::protobuf::io::CodedInputStream* in,
                      std::uint32_t tag, const Field* field, Seen* seen,
                      const google::protobuf::FieldDescriptor** crowded);

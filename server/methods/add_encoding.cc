@@ -1,4 +1,5 @@
-// AddEncoding adds an absolute encoding to x, or multiplies or concatenates it.
+// AddEncoding combines x with an absolute encoding by addition, multiplication
+// or concatenation.
 
 #include "core/absolute/add_encoding.h"
 
@@ -35,7 +36,7 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
                          context.borrowed.Find(Request::kXFieldNumber));
   faults.Note(x.status());
   if (!faults.none()) {
-    // A grid needs no positions; other encodings do.
+    // All encodings except a grid need positions.
     if (encoding.ok()) {
       faults.Note(core::Prefixed(
           "encoding", core::ValidateAbsolute(encoding->encoding).status()));

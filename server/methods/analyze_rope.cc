@@ -17,7 +17,7 @@
 namespace posenc::server {
 namespace {
 
-// A tile: about a millisecond.
+// Computing time of a tile: about a millisecond.
 constexpr std::int64_t kTileNanoseconds = 1000000;
 
 }  // namespace

@@ -2,8 +2,8 @@
 //
 // A bias tile is the part of the matrix in one message (the contract's
 // query_tile and key_tile). A tile is a unit of work, as in the rest of the
-// server. A bias tile is divided into tiles so that a large one can be stopped,
-// and so that several threads can work on it.
+// server. A bias tile is divided into tiles so that its computation can be
+// stopped, and so that several threads can work on it.
 
 #include <algorithm>
 #include <cmath>
@@ -26,29 +26,30 @@
 namespace posenc::server {
 namespace {
 
-// A tile takes about a millisecond, even if most of that time is for storing
-// elements.
+// A tile takes about a millisecond. The number of elements limits it if most of
+// the time is for storing elements.
 constexpr std::int64_t kTileElements = 65536;
 constexpr std::int64_t kTileNanoseconds = 1000000;
 
-// Bytes of a response beside the bias tile: two varints with tags for its
-// start, and the three of the whole matrix' shape.
+// Size of a response without the bias tile: two varints with tags for the
+// tile's start, and the shape of the whole matrix with three varints.
 constexpr std::size_t kStartBytes = 22 + 32;
 
 struct Extents {
   std::int64_t queries = 0, keys = 0;
 };
 
-// Divides `length` into about equal parts of at most `most`, and returns the
-// length of a part.
+// Returns the length of a part if `length` is divided into about equal parts of
+// at most `most`.
 std::int64_t Even(std::int64_t length, std::int64_t most) {
   const std::int64_t parts = (length + most - 1) / most;
   return (length + parts - 1) / parts;
 }
 
-// Divides `whole` into rectangles of at most `elements`, about square: most
-// biases depend on the distance i - j, and a square has the fewest distances. A
-// rectangle has at least one query and one key.
+// Divides `whole` into rectangles of at most `elements`, which are about
+// square. Most biases depend on the distance i - j, and a square has the fewest
+// distances. Returns the extents of a rectangle, at least one query and one
+// key.
 Extents AboutSquare(const Extents& whole, std::int64_t elements) {
   const auto side =
       static_cast<std::int64_t>(std::sqrt(static_cast<double>(elements)));
@@ -88,8 +89,8 @@ absl::Status CheckBiasTile(absl::string_view field, std::int64_t extent) {
       field, absl::StrCat(extent, "; must be positive, or unset"));
 }
 
-// A validated request, which it borrows: bias tiles in row-major order, each
-// computed on demand.
+// The bias tiles of a validated request, in row-major order. Each one is
+// computed on demand. Borrows the request.
 class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
  public:
   // The start of the next bias tile, relative to the matrix' first query and
@@ -98,8 +99,8 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     std::int64_t query = 0, key = 0;
   };
 
-  // limit: bytes of a message. whole: the matrix is one bias tile; the tile
-  // sizes of the request have no effect.
+  // limit: largest size of a message. whole: the matrix is one bias tile; the
+  // tile sizes of the request have no effect.
   static absl::StatusOr<std::shared_ptr<const CheckedBias>> Check(
       const v1::BuildBiasRequest& request, std::int64_t limit, bool whole) {
     core::Faults faults;

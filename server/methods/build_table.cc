@@ -19,12 +19,13 @@
 namespace posenc::server {
 namespace {
 
-// Bytes reserved in a stream's message for fields beside its tensors.
+// Bytes reserved in a stream's message for fields other than its tensors.
 constexpr std::int64_t kMessageOverhead = 64;
 
-// Adds the path of a table's error in the stream's request. An error without a
-// field is about the size of a message, so its field is rows_per_message, if
-// the client has set that.
+// Converts a table's error to an error of the stream's request. The request has
+// the table in the field `table`. An error without a field is about the size of
+// a message. So its field is rows_per_message, if the client has set
+// rows_per_message.
 absl::Status OfStream(const absl::Status& status, bool rows_given) {
   const std::optional<core::ErrorDetails> details =
       core::GetErrorDetails(status);
@@ -40,7 +41,8 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
     const v1::BuildTableRequest& request, const MethodContext& context,
     v1::BuildTableResponse* response) {
   // A tensor in shared memory is not in the response, but must fit into a file.
-  // The size of the response is checked again when its places are known.
+  // The size of the response is checked again when the places of its tensors
+  // are known.
   const bool placed = request.has_cos_output() || request.has_sin_output() ||
                       request.has_table_output();
   std::int64_t most = context.limits->max_response_bytes;
@@ -117,8 +119,8 @@ class BuildTableStreamHandler final : public CallHandler {
  private:
   // Checks the table, and chooses the number of rows in a message.
   absl::Status Begin(const v1::BuildTableStreamRequest& request) {
-    // If the client leaves the number of rows to the server, a message must
-    // have room for one row.
+    // If the client leaves the number of rows to the server, one row must fit
+    // into a message.
     absl::StatusOr<std::shared_ptr<const CheckedTable>> table =
         CheckedTable::Check(
             request.table(), context_, max_response_bytes_,

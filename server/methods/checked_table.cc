@@ -17,11 +17,11 @@ namespace {
 
 using Response = v1::BuildTableResponse;
 
-// Bytes of a tile: about a millisecond of sines and cosines.
+// Size of a tile: about a millisecond of sines and cosines.
 constexpr std::int64_t kTileBytes = 256 << 10;
 
-// Bytes of a response beside its tensors, with tags: the attention factor, and
-// in a stream the largest first row.
+// Largest sizes of the response's fields that are not tensors, with tags: the
+// attention factor, and in a stream the number of the first row.
 constexpr int kAttentionFactorBytes = 9;
 constexpr int kFirstRowBytes = 11;
 
@@ -34,7 +34,8 @@ absl::Status RowsMismatch(std::int64_t rows, absl::string_view what,
       {{"expected", absl::StrCat(expected)}, {"actual", absl::StrCat(rows)}});
 }
 
-// Returns the number of rows of a table: the positions' number, or else `rows`.
+// Returns the number of rows of a table: the number of positions, or `rows` if
+// only their start is given.
 absl::StatusOr<std::int64_t> TableRows(std::int64_t rows,
                                        const core::Positions& positions) {
   if (std::holds_alternative<std::monostate>(positions)) {
@@ -130,7 +131,7 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
       core::ValidateAbsolute(input->encoding);
   faults.Note(core::Prefixed("absolute", extents.status()));
   if (!extents.ok() || !extents->rows.has_value()) {
-    // Only a grid defines its number of rows, whether or not it is valid.
+    // Only a grid defines its own number of rows, even if the grid is invalid.
     const bool grid = request.absolute().has_sincos_grid();
     const absl::StatusOr<std::int64_t> rows =
         grid ? 0 : TableRows(request.rows(), positions_.positions);

@@ -1,5 +1,5 @@
-// A validated table that can compute any of its rows. BuildTable sends them at
-// once, BuildTableStream a few MiB at a time.
+// A validated table that can compute any of its rows. BuildTable sends all rows
+// at once; BuildTableStream sends them a few MiB at a time.
 
 #pragma once
 
@@ -26,8 +26,8 @@ namespace posenc::server {
 class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
  public:
   // Checks everything now, also all positions, because rows are computed later.
-  // max_response_bytes: limit for one message with `rows_in_message` rows; 0:
-  // with all rows.
+  // rows_in_message: number of rows in one message; 0: all rows.
+  // max_response_bytes: limit for the size of this message.
   static absl::StatusOr<std::shared_ptr<const CheckedTable>> Check(
       const v1::BuildTableRequest& request, const MethodContext& context,
       std::int64_t max_response_bytes, std::int64_t rows_in_message);
@@ -50,8 +50,8 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
                          const MethodContext& context);
   absl::Status CheckAbsolute(const v1::BuildTableRequest& request);
   absl::Status CheckPositions(const core::ReserveFunction& reserve);
-  // Checks whether the encoding has rows for these positions, which begin with
-  // row `first`.
+  // Checks whether the encoding has rows for these positions. `first` is the
+  // row of the first position.
   absl::Status CheckReach(const core::TokenPositions& positions,
                           std::int64_t first) const;
   OutputTensors Outputs(std::int64_t n) const;

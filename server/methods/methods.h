@@ -1,9 +1,9 @@
-// The RPCs of the service, one file each: how a request is checked, and how its
-// response is computed.
+// The RPCs of the service. Each RPC has a file that checks its requests and
+// computes its responses.
 //
-// A unary RPC is a function; a stream has a CallHandler. Core computes and
-// server/convert converts: a method joins the two and names the fields of
-// errors.
+// A unary RPC is a function; a stream is a CallHandler. core/ computes, and
+// server/convert converts messages. A method combines them, and names the
+// fields of errors.
 
 #pragma once
 
@@ -35,14 +35,15 @@ struct CallSharing {
   bool repeated = false;
 };
 
-// Objects that all methods share. They outlive the handlers.
+// Objects that all methods share. They must outlive the handlers.
 struct MethodContext {
   const Limits* limits;  // with defaults filled in
   RopeCache* cache;
   CallSharing sharing;
   // The call's headers, for `start` only; null without a call.
   const CallHeaders* call = nullptr;
-  // Encodings of the request; null if it is no message of the contract.
+  // Encodings of the request; null if the request is not a message of the
+  // contract.
   const RopeBytes* ropes = nullptr;
   BorrowedTensors borrowed;  // tensors of the request
   // Claims memory for expanded positions. Empty for a stream of a table: its
@@ -66,10 +67,10 @@ absl::Span<const Method> Methods();
 const Method* FindMethod(absl::string_view name);
 
 // The unary RPCs as functions from a request to its answer.
-// server/adapters/kserve uses them, too, with its own framing. An answer with
-// tensors borrows the request and is not computed yet; the empty `response`
-// gets the fields that are not tensors. Without tensors, the answer is the
-// response itself. Errors are those of the RPC.
+// server/adapters/kserve uses them, too, with its own framing. A TensorAnswer
+// borrows the request, and its tensors are not computed yet; the empty
+// `response` gets the fields that are not tensors. A function that returns a
+// Status fills the whole `response`. Errors are those of the RPC.
 absl::StatusOr<TensorAnswer> AnswerBuildTable(
     const v1::BuildTableRequest& request, const MethodContext& context,
     v1::BuildTableResponse* response);
@@ -92,7 +93,7 @@ absl::StatusOr<TensorAnswer> AnswerConvertPairing(
     const v1::ConvertPairingRequest& request, const MethodContext& context,
     v1::ConvertPairingResponse* response);
 
-// The answer computes the analysis in parts, between which it can be stopped.
+// The answer computes the analysis in parts, and can be stopped between parts.
 absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
     const v1::AnalyzeRopeRequest& request, const MethodContext& context,
     v1::AnalyzeRopeResponse* response);

@@ -1,4 +1,4 @@
-// ResolveRope explains an encoding, and how a second one differs.
+// ResolveRope explains an encoding, and how a second encoding differs from it.
 
 #include <cstdint>
 #include <memory>
@@ -84,8 +84,8 @@ absl::Status AnswerResolveRope(const Request& request,
   return absl::OkStatus();
 }
 
-// A comparison of scores takes sines and cosines of about 128 frequencies at up
-// to 8192 distances.
+// A comparison takes long, because its scores need sines and cosines of about
+// 128 frequencies at up to 8192 distances.
 bool TakesLong(const v1::ResolveRopeRequest& request) {
   return request.has_compare_with() ||
          ResolvesLong(request.rope(), request.head_dim());

@@ -1,7 +1,7 @@
 // Resolves the rotary encodings of requests, with a cache for the calls that
 // rotate.
 //
-// `field` is the request's field ("rope", "old_rope"), which prefixes errors.
+// `field` is the request's field ("rope", "old_rope"). Errors begin with it.
 
 #pragma once
 
@@ -20,8 +20,8 @@
 
 namespace posenc::server {
 
-// Returns FieldRequired if there is no source. Does not check the source: that
-// happens when it is resolved.
+// Returns FieldRequired if there is no source. The source itself is checked
+// when it is resolved.
 absl::Status CheckGiven(absl::string_view field, const v1::RopeSource& source);
 
 // Checks an encoding by resolving it. Skips a specification without rotary_dim,
@@ -29,7 +29,7 @@ absl::Status CheckGiven(absl::string_view field, const v1::RopeSource& source);
 absl::Status CheckResolves(absl::string_view field,
                            const v1::RopeSource& source);
 
-// The encoding to explain, and the one to compare it with.
+// The encoding to explain, and the encoding to compare it with.
 struct ComparedRopes {
   core::ResolvedRope rope;
   absl::optional<core::ResolvedRope> other;
@@ -37,31 +37,35 @@ struct ComparedRopes {
 
 // Resolves the fields "rope" and "compare_with" (null: not given) with the
 // field "head_dim" (0: not given). A scaling that needs a length takes the
-// original one. An error names all wrong fields, and that of `more`.
+// original length. An error names all wrong fields. more: an error of another
+// field, which is reported together with them.
 absl::StatusOr<ComparedRopes> ResolveCompared(
     const v1::RopeSource& rope, const v1::RopeSource* compare_with,
     std::int32_t head_dim, const absl::Status& more = absl::OkStatus());
 
-// Returns an encoding's key in the cache: its unparsed bytes in `ropes`, if
-// `ropes` has them.
+// Returns an encoding's key in the cache. It contains the encoding's unparsed
+// bytes in `ropes`, or the serialized `source` if `ropes` does not have them.
 std::string CacheKey(absl::string_view field, const v1::RopeSource& source,
                      std::int64_t head_dim, const RopeBytes* ropes);
 
-// Returns a lookup in the cache by the unparsed bytes of `field`; it resolves
-// `source` if needed. CheckGiven has accepted `source`; it and the context's
-// objects outlive the result. Errors are relative to RopeSource.
+// Returns a function that finds the encoding in the cache, or else resolves
+// `source`. CheckGiven() must have accepted `source`. `source` and the
+// context's objects must outlive the function. The fields of errors are
+// relative to RopeSource.
 core::RopeLookup CachedLookup(absl::string_view field,
                               const v1::RopeSource& source,
                               const MethodContext& context);
 
 // Returns whether resolving the source takes half a millisecond or more: its
-// width or its configuration is larger than that of any model. The largest take
-// 20 and 70 ms, too long for a thread that serves connections. head_dim: the
-// request's, for a source without a width.
+// width or its configuration is larger than that of any model. The largest
+// width takes 20 ms, and the largest configuration 70 ms. That is too long for
+// a thread that serves connections. head_dim: the request's field, for a source
+// without a width.
 bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim = 0);
 
 // These return whether the answer to a request takes half a millisecond or more
-// although its message is small: by default, if its encodings resolve long.
+// although its message is small. By default, this is so if ResolvesLong() is
+// true for one of its encodings.
 bool TakesLong(const v1::ResolveRopeRequest& request);
 inline bool TakesLong(const v1::AnalyzeRopeRequest& request) {
   return ResolvesLong(request.rope(), request.head_dim()) ||

@@ -9,8 +9,8 @@
 namespace posenc::server {
 namespace {
 
-// The field `data` of the streams' responses, and the most bytes that its
-// framing takes.
+// Number of the field `data` in the streams' responses, and the largest size of
+// the field's framing.
 constexpr int kDataField = 15;
 constexpr std::int64_t kFraming = 6;
 

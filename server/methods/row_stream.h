@@ -5,8 +5,8 @@
 //   rows       |--0--|--1--|-:-2--|--3--|...            : a cut row
 //   responses  |  0, 1     |  2   |  3 ...
 //
-// Whole rows of a message are rotated where they lie. A cut row is collected
-// first, and gets a response of its own.
+// Whole rows of a message are rotated without a copy. The bytes of a cut row
+// are first copied together, and the row gets a response of its own.
 
 #pragma once
 
@@ -60,13 +60,14 @@ class RowStream {
  public:
   explicit RowStream(Rotation rotation);
 
-  // Returns an upper bound on the kept bytes: those of a cut row, and those of
-  // the maps.
+  // Returns an upper bound on the kept memory: the bytes of a cut row, and
+  // those of the maps.
   std::size_t kept_bytes() const;
 
-  // Adds the next bytes, at most as many as the tensors have. All whole rows
-  // before them must have been answered. message: holds the bytes if they may
-  // be overwritten; else null. owner: keeps the bytes and the message alive.
+  // Adds the next bytes of the tensors. All bytes together must not exceed the
+  // tensors. All whole rows of the earlier bytes must have been answered.
+  // message: holds the bytes if they may be overwritten; else null. owner:
+  // keeps the bytes and the message alive.
   void Add(core::ConstPieces bytes, const RequestMessage* message,
            std::shared_ptr<const void> owner);
 
@@ -85,7 +86,7 @@ class RowStream {
   };
 
   std::size_t left() const { return bytes_.size() - used_; }
-  // The tensor of the next byte.
+  // Returns the tensor to which the next byte belongs.
   Tensor& Current();
   // Moves the bytes that are left to cut_, unless they complete a row.
   void KeepCut();

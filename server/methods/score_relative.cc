@@ -15,7 +15,7 @@ namespace {
 
 using Request = v1::ScoreRelativeRequest;
 
-// Multiplications of a tile: about a millisecond.
+// Number of multiplications of a tile: about a millisecond.
 constexpr std::int64_t kTileProducts = std::int64_t{1} << 20;
 
 }  // namespace
@@ -75,7 +75,7 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
                                 std::min(tile_rows, rows - first), dtype,
                                 outputs[0].data() + first * row_bytes, stop);
       },
-      // A quarter of a nanosecond for a multiplication.
+      // Assumes a quarter of a nanosecond for each multiplication.
       rows * row_products / 4);
   return answer;
 }

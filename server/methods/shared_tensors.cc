@@ -17,7 +17,8 @@ namespace pb = google::protobuf;
 
 void Find(const std::string& path, pb::Message* message, SharedParts* parts);
 
-// `number`: field number of `found` in the root message; 0 below it.
+// `number`: field number of `found` if it is a direct field of the root
+// message; else 0.
 void Look(const std::string& path, int number, pb::Message* found,
           SharedParts* parts) {
   // The casts are safe: all messages are of generated classes.
@@ -143,7 +144,8 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
       return absl::OkStatus();
     };
     absl::Status status = core::Prefixed(each.path, read());
-    // An error of a copy must name the field's whole path.
+    // Errors of this check already have the whole path, so it comes after
+    // Prefixed().
     if (status.ok() && lent == nullptr) status = CheckNotCut(inputs_.back());
     if (!status.ok()) return status;
   }

@@ -1,9 +1,9 @@
 // The shared memory that one call uses: tensors of its request, and places for
 // tensors of its response.
 //
-// A tensor whose rows are read once is used in place. Other tensors are copied
-// out first and then checked, so that a caller that changes the bytes in the
-// meantime only gets other numbers.
+// A tensor whose rows are read once is used in place. Other tensors are first
+// copied out of shared memory and then checked. So a caller that changes the
+// bytes during the call only gets other numbers.
 
 #pragma once
 
@@ -40,11 +40,12 @@ inline std::vector<int> TensorFields(
 using BorrowedList = decltype(wire::SplitMessage::tensors);
 
 // The parts of a message that are about shared memory, at any depth: tensors in
-// shared memory, and places for tensors of the response. Points into the
-// message.
+// shared memory, and places in shared memory for tensors of the response.
+// Points into the message.
 struct SharedParts {
-  // `path` is the tensor's, such as "positions.ids" or "tables[0].tensor".
-  // `field` is its number if it is a field of the message itself, else 0.
+  // `path` is the tensor's path, such as "positions.ids" or "tables[0].tensor".
+  // `field` is the field number if the tensor is a direct field of the message,
+  // else 0.
   struct Tensor {
     std::string path;
     int field;
@@ -58,12 +59,13 @@ struct SharedParts {
   std::vector<Place> places;
 
   bool none() const { return tensors.empty() && places.empty(); }
-  // Returns INVALID_ARGUMENT if there are any: streams may have none.
+  // Returns INVALID_ARGUMENT if there are such parts, which streams must not
+  // have.
   absl::Status CheckNone() const;
 };
 
-// Visits every field that is set. KnownFields::Walk() is a cheap way to learn
-// that a message has no such part.
+// Finds these parts by a visit to every field that is set. KnownFields::Walk()
+// is a cheaper way to learn that a message has no shared memory.
 SharedParts FindSharedParts(google::protobuf::Message* message);
 
 class SharedTensors {
@@ -72,28 +74,31 @@ class SharedTensors {
   SharedTensors(const CallSharing& call, std::int64_t max_copied_bytes)
       : call_(call), max_copied_bytes_(max_copied_bytes) {}
 
-  // Checks whether the call may name shared memory. If not: UNIMPLEMENTED or
-  // PERMISSION_DENIED, kSharedMemoryUnavailable.
+  // Returns UNIMPLEMENTED or PERMISSION_DENIED, kSharedMemoryUnavailable, if
+  // the call may not name shared memory.
   static absl::Status CheckAllowed(const CallSharing& call);
 
-  // Makes a request's tensors readable. bytes[i] becomes the bytes of
-  // fields[i], shared or not; other tensors get copies as data. Errors are
+  // Makes the request's tensors in shared memory readable. bytes[i] becomes the
+  // bytes of the tensor fields[i], even if it is not in shared memory. Other
+  // tensors in shared memory are copied into their field `data`. Errors are
   // those of SharedFiles and of a tensor's size, with the tensor's path.
   absl::Status ReadInputs(const SharedParts& parts,
                           google::protobuf::Message* request,
                           absl::Span<const int> fields, BorrowedList* bytes);
 
-  // Sets the places of the answer's tensors: the field X_output is the place
-  // for the response's X. INVALID_ARGUMENT if there is no such tensor; also
-  // errors of PlaceOutput().
+  // Sets the places of the answer's tensors. The request's field X_output is
+  // the place for the response's tensor X. INVALID_ARGUMENT if the response has
+  // no tensor X; also errors of PlaceOutput().
   absl::Status PlaceOutputs(const SharedParts& parts,
                             const google::protobuf::Descriptor& response,
                             TensorAnswer* answer);
 
-  // Sets the place of one tensor of the answer. Returns errors of SharedFiles.
-  // INVALID_ARGUMENT if the place overlaps that of another output or of an
-  // input, unless the output is computed in place from exactly this input. In
-  // that case ABORTED, kNotRepeatable, if the call has been sent before.
+  // Sets the place of one tensor of the answer. The place may be exactly that
+  // of an input, if the output is computed in place from this input.
+  // INVALID_ARGUMENT if the place overlaps an input in any other way, or
+  // overlaps another output. ABORTED, kNotRepeatable, if the output overwrites
+  // its input but the call has been sent before. Also returns errors of
+  // SharedFiles.
   absl::Status PlaceOutput(const std::string& field,
                            const v1::SharedMemory& place, std::size_t output,
                            TensorAnswer* answer);
@@ -124,7 +129,7 @@ class SharedTensors {
   const CallSharing call_;
   const std::int64_t max_copied_bytes_;
   std::int64_t copied_bytes_ = 0;
-  std::int64_t used_bytes_ = 0;  // in place, without copies
+  std::int64_t used_bytes_ = 0;  // used in place, without copies
   std::vector<Use> inputs_, outputs_;
 };
 

@@ -48,10 +48,11 @@ inline absl::Status WithoutCall(const absl::Status& status) {
   return WithField(status, absl::StripPrefix(details->field, kCall));
 }
 
-// Handles a stream with the bytes of one unary call's tensors. Request has the
-// field `call`, which the first message sets, and the field `data`.
-// describe(call, bytes) adds the parts of the stream, tensors in the order of
-// their fields. rotate(call, context) makes the same checks as the unary call.
+// Handles a stream that brings the bytes of one unary call's tensors. Request
+// has the field `call`, which the first message sets, and the field `data`.
+// describe(call, bytes) adds the tensors whose bytes the stream brings, in the
+// order of their fields. rotate(call, context) makes the same checks as the
+// unary call, and returns the rotation.
 template <typename Request, auto describe, auto rotate>
 class RotationStream final : public CallHandler {
  public:
@@ -96,7 +97,7 @@ class RotationStream final : public CallHandler {
       const absl::Status prepared = Prepare();
       if (!prepared.ok()) return prepared;
     }
-    // All bytes before this message's have been answered.
+    // The bytes of all earlier messages have been answered.
     if (const auto message = std::exchange(message_, nullptr);
         message && rows_) {
       rows_->Add(std::move(data_),
@@ -133,9 +134,9 @@ class RotationStream final : public CallHandler {
     return Keep(static_cast<std::int64_t>(rows_->kept_bytes()));
   }
 
-  // Claims memory until the end of the call. A stream's claim for data made
-  // from messages has room for two copies of the current message. The kept
-  // memory is claimed beside these copies.
+  // Claims memory until the end of the call. CallMemory::ClaimMade() subtracts
+  // the size of two copies of the current message, which a stream has already
+  // claimed. So this function adds that size to the kept memory.
   absl::Status Keep(std::int64_t bytes) {
     RequestMessage& message = message_->message;
     kept_ += bytes;
@@ -150,12 +151,12 @@ class RotationStream final : public CallHandler {
   StreamedBytes bytes_;
   // The first message, until the rotation is prepared; bytes_ points into it.
   std::shared_ptr<ParsedRequest<Request>> call_;
-  std::optional<RowStream> rows_;  // nullopt before that
+  std::optional<RowStream> rows_;  // nullopt before the rotation is prepared
   // The message that Next() answers, and its bytes of tensors.
   std::shared_ptr<ParsedRequest<Request>> message_;
   core::ConstPieces data_;
   std::int64_t kept_ = 0;     // bytes
-  std::int64_t claimed_ = 0;  // with message_, by Keep()
+  std::int64_t claimed_ = 0;  // claimed with message_, by Keep()
 };
 
 }  // namespace posenc::server

@@ -1,5 +1,5 @@
-// Handlers of RPCs with one message each way. Each handler calls a function
-// that answers a request (methods.h).
+// Handlers of RPCs with one request and one response. Each handler calls a
+// function that answers a request (methods.h).
 
 #pragma once
 
@@ -26,13 +26,14 @@ namespace posenc::server {
 template <typename Request>
 class UnaryHandler final : public CallHandler {
  public:
-  // A function that returns the answer to a request, which must outlive it.
-  // Sets the response's small fields if they are known before the computation.
+  // A function that returns the answer to a request. The request must outlive
+  // the answer. Sets `fields` to the response's small fields, if they are known
+  // before the computation.
   using Answer = absl::StatusOr<TensorAnswer> (*)(const Request& request,
                                                   const MethodContext& context,
                                                   std::string* fields);
 
-  // response: its type; places in shared memory refer to its field names.
+  // response: the type of the response, for SharedTensors::PlaceOutputs().
   UnaryHandler(const MethodContext& context,
                const google::protobuf::Descriptor& response, Answer answer)
       : context_(context), response_(response), answer_(answer) {}
@@ -76,7 +77,7 @@ class UnaryHandler final : public CallHandler {
   }
 
  private:
-  // The fields whose bytes are borrowed.
+  // Returns the numbers of the fields whose bytes are borrowed.
   static absl::Span<const int> Tensors() {
     static const auto* const fields =
         new std::vector<int>(TensorFields(*Request::descriptor()));

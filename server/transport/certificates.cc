@@ -132,7 +132,8 @@ absl::StatusOr<KeyPtr> ParseKey(absl::string_view text) {
   return key;
 }
 
-// Lets OpenSSL use them in the same way as gRPC does later.
+// Lets OpenSSL use the certificates and the key in the same way as gRPC will
+// use them.
 absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
   if (X509_check_private_key(chain.front().get(), key.get()) != 1) {
     ERR_clear_error();
@@ -151,9 +152,9 @@ absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
                       kCert, absl::StrCat("OpenSSL refuses it: ", Reason()));
 }
 
-// Writes the parsed certificates and key again. A file may begin with a byte
-// order mark, or hold a certificate beside its key; gRPC gets both in one text,
-// and would read such a file in another way.
+// Writes the parsed certificates and the key again as PEM. A file may begin
+// with a byte order mark, or contain a certificate next to its key. gRPC gets
+// both files in one text, and would read such a text differently.
 absl::StatusOr<std::string> PemText(const char* field,
                                     const std::vector<X509Ptr>& certificates,
                                     const KeyPtr& key = nullptr) {

@@ -18,7 +18,7 @@ struct TlsFiles {
   std::string client_ca;  // authorities of required client certificates
 };
 
-// Texts in OpenSSL's PEM format, known to work.
+// Texts in OpenSSL's PEM format that have been checked.
 struct Certificates {
   std::string identity;   // key, server's certificate, its issuers
   std::string client_ca;  // empty if clients need no certificate
@@ -36,7 +36,8 @@ absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain,
                                                absl::string_view client_ca,
                                                absl::Time now);
 
-// Does the same for files; errors name the file, also an unreadable one.
+// Reads the files and checks them in the same way. Errors name the file, also
+// if it cannot be read.
 absl::StatusOr<Certificates> LoadCertificates(const TlsFiles& files,
                                               absl::Time now);
 

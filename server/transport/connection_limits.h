@@ -1,4 +1,4 @@
-// Limits the number of connections, and the time until a connection is useful.
+// Limits for connections: their number, their times, and their calls.
 
 #pragma once
 
@@ -10,8 +10,8 @@
 namespace posenc::server {
 
 struct ConnectionLimits {
-  // Connections at any time; a further one is closed. 0: 4096, or half of (the
-  // process' limit of file descriptors - 64) if that is less.
+  // Number of connections at the same time; further ones are closed. 0: 4096,
+  // or half of (the process' limit of file descriptors - 64) if that is less.
   std::int64_t max_connections = 0;
   // Connections from one IPv4 address, or one /64 of IPv6. Peers on a unix
   // socket cannot be distinguished and have no such limit.
@@ -34,16 +34,17 @@ struct ConnectionLimits {
   absl::Duration keepalive_min_interval = absl::Seconds(10);
 
   // Calls in progress on one connection. While the server is busy, new calls
-  // wait in the socket, and hold memory once they are read: past capacity, 16
-  // connections with 1024 calls each took 600 MiB. Clients assume 100 until
-  // they get the limit (RFC 9113, section 6.5.2; Go, Java, Node and Rust do
-  // so), and gRPC 1.51 ends the connection of a peer that exceeds it. So it is
-  // not below 100.
+  // wait in the socket. They hold memory after they are read: under overload,
+  // 16 connections with 1024 calls each took 600 MiB. Clients assume a limit of
+  // 100 until they get the real limit (RFC 9113, section 6.5.2; Go, Java, Node
+  // and Rust do so). gRPC 1.51 ends the connection of a peer that exceeds the
+  // limit. So the limit is not below 100.
   int max_concurrent_streams = 100;
 
-  // Bytes of names and values of a call's metadata, and 32 for each pair (RFC
-  // 9113, section 6.5.2): 1 KiB to 1 MiB. A call with more is refused. gRPC
-  // 1.51 has read it before, so this does not bound memory.
+  // Limit for a call's metadata, 1 KiB to 1 MiB: the bytes of names and values,
+  // plus 32 for each pair (RFC 9113, section 6.5.2). A call with more is
+  // refused. gRPC 1.51 reads the metadata before this check, so the limit does
+  // not bound memory.
   std::int64_t max_metadata_bytes = 8 << 10;
 };
 

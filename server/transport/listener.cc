@@ -17,23 +17,23 @@
 namespace posenc::server {
 namespace {
 
-// Limit for the connections that are accepted from one socket before the next
-// socket has its turn, and for the events that are read at a time.
+// Limit for the connections that are accepted from one socket before other
+// sockets are served, and for the events that are read at a time.
 constexpr int kBatch = 64;
 
 // Interval between checks of unix sockets, and the pause in accepting after the
 // kernel has run out of memory or descriptors.
 constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 
-// Send buffer of a unix socket; TCP's buffers grow by themselves. While a write
-// waits for space, gRPC 1.51 reads all sockets on a second thread, which costs
-// more than the wait. The kernel doubles the size, and limits it by
+// Size of a unix socket's send buffer; TCP's buffers grow by themselves. While
+// a write waits for space, gRPC 1.51 reads all sockets on a second thread,
+// which costs more than the wait. The kernel doubles the size, and limits it by
 // net.core.wmem_max.
 constexpr int kUnixSendBytes = 512 << 10;
 
 // A TCP peer that takes fewer bytes than this between two checks counts as
-// blocked. It is more than gRPC writes at once. Unwritten bytes keep the memory
-// of whole responses, even if their calls have ended.
+// blocked. This limit is more than gRPC writes at once. Bytes that gRPC has not
+// written keep the memory of whole responses, even if their calls have ended.
 constexpr std::int64_t kLeastTaken = 2 << 20;
 
 Descriptor Spare() {
@@ -41,8 +41,9 @@ Descriptor Spare() {
 }
 
 // Returns whether the socket is not full, or its peer has taken bytes since
-// `*mark` was set: over TCP kLeastTaken, over a unix socket any. (A full unix
-// socket becomes writable only once three quarters are read.)
+// `*mark` was set: over TCP at least kLeastTaken, over a unix socket at least
+// one. (A full unix socket becomes writable only after three quarters are
+// read.)
 bool Takes(int fd, bool tcp, std::int64_t* mark) {
   pollfd socket = {.fd = fd, .events = POLLOUT, .revents = 0};
   if (poll(&socket, 1, 0) != 0) return true;  // not full, or closed
@@ -60,12 +61,13 @@ bool Takes(int fd, bool tcp, std::int64_t* mark) {
   return true;
 }
 
-// gRPC then sees the end of the peer's bytes, and the listener sees a hang-up.
+// Ends a connection. gRPC then sees the end of the peer's bytes, and the
+// listener sees a hang-up.
 void ShutDown(const Descriptor& fd) { shutdown(fd.get(), SHUT_RDWR); }
 
-// The kernel must end a connection whose peer takes no bytes. Such a peer does
-// not answer pings either, but gRPC 1.51 ends neither the connection nor its
-// calls before a pending write is done.
+// Makes the kernel end a connection whose peer takes no bytes. gRPC 1.51 does
+// not end such a connection or its calls as long as a write is pending, even if
+// the peer does not answer pings.
 void SetTcpOptions(int fd, absl::Duration timeout) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -257,8 +259,9 @@ void Listener::Forget(int fd) {
   connections_.erase(found);
 }
 
-// The kernel ends TCP connections whose peers read nothing (TCP_USER_TIMEOUT).
-// Peers that sometimes read a few bytes do no harm until memory is short.
+// Ends connections whose peers do not read. TCP peers are checked only while
+// memory is short: the kernel ends TCP connections whose peers read nothing
+// (TCP_USER_TIMEOUT), and peers that read a few bytes do no harm before.
 void Listener::EndBlocked() {
   const auto now = std::chrono::steady_clock::now();
   if (now - looked_ < kTick) return;

@@ -1,7 +1,7 @@
 // Accepts connections, hands each to gRPC at once, and limits their number.
 //
-// gRPC 1.51's own listener has no limit, and never accepts again once the
-// process has run out of file descriptors.
+// gRPC 1.51's own listener has no limit. After the process has run out of file
+// descriptors, it never accepts a connection again.
 //
 // gRPC owns the descriptor that it gets. The listener keeps a duplicate, to end
 // the connection, and to notice its end by epoll: gRPC shuts the socket down
@@ -39,7 +39,7 @@ enum class Ending {
   kAtCap,         // new connection: the limit is reached
   kNoDescriptor,  // new connection: no file descriptor is left
   kNotReading,    // the peer takes no bytes, or too few
-  kTooManyCalls,  // the peer has far more calls open than it may
+  kTooManyCalls,  // the peer has far more calls open than allowed
 };
 inline constexpr int kEndings = 4;
 
@@ -64,11 +64,12 @@ class Listener {
 
   ~Listener();
 
-  // The addresses as bound, with real ports.
+  // The bound addresses, with real ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // Sets a function that returns whether calls wait for memory: then slow TCP
-  // peers that hold memory are ended. Call it before Start().
+  // Sets a function that returns whether calls wait for memory. If it returns
+  // true, the connections of slow TCP peers that hold memory are ended. Must be
+  // called before Start().
   void SetMemoryIsShort(std::function<bool()> is_short) {
     memory_is_short_ = std::move(is_short);
   }
@@ -90,7 +91,7 @@ class Listener {
   // nothing for peers on unix sockets.
   void EndConnectionOf(absl::string_view peer);
 
-  // Sets new limits. Connections beyond them are not ended.
+  // Sets new limits. Existing connections beyond them are not ended.
   void SetCaps(std::int64_t connections, std::int64_t per_peer) {
     cap_.store(connections);
     cap_per_host_.store(per_peer);
@@ -132,12 +133,14 @@ class Listener {
   std::vector<std::string> addresses_;
   std::vector<ListeningSocket> sockets_;
   Acceptor plaintext_, tls_;
-  // Connections by duplicate. Only thread_ changes the map, under the mutex.
+  // Connections, by the number of the duplicate. Only thread_ changes the map,
+  // under the mutex.
   mutable std::mutex mutex_;
   absl::flat_hash_map<int, Connection> connections_;
   absl::flat_hash_map<Peer::HostBytes, std::int64_t> by_host_;
   Descriptor epoll_, wake_;
-  // Closed to free a descriptor for a connection that must be refused.
+  // Closed if no other descriptor is left, so that a connection can be accepted
+  // and refused.
   Descriptor spare_;
   SteadyTime looked_;
   std::atomic<bool> stop_{false};

@@ -18,8 +18,8 @@
 namespace posenc::server {
 namespace {
 
-// Attempts for port 0: the port that the kernel chose for one address of the
-// host may be in use on another.
+// Number of attempts for port 0. The port that the kernel has chosen for one
+// address of the host may be in use on another address.
 constexpr int kAttempts = 16;
 
 absl::Status CannotBind(const Address& address, absl::string_view why) {
@@ -32,7 +32,8 @@ const char* PortOf(const Address& address) {
   return address.text.c_str() + address.text.rfind(':') + 1;
 }
 
-// If it fails, the descriptor is not valid, and errno is set.
+// Opens, binds and listens. If this fails, the descriptor is not valid, and
+// errno is set.
 Descriptor OpenTcp(const addrinfo& name) {
   Descriptor fd(
       socket(name.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -60,13 +61,13 @@ int PortOf(const Descriptor& fd) {
   return Peer::Of(name)->port;
 }
 
-// Binds all addresses to one port; returns 0, or errno. Some of the addresses,
-// or a whole family, may not exist on this machine, as in containers. That is
-// an error only if no address can be bound.
+// Binds all addresses to one port; returns 0, or errno. In containers, some
+// addresses, or a whole address family, may not exist. That is an error only if
+// no address can be bound.
 int BindAll(const addrinfo* first, std::vector<Descriptor>* fds) {
   int port = 0, absent = 0;
   for (const addrinfo* next = first; next != nullptr; next = next->ai_next) {
-    // sin6_port is at the same offset.
+    // The cast is safe for IPv6, too: sin6_port is at the same offset.
     auto* const name = reinterpret_cast<sockaddr_in*>(next->ai_addr);
     if (port != 0) name->sin_port = htons(static_cast<std::uint16_t>(port));
     Descriptor fd = OpenTcp(*next);
@@ -108,9 +109,10 @@ absl::Status BindTcp(const Address& address,
   return absl::OkStatus();
 }
 
-// Gives the group the right to write, which connecting needs, if the directory
-// passes its group on to its files: in a volume with an fsGroup, callers may be
-// other users of that group. A failure does not stop the server.
+// Gives the group permission to write, which is needed to connect, if the
+// directory passes its group on to its files (set-group-ID bit). In a
+// Kubernetes volume with an fsGroup, callers may be other users of that group.
+// A failure does not stop the server.
 void ShareWithGroup(const std::string& path) {
   const std::string directory = path.substr(0, path.rfind('/') + 1);
   struct stat found = {}, socket = {};
@@ -123,8 +125,8 @@ void ShareWithGroup(const std::string& path) {
            AT_SYMLINK_NOFOLLOW);
 }
 
-// Returns UNAVAILABLE if the path holds a file, or a socket on which a process
-// listens. Binding removes an unused socket.
+// Returns UNAVAILABLE if the path is that of a file, or of a socket on which a
+// process listens. BindUnix() removes an unused socket.
 absl::Status CheckUnixPath(const Address& address) {
   struct stat info;
   if (lstat(address.path.c_str(), &info) != 0) {

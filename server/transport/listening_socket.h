@@ -13,8 +13,8 @@
 
 namespace posenc::server {
 
-// A bound, listening, non-blocking socket. Removes a unix socket's file at its
-// end, unless another file has taken its place.
+// A bound, listening, non-blocking socket. The destructor removes a unix
+// socket's file, unless another file has replaced it.
 class ListeningSocket {
  public:
   explicit ListeningSocket(Descriptor fd) : fd_(std::move(fd)) {}

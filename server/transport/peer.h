@@ -18,17 +18,18 @@ struct Peer {
   std::array<std::uint8_t, 16> address = {};
   std::uint16_t port = 0;
 
-  // Returns nothing for sockets that are not IP.
+  // Returns nullopt for sockets that are not IP.
   static std::optional<Peer> Of(const sockaddr_storage& name);
 
   // Parses gRPC's text of a peer: "ipv4:127.0.0.1:40123",
-  // "ipv6:%5B::1%5D:40123". Nothing for other texts ("unix:", "inproc").
+  // "ipv6:%5B::1%5D:40123". Returns nullopt for other texts ("unix:",
+  // "inproc").
   static std::optional<Peer> Parse(absl::string_view text);
 
   using HostBytes = std::array<std::uint8_t, 16>;
 
-  // Returns a host's key: its IPv4 address, or the first 64 bits of its IPv6
-  // address, because it may use all addresses with these bits.
+  // Returns a key for the host: its IPv4 address, or the first 64 bits of its
+  // IPv6 address, because one host may use all addresses with these bits.
   HostBytes Host() const;
 
   friend bool operator==(const Peer&, const Peer&) = default;

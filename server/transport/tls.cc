@@ -28,9 +28,10 @@ absl::Status Failed(const char* what) {
       absl::StrCat("--tls-cert: ", what, ": ", std::strerror(errno)));
 }
 
-// Replaces the file behind the descriptor at once, keeping its number. gRPC
-// reads key and certificate one after the other. It notices a replacement
-// between the two by the time of change, in seconds: `generation` is that time.
+// Replaces the file behind the descriptor in one step; the descriptor keeps its
+// number. gRPC reads key and certificate one after the other. It detects a
+// replacement between the two reads by the file's time of change, in seconds.
+// So `generation` becomes this time.
 absl::Status Replace(Descriptor* file, const std::string& text,
                      std::int64_t generation) {
   Descriptor fresh(memfd_create("posenc-tls", MFD_CLOEXEC));
@@ -82,8 +83,8 @@ absl::Status Tls::Reload() {
 
 absl::Status Tls::Publish(const Certificates& certificates) {
   ++generation_;
-  // Key and certificate are in one file, so that gRPC never uses a new one with
-  // an old one.
+  // Key and certificate are in one file, so that gRPC never uses a new key with
+  // an old certificate.
   absl::Status status = Replace(&identity_, certificates.identity, generation_);
   if (status.ok() && !certificates.client_ca.empty()) {
     status = Replace(&client_ca_, certificates.client_ca, generation_);

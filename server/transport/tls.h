@@ -22,7 +22,8 @@ class Tls {
   static absl::StatusOr<std::unique_ptr<Tls>> Load(const TlsFiles& files);
 
   // Returns credentials with TLS 1.2 and above. With a client CA, clients must
-  // send a certificate that it issued. Handshakes use new ones within a second.
+  // send a certificate that this CA has issued. After a reload, handshakes use
+  // the new certificates within a second.
   std::shared_ptr<grpc::ServerCredentials> credentials() const {
     return credentials_;
   }
@@ -43,9 +44,9 @@ class Tls {
 
   const TlsFiles files_;
   std::mutex mutex_;  // held during a reload
-  // gRPC watches files; these are in memory, so that a key is never written to
-  // a disk and gRPC never reads a broken file. A reload replaces the files
-  // behind these descriptors, whose numbers stay the same.
+  // gRPC watches files. These files are in memory, so that a key is never
+  // written to a disk and gRPC never reads a broken file. A reload replaces the
+  // files behind these descriptors, whose numbers stay the same.
   Descriptor identity_, client_ca_;
   std::int64_t generation_ = 0;
   std::atomic<std::int64_t> not_after_{0};

@@ -29,7 +29,7 @@
 
 namespace posenc::server {
 
-// Descriptors of services beside the contract's.
+// Descriptors of services in addition to the contract's.
 using ServiceDescriptors =
     std::vector<const google::protobuf::ServiceDescriptor*>;
 
@@ -44,16 +44,16 @@ struct Caller {
 // Immutable, so safe for any number of threads. Stores only hashes of tokens.
 class Tokens {
  public:
-  // Parses a file's text. INVALID_ARGUMENT names the line, never the token: for
-  // another form, an unknown RPC, a repeated token, different limits for one
-  // name, or a file without tokens. more: as in IsRpc().
+  // Parses a file's text. INVALID_ARGUMENT for another form, an unknown RPC, a
+  // repeated token, different limits for one name, or a file without tokens.
+  // The error names the line, but never the token. more: as in IsRpc().
   static absl::StatusOr<Tokens> Parse(absl::string_view text,
                                       const ServiceDescriptors& more = {});
 
   // Returns the caller of the token in an `authorization` header ("Bearer
   // TOKEN"). UNAUTHENTICATED if it is missing (empty), unknown or expired;
-  // PERMISSION_DENIED if it is not for `method`. The time of a check shows
-  // neither how much of a token is right nor which token it is.
+  // PERMISSION_DENIED if it is not for `method`. The duration of a check does
+  // not depend on how much of a token is right, or on which token it is.
   absl::StatusOr<Caller> Check(absl::string_view method,
                                absl::string_view authorization,
                                absl::Time now) const;
@@ -88,7 +88,7 @@ class Tokens {
 // example "ApplyRope".
 bool IsRpc(absl::string_view name, const ServiceDescriptors& more);
 
-// The tokens of a running server, which replaces them while it runs. Safe for
+// The tokens of a running server, which can be replaced while it runs. Safe for
 // any number of threads.
 class TokenFile {
  public:
@@ -105,7 +105,8 @@ class TokenFile {
 
   absl::Time last_expiry() const { return tokens()->last_expiry(); }
 
-  // See Tokens. A public method needs no token, and its caller has no name.
+  // See Tokens::Check(). A public method needs no token, and its caller has no
+  // name.
   absl::StatusOr<Caller> Check(absl::string_view method,
                                absl::string_view authorization) const;
 

@@ -32,7 +32,8 @@ std::map<std::string, const InferParameter*> Sorted(
   return sorted;
 }
 
-// Returns true for an empty value, which clients without sequences send.
+// Returns true for an empty value. Clients that do not use sequences send such
+// values.
 bool SaysNothing(const InferParameter& value) {
   return !value.bool_param() && value.int64_param() == 0 &&
          value.uint64_param() == 0 && value.double_param() == 0 &&
@@ -49,8 +50,8 @@ bool HasContents(const Input& input) {
          (!IsShared(input) || input.contents().ByteSizeLong() > 0);
 }
 
-// These limits are far above any model's needs, and low enough that growth by
-// parsing is harmless.
+// These limits are far above the needs of any model. They are so low that the
+// growth of a message by parsing is harmless.
 constexpr std::size_t kMostTensors = 64;
 constexpr std::size_t kMostParameters = 1024;
 constexpr std::size_t kMostSmallBytes = 16 << 20;
@@ -79,7 +80,7 @@ wire::BorrowedBytes Bytes(const void* data, std::size_t size) {
   return bytes;
 }
 
-// Returns `elements` as bytes, unless the input has other contents, too.
+// Returns `elements` as bytes; an error if the input has other contents, too.
 template <typename T>
 absl::StatusOr<wire::BorrowedBytes> Only(absl::string_view field,
                                          const pb::RepeatedField<T>& elements,

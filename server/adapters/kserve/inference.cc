@@ -24,7 +24,7 @@ constexpr int kRawField = ModelInferResponse::kRawOutputContentsFieldNumber;
 // calls claim memory for such copies.
 constexpr std::int64_t kMostCopiedOfStream = 1 << 20;
 
-// Triton's clients send this metadata if an error shall end the stream.
+// Triton's clients send this metadata if an error must end the stream.
 constexpr char kErrorsEndStreams[] = "triton_grpc_error";
 
 absl::uint128 DataBytes(const OutputTensor& tensor) {
@@ -217,8 +217,8 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
 
 namespace {
 
-// Each message of a stream is a separate request with one answer. An error of a
-// request is its answer, and the stream goes on.
+// Each message of a stream is a separate request with one answer. If a request
+// has an error, the error is its answer, and the stream continues.
 class InferHandler final : public CallHandler {
  public:
   InferHandler(const MethodContext& context, const Inference::Common& common,

@@ -1,5 +1,5 @@
-// One request of ModelInfer or ModelStreamInfer: from its message to the
-// message of its answer.
+// One request of ModelInfer or ModelStreamInfer, from the received message to
+// the message of the answer.
 //
 //   ModelInferRequest --Read--> native request --Model::answer--> TensorAnswer
 //     --Answer--> | model_name .. outputs | raw_output_contents | .. |
@@ -59,10 +59,10 @@ class Inference : public std::enable_shared_from_this<Inference> {
   absl::Status Read(RequestMessage message);
   // Returns the number of bytes that Read() has copied from shared memory.
   std::int64_t copied_bytes() const { return shared_->copied_bytes(); }
-  // See CallHandler. Call it after Read().
+  // See CallHandler. Must be called after Read().
   bool TakesLong() const { return model_->takes_long(*native_); }
 
-  // Call this once, after Read().
+  // Must be called only once, after Read().
   absl::StatusOr<std::unique_ptr<PendingResponse>> Answer();
 
   // Returns the names that every answer repeats. Works even if Read() has
@@ -72,7 +72,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
  private:
   using Input = inference::ModelInferRequest::InferInputTensor;
 
-  // The parameters of an input or an output about shared memory.
+  // The parameters for shared memory of an input or an output.
   struct Placed {
     std::optional<std::string> region;
     std::optional<std::uint64_t> offset, bytes;
@@ -92,8 +92,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
 
   // Parses into envelope_. INVALID_ARGUMENT for a malformed message, or one
   // with more tensors or parameters than any model takes; UNIMPLEMENTED,
-  // kFieldUnknown, for fields that this server does not know; kMessageTooLarge,
-  // if the message has more than 16 MiB beside raw_input_contents.
+  // kFieldUnknown, for fields that this server does not know; kMessageTooLarge
+  // if the message has more than 16 MiB outside raw_input_contents.
   absl::Status Parse(RequestMessage message);
   absl::Status ReadInputs();
   absl::Status ReadInput(const Input& input, const wire::BorrowedBytes* raw);
@@ -108,21 +108,23 @@ class Inference : public std::enable_shared_from_this<Inference> {
                           Placed* placed) const;
   absl::Status Find(Placed* placed) const;
 
-  // These set the field at the end of a path of the native request: a tensor,
-  // or another field. An error, without a field, if the path does not exist or
-  // was set before. Bytes of a root field's tensor are borrowed; others are
-  // copied into the request. A tensor in shared memory has no bytes before
-  // ReadShared().
+  // These set the field at the end of a path of the native request. SetTensor()
+  // sets a tensor, and SetParameter() any other field. Both return an error
+  // without a field if the path does not exist or was set before. The bytes of
+  // a tensor are borrowed if it is a direct field of the request; otherwise
+  // they are copied into the request. A tensor in shared memory has no bytes
+  // before ReadShared().
   absl::Status SetTensor(const std::string& path, v1::Tensor tensor,
                          const wire::BorrowedBytes& data);
   absl::Status SetParameter(const std::string& path,
                             const inference::InferParameter& value);
-  // Returns the place at the end of a path. none: the error for a wrong path.
+  // Returns the field at the end of a path, with its parent. none: the text of
+  // the error for a wrong path.
   absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
-  // INVALID_ARGUMENT if the path, a part of it or an extension of it was taken
-  // before.
+  // Notes that a path is set. INVALID_ARGUMENT if the path, a path that begins
+  // with it, or the beginning of the path was set before.
   absl::Status Take(const std::string& path);
-  // Claims the memory that the native request's encodings take.
+  // Claims memory for the encodings of the native request.
   absl::Status ClaimRopes();
   // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
   absl::Status CheckKnown() const;
@@ -169,7 +171,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Field numbers and bytes of the borrowed tensors.
   std::vector<int> fields_;
   BorrowedList bytes_;
-  bool has_shared_ = false;  // at least one is in shared memory
+  bool has_shared_ = false;  // at least one tensor is in shared memory
 
   std::vector<Output> outputs_;  // requested ones
   const std::shared_ptr<SharedTensors> shared_;

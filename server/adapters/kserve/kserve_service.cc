@@ -167,8 +167,8 @@ void Unregister(const SystemSharedMemoryUnregisterRequest& request,
   facts.regions->Unregister(request.name());
 }
 
-// perf_analyzer asks about CUDA memory, and unregisters regions that it never
-// registered.
+// Returns an empty response. perf_analyzer asks about CUDA memory, and
+// unregisters regions that it has never registered.
 template <typename Request, typename Response>
 void AskNothing(const Request& /*request*/, const Facts& /*facts*/,
                 Response* /*response*/) {}
@@ -190,13 +190,14 @@ Answer AskBy(Result (*answer)(const Request&, const Facts&, Response*),
   return response.SerializeAsString();
 }
 
-// Makes a function of the request's bytes from a function above.
+// Converts a function above to a function from the request's bytes to the
+// response's bytes.
 template <auto answer>
 Answer Ask(const std::string& bytes, const Facts& facts) {
   return AskBy(answer, bytes, facts);
 }
 
-// RPCs of the protocol beside ModelInfer and ModelStreamInfer.
+// An RPC of the protocol other than ModelInfer and ModelStreamInfer.
 struct Question {
   absl::string_view name;
   Answer (*ask)(const std::string& bytes, const Facts& facts);  // null: refused

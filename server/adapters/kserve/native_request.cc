@@ -1,12 +1,13 @@
-// Builds a request of the contract from KServe's names, which are paths in it.
+// Builds a request of the contract from KServe's inputs and parameters. Their
+// names are paths in that request.
 //
 //   input "q"                        the Tensor field q
 //   input "positions"                the Tensor `ids` of the Positions field
 //   parameter "rope.spec.rope_theta" any other field, from the root
 //   parameter "rope"                 a message or list, as ProtoJSON
 //
-// Paths come from untrusted clients: they are resolved with descriptors, in at
-// most 8 steps, and never enter a list.
+// Paths come from untrusted clients. They are resolved with descriptors, in at
+// most 8 steps, and never lead into a list.
 
 #include <utility>
 

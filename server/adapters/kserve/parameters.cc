@@ -152,12 +152,14 @@ absl::Status SetScalar(const InferParameter& value,
   }
 }
 
-// The limit for a model's configuration is the same.
+// Limit for the nesting of JSON, the same as for a model's configuration.
 constexpr int kMaxDepth = 64;
-// Each container becomes a message, which takes many times its two bytes.
+// Limit for the objects and lists in JSON. Each of them has two bytes or more,
+// and becomes a message that takes many times as much.
 constexpr int kMostContainers = KnownFields::kMostElements;
 
-// Protobuf's own parser also accepts invalid JSON, and the last of equal keys.
+// Refuses invalid JSON and repeated keys. Protobuf's own parser accepts some
+// invalid JSON, and uses the last of equal keys.
 absl::Status CheckJson(absl::string_view json) {
   int containers = 0, depth = 0;
   bool quoted = false;

@@ -1,8 +1,8 @@
 // The regions of KServe's clients: names for places in shared files
 // (SystemSharedMemoryRegister).
 //
-// A region is only an alias, and holds nothing: its file is opened and its
-// range checked when it is registered, and again at each use.
+// A region is only an alias, and keeps no file open. Its file is opened and its
+// range is checked when it is registered, and again at each use.
 
 #pragma once
 
@@ -21,22 +21,24 @@ namespace posenc::server {
 // Safe for many threads.
 class Regions {
  public:
-  // files: outlives this.
+  // files: must outlive this object.
   explicit Regions(SharedFiles* files) : files_(files) {}
 
   // Registers a region. ALREADY_EXISTS for a registered name,
   // RESOURCE_EXHAUSTED if there are too many; errors of SharedFiles.
   absl::Status Register(
       const inference::SystemSharedMemoryRegisterRequest& request);
-  // Removes the region, or all for "". An unknown name is no error.
+  // Removes the region, or all regions if the name is empty. An unknown name is
+  // not an error.
   void Unregister(const std::string& name);
-  // Lists the region of this name, or all if the name is empty. NOT_FOUND for
-  // an unknown name.
+  // Lists the region of this name, or all regions if the name is empty.
+  // NOT_FOUND for an unknown name.
   absl::Status Tell(const std::string& name,
                     inference::SystemSharedMemoryStatusResponse* response);
 
-  // Returns the file and offset of `bytes` bytes from `offset` on in a region.
-  // NOT_FOUND for an unknown region, INVALID_ARGUMENT for bytes outside it.
+  // Returns the file of a region, and where the region's range [offset, offset
+  // + bytes) begins in the file. NOT_FOUND for an unknown region,
+  // INVALID_ARGUMENT for bytes outside it.
   absl::StatusOr<v1::SharedMemory> Find(const std::string& name,
                                         std::uint64_t offset,
                                         std::uint64_t bytes);
