@@ -35,9 +35,9 @@ struct AdminOptions {
 
 class AdminServer final {
  public:
-  // Listens when it returns. INVALID_ARGUMENT for an address that cannot be
-  // parsed, UNAVAILABLE if it cannot be bound; the messages name --admin.
-  // `pages` are called until the server is destroyed.
+  // The server listens when this function returns. INVALID_ARGUMENT for an
+  // address that cannot be parsed, UNAVAILABLE if it cannot be bound; the
+  // messages name --admin. `pages` are called until the server is destroyed.
   static absl::StatusOr<std::unique_ptr<AdminServer>> Start(
       const AdminOptions& options, AdminPages pages);
 

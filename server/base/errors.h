@@ -19,7 +19,7 @@ namespace posenc::server {
 absl::Status CheckRequest(std::size_t bytes, std::int64_t limit);
 absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit);
 
-// Returns the same error, if `bytes` exceeds `limit`. The message begins with
+// Returns the same error if `bytes` exceeds `limit`. The message begins with
 // `what` ("tiles of [8, 64, 64] float32, messages") and ends with `remedy`.
 // `field` is the request's field that causes the size; it may be empty.
 absl::Status CheckSize(absl::string_view field, absl::string_view what,
@@ -27,7 +27,7 @@ absl::Status CheckSize(absl::string_view field, absl::string_view what,
                        absl::string_view remedy);
 
 // Returns RESOURCE_EXHAUSTED, kOverloaded: the budget has no bytes left for the
-// call. The message is `fact` and "; retry later".
+// call. The message is `fact`, followed by "; retry later".
 absl::Status OverBudget(absl::string_view fact);
 
 // Returns RESOURCE_EXHAUSTED, kMessageTooLarge: the budget can never hold the

@@ -20,8 +20,8 @@ struct CgroupLimits {
 // that holds /proc and /sys: "" except in tests.
 CgroupLimits ReadCgroupLimits(const std::string& root);
 
-// Returns the smaller of the CPUs in the affinity mask and the group's quota;
-// at least 1.
+// Returns the number of CPUs in the affinity mask, or the group's quota if it
+// is smaller; at least 1.
 int UsableCpus();
 
 // Returns the smaller of the physical memory and the group's limit, in bytes.

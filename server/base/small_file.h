@@ -24,7 +24,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
                                           const std::string& path,
                                           bool may_be_empty = false);
 
-// Calls a function, on its own thread, after the content of a file has changed
+// Calls `on_change` on its own thread, after the content of a file has changed
 // or another file has replaced it. (Kubernetes updates secrets by replacing
 // files.) Several files may be written one after another. So FileWatch first
 // waits until two checks in a row find the same files.
@@ -41,7 +41,7 @@ class FileWatch {
              std::function<void()> on_look);
 
  private:
-  // Values that change when a file does. All are 0 if there is no file.
+  // Values that change when a file changes. All are 0 if there is no file.
   using Stamp = std::tuple<dev_t, ino_t, off_t, std::int64_t>;
 
   std::vector<Stamp> Stamps() const;

@@ -149,8 +149,8 @@ absl::Status Call::Route() {
   caller_.emplace(resources_.callers, spec_.caller, spec_.caller_bytes);
   memory_.emplace(resources_.admission, &*caller_,
                   resources_.limits->max_request_bytes, spec_.stream);
-  // gRPC counts a deadline from the time at which it reads the headers, which
-  // may have waited in the socket before (Lag).
+  // gRPC counts a deadline from the time at which it reads the headers. The
+  // headers may have waited in the socket before that time (Lag).
   const absl::Duration own = headers_.has_deadline()
                                  ? headers_.TimeLeft() - loop_->Lag()
                                  : std::min(DefaultDeadline(), kNoDeadline);

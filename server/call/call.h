@@ -164,7 +164,7 @@ class Call final : private Loop::Ticked {
   std::optional<CallMemory> memory_;
   OpenCalls::Slot slot_;
   Places::Ticket place_;
-  double deadline_ = 0;      // of all its Places::Requests
+  double deadline_ = 0;      // for all its Places::Requests
   bool needs_place_ = true;  // has no place, and waits for none
   Wait wait_;
   bool counted_ = false;  // by CallsInProgress

@@ -1,4 +1,4 @@
-// The headers of a call, and what they say about it.
+// The headers of a call, and facts that are known before its messages.
 
 #pragma once
 

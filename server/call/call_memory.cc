@@ -192,10 +192,10 @@ std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
   return full;
 }
 
-// Shrinks a stream's claim, which covers four messages and may be the whole
-// budget, so that `bytes` more fit. The response and the data made from a
-// message must fit into the budget only together with this message, as in a
-// unary call.
+// Shrinks a stream's claim so that `bytes` more fit into the budget. The claim
+// covers four messages, and may be the whole budget. It is enough if the
+// response and the data made from one message fit together with this message,
+// as in a unary call.
 void CallMemory::MakeRoomFor(std::int64_t bytes) {
   const std::int64_t held = held_.load();
   const std::int64_t more = std::min(held + bytes - admission_->budget(),

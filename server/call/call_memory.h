@@ -6,9 +6,9 @@
 // waits, one is being computed, one waits to be sent, one is being sent. A
 // response that overwrites its request is the same message.
 //
-// Threads: the loop's thread; also one thread of the pool for ClaimMade(),
-// AddCopied(), ClaimFinished(), ReleaseResponse(), and ClaimResponse() without
-// a waiter.
+// Must be used on the loop's thread. ClaimMade(), AddCopied(), ClaimFinished(),
+// ReleaseResponse(), and ClaimResponse() without a waiter may also be called on
+// one thread of the pool.
 
 #pragma once
 
@@ -66,8 +66,8 @@ class CallMemory final : public RequestMessage::Claimer {
   // again, or fails.
   void Lend();
 
-  // Claims bytes that were copied from a message, even if the budget does not
-  // have them.
+  // Claims bytes that the handler has copied (CallHandler::copied_bytes()),
+  // even if the budget does not have them.
   void AddCopied(std::int64_t bytes);
 
   // Adjusts the claim for data made from the message. The claim of a stream
@@ -89,7 +89,8 @@ class CallMemory final : public RequestMessage::Claimer {
   // Releases claimed bytes of a response whose buffers were not allocated.
   void ReleaseResponse(std::int64_t bytes) { admission_->Release(bytes); }
 
-  // Stops waiting; false if the waiter was resumed, or is being resumed.
+  // Stops waiting. Returns false if the waiter was resumed, or is being
+  // resumed.
   bool StopWaiting();
 
   // Releases all bytes that the call has claimed, including those of its

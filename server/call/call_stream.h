@@ -17,7 +17,7 @@
 
 namespace posenc::server {
 
-// An operation of gRPC, which Start(tag) begins.
+// An operation of gRPC. The function `start` begins it, with a tag for its end.
 template <typename Start>
 class Operation final : private Loop::Event {
  public:

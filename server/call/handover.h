@@ -1,5 +1,5 @@
-// Passes values, one at a time, from one coroutine of a call to another. Room
-// means that the handover is free for a value.
+// Passes values, one at a time, from one coroutine of a call to another. Room()
+// waits until the handover is empty, and Value() until it has a value.
 //
 //   auto room = h.Room();                     auto value = h.Value();
 //   if (co_await room) h.Put(value);          if (co_await value) h.Take();

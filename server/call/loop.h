@@ -6,8 +6,8 @@
 // coroutine is suspended. So two threads never run code of the same call at the
 // same time, and a call needs no lock.
 //
-// Order: AddTo(builder), BuildAndStart(), Start(); then the server's Shutdown()
-// and Wait(), then Stop().
+// Order of use: AddTo(builder), the builder's BuildAndStart(), and Start(). At
+// the end, the server's Shutdown() and Wait(), and then Stop().
 
 #pragma once
 
@@ -53,8 +53,8 @@ class Loop {
   // Interval between two ticks.
   static constexpr absl::Duration kTick = absl::Milliseconds(20);
 
-  // Returns the number of loops for this number of compute threads: about half
-  // as many, because loops also read and write sockets.
+  // Returns the number of loops for this number of compute threads: half as
+  // many, at least 1 and at most 16. Loops also read and write sockets.
   static int CountFor(int compute_threads);
 
   Loop() = default;

@@ -75,7 +75,7 @@ class OpenCalls {
     return slot;
   }
 
-  // With 25 kB each, this is 400 MB.
+  // With 25 kB for each call, these calls take 400 MB.
   static constexpr int kMostInAll = 16384;
 
  private:

@@ -12,8 +12,8 @@
 namespace posenc::server {
 namespace {
 
-// Largest response in one slice: copying it costs less than gRPC's work for
-// each slice.
+// Largest response that is put into one slice. Copying it costs less than
+// gRPC's work for each slice.
 constexpr std::size_t kOneSliceBytes = 16 << 10;
 
 // Alignment for needs_aligned_buffers().
@@ -68,7 +68,7 @@ absl::uint128 FieldBytes(const OutputTensor& output) {
   return output.within == 0 ? bytes : wire::FieldBytes(output.within, bytes);
 }
 
-// Returns the indexes of the outputs in the response, in its order.
+// Returns the indexes of the outputs in the response, in the response's order.
 absl::InlinedVector<std::size_t, 2> Sent(const TensorAnswer& answer) {
   if (answer.sent) return *answer.sent;
   absl::InlinedVector<std::size_t, 2> all(answer.outputs.size());

@@ -75,8 +75,8 @@ class PendingResponse final {
   using Few = absl::InlinedVector<T, 2>;
 
   // Returns whether the output is computed directly in the caller's memory. If
-  // that memory has not the alignment that the computation needs, the output is
-  // copied there at the end.
+  // that memory does not have the alignment that the computation needs, the
+  // output is copied there at the end.
   bool IsComputedInPlace(std::size_t i) const;
   // Returns the bytes of the message that the output overwrites; null if it
   // gets separate memory.

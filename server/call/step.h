@@ -64,7 +64,7 @@ class Step {
   const absl::Status& status() const { return status_; }
   bool has_response() const { return has_response_; }
   grpc::ByteBuffer* output() { return &output_; }
-  // Returns the time for which it was computed.
+  // Returns the time for which the step was computed.
   absl::Duration computing() const { return computing_; }
 
  private:

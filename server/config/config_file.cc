@@ -47,7 +47,8 @@ FileValue ValueOf(const toml::node& node) {
   if (const auto* const number = node.as_integer()) {
     return {kInteger, absl::StrCat(number->get())};
   }
-  // This text gives the same number when it is parsed again, as with KeyText().
+  // The text gives the same number when it is parsed again, like that of
+  // KeyText().
   if (const auto* const number = node.as_floating_point()) {
     return {kFloat, core::NumberText(number->get())};
   }

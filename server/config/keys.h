@@ -46,7 +46,7 @@ struct Key {
   // of texts in a list.
   std::int64_t min;
   std::int64_t max;
-  // Whether SIGHUP changes it in a running server.
+  // Whether SIGHUP changes the key's value in a running server.
   bool reloads;
   KeyField (*field)(Config&);
   // One sentence.
@@ -92,7 +92,7 @@ struct ConfigChanges {
 };
 
 // Copies from `fresh` to `running` the keys that may change while the server
-// runs. The others keep their values in `running`.
+// runs. Other keys keep their values in `running`.
 ConfigChanges TakeChanges(const Config& fresh, Config* running);
 
 }  // namespace posenc::server

@@ -78,7 +78,8 @@ void AddOptions(CLI::App* app, Commands* commands) {
     // Repeated flags are refused below, with a better message.
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (key.kind == KeyKind::kSwitch) {
-      // A switch without a value gets CLI11's default, which stays empty here.
+      // CLI11 gives its default text to a switch without a value. The text
+      // stays empty here, which means "on".
       option->expected(0, 1)->type_name(
           absl::StrCat(ValueText(key), "=", DefaultText(key)));
     } else {

@@ -23,7 +23,7 @@ using core::doctor::InputKind;
 // are far above the sizes of a checkpoint.
 constexpr std::size_t kMaxInputs = 1024;
 constexpr std::size_t kMaxTexts = 4 << 20;  // bytes of all texts together
-constexpr std::size_t kMaxName = 4096;      // bytes of a path or a tensor
+constexpr std::size_t kMaxName = 4096;      // bytes of a path or a name
 constexpr std::size_t kMaxTables = 4096;    // of all inputs together
 constexpr std::int64_t kMaxTableElements = 65536;
 constexpr std::int64_t kMaxRowElements = 1 << 20;

@@ -44,7 +44,7 @@ class StreamedBytes {
  private:
   struct Part {
     std::int64_t end;      // offset of the end of its bytes
-    std::int64_t element;  // bytes
+    std::int64_t element;  // size of an element
     v1::Tensor* ids;       // null: a tensor to rotate
   };
 

@@ -51,12 +51,12 @@ class KnownFields {
 
   // The result of a walk over a message's bytes.
   struct Seen {
-    // Whether every field and enum value is known. May be false for a valid
-    // message in a rare encoding; then Check() decides.
+    // Whether every field and enum value is known. May also be false if a valid
+    // message uses a rare form of the wire format; then Check() decides.
     bool known = true;
     bool shares = false;  // has a posenc.v1.SharedMemory
     // The unparsed bytes of each posenc.v1.RopeSource. They point into the
-    // message. Empty if they are too many to be kept.
+    // message. The list is empty if they are too large to keep.
     struct Rope {
       const google::protobuf::FieldDescriptor* field;
       absl::string_view bytes;

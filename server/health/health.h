@@ -40,8 +40,8 @@ class Health final {
   // Sets whether a name is served from now on, and notifies its watches.
   void Set(const std::string& name, bool serving);
 
-  // Returns Check and Watch. For names that were never set, Check returns
-  // NOT_FOUND, and Watch sends SERVICE_UNKNOWN until they are set.
+  // Returns the methods Check and Watch. For names that were never set, Check
+  // returns NOT_FOUND, and Watch sends SERVICE_UNKNOWN until they are set.
   std::vector<Method> Methods();
 
  private:

@@ -13,10 +13,10 @@
 
 namespace posenc::server {
 
-// Successful calls are sampled, at level info. Failures by the server's fault
-// are written at info, at most 10 a second after the first hundred;
-// "suppressed" counts the others. Failures by the client's fault are written at
-// debug.
+// Successful calls are sampled, at level info. Failures that are the server's
+// fault are written at level info, at most 10 a second after the first hundred;
+// "suppressed" counts those that are not written. Failures that are the
+// client's fault are written at level debug.
 class CallLog final : public CallObserver {
  public:
   // Writes a `fraction` (0 to 1) of the successful calls, evenly spread.

@@ -173,7 +173,7 @@ bool Log::Shared::WriteAll(absl::string_view lines) {
 }
 
 // Waits until the descriptor may be written to, without a time limit. Returns
-// false if the log ends before.
+// false if the log ends before that.
 bool Log::Shared::AwaitWritable() const {
   while (true) {
     const bool last = stopping;

@@ -10,8 +10,8 @@
 //   kept                        bytes of free blocks
 //   most_used                   peak of `used`, until KeepAtMost() lowers it
 //
-// Invariant after each call: mapped <= most_used. The pool therefore holds no
-// more memory than its users once needed at the same time.
+// Invariant after each call: mapped <= most_used. So the pool never holds more
+// memory than its users have needed at the same time.
 
 #pragma once
 
@@ -29,7 +29,7 @@ class BlockPool {
   struct Block {
     void* data = nullptr;
     std::size_t bytes = 0;
-    bool fresh = false;  // new mapping: the first use of each page faults
+    bool fresh = false;  // new mapping: its first use causes page faults
   };
 
   BlockPool() = default;

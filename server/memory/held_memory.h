@@ -24,7 +24,7 @@ class HeldMemory {
   std::int64_t Bytes(absl::Time now) {
     const std::int64_t ns = absl::ToUnixNanos(now);
     std::int64_t last = measured_ns_.load();
-    // One thread measures; the others use its last result.
+    // One thread measures; other threads use the last result.
     if (ns - last >= absl::ToInt64Nanoseconds(kInterval) &&
         measured_ns_.compare_exchange_strong(last, ns)) {
       const std::size_t used = UsedMemory();

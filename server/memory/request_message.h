@@ -28,9 +28,9 @@ class RequestMessage {
   // Claims the memory for data that is made from a message.
   class Claimer {
    public:
-    // Sets to `bytes` the claim for data that is made from a message. The
-    // message has `message_bytes`, for which there is a separate claim.
-    // RESOURCE_EXHAUSTED if the budget does not have the bytes.
+    // Sets the claim for data that is made from a message. `bytes` is the size
+    // of the data. `message_bytes` is the size of the message, which has a
+    // separate claim. RESOURCE_EXHAUSTED if the budget does not have the bytes.
     virtual absl::Status ClaimMade(std::int64_t bytes,
                                    std::int64_t message_bytes) = 0;
 

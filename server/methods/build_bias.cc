@@ -60,8 +60,8 @@ Extents AboutSquare(const Extents& whole, std::int64_t elements) {
   return {Even(whole.queries, part.queries), Even(whole.keys, part.keys)};
 }
 
-// Returns the extents of the requested bias tile. Chooses an extent that the
-// request leaves open so that a message has about `bytes`.
+// Returns the extents of the requested bias tile. If the request leaves an
+// extent open, chooses it so that a message has about `bytes`.
 Extents BiasTileExtents(const v1::BuildBiasRequest& request,
                         const Extents& whole, std::int64_t bytes_per_element,
                         std::int64_t bytes) {

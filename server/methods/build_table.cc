@@ -142,7 +142,8 @@ class BuildTableStreamHandler final : public CallHandler {
 
   MethodContext context_;
   const std::int64_t max_response_bytes_;
-  // Null before the first message. table_ is null before the first answer.
+  // request_ is null before the first message, and table_ before the first
+  // answer.
   std::shared_ptr<const ParsedRequest<v1::BuildTableStreamRequest>> request_;
   std::shared_ptr<const CheckedTable> table_;  // borrows the request
   std::int64_t rows_per_message_ = 0;

@@ -25,7 +25,7 @@ namespace posenc::server {
 absl::Status CheckGiven(absl::string_view field, const v1::RopeSource& source);
 
 // Checks an encoding by resolving it. Skips a specification without rotary_dim,
-// because it takes its width from the first tensor.
+// because such an encoding takes its width from the first tensor.
 absl::Status CheckResolves(absl::string_view field,
                            const v1::RopeSource& source);
 

@@ -73,8 +73,8 @@ class RowStream {
 
   // Returns whether there are whole rows without an answer.
   bool HasNext() const { return left() > 0; }
-  // Returns the response with the next rows, whose `data` has at most
-  // kStreamChunkBytes or one row. Requires HasNext().
+  // Returns the response with the next rows. Its `data` has at most
+  // kStreamChunkBytes, or one row. Requires HasNext().
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
       std::int64_t max_response_bytes);
 

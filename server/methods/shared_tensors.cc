@@ -273,7 +273,7 @@ absl::Status SharedTensors::CheckNotCut(const Use& use) const {
 }
 
 absl::Status SharedTensors::CheckNotCut() const {
-  // Most calls use one file, so it is checked only once.
+  // Most calls use one file, which is then checked only once.
   const SharedFile* last = nullptr;
   for (const std::vector<Use>* const uses : {&inputs_, &outputs_}) {
     for (const Use& use : *uses) {

@@ -16,7 +16,7 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-// Collects families of current values.
+// Collects metric families of current values.
 class Families {
  public:
   explicit Families(std::vector<MetricFamily>* all) : all_(all) {}

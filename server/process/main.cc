@@ -100,8 +100,8 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Adds services beside the contract's. Tokens may name their RPCs even if the
-// services are switched off.
+// Adds services in addition to the contract's. Tokens may name RPCs of these
+// services even if the services are switched off.
 void AddServices(Config* config) {
   std::optional<ExtraServiceFactory> kserve = KserveService();
   if (!kserve.has_value()) return;
@@ -113,9 +113,9 @@ void PrepareProcess() {
   OpenStandardStreams();
   KeepFreedMemory();
   RaiseDescriptorLimit();
-  // Debian builds abseil with its deadlock detector on. Every lock that gRPC
-  // takes then goes through one graph, which costs a seventh of a small call's
-  // time.
+  // Debian builds abseil with its deadlock detector on. With it, every lock
+  // that gRPC takes goes through one graph, which costs a seventh of a small
+  // call's time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // Blocks the signals before any thread starts. All threads inherit the mask,
   // so only the thread in sigwait gets the signals.

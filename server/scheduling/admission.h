@@ -4,10 +4,10 @@
 //
 // Calls wait for the budget in two queues, each in the order of arrival:
 //   inside_   calls that hold a claim and need more, for their response
-//   outside_  calls that hold nothing yet, or next to nothing (IsSmall)
-// Calls inside come first, because only they can release bytes. If all calls
-// that hold a claim wait for more, none of them could ever continue. Then the
-// newest of them is refused, and releases its claim for the others.
+//   outside_ calls that hold no claim yet, or a small claim (IsSmall)
+// Calls in inside_ come first, because only they can release many bytes. If all
+// calls that hold a claim wait for more, none of them could ever continue. Then
+// the newest of them is refused, and releases its claim for the others.
 //
 // Invariants, under the lock:
 //   waiting_held_ is the part of claimed_ that waiting calls hold

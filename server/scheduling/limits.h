@@ -39,8 +39,8 @@ struct Limits {
   int threads = 0;
 };
 
-// Returns INVALID_ARGUMENT if the budget cannot hold a request. The ranges of
-// single limits are those of their flags (config/keys.cc).
+// Returns INVALID_ARGUMENT if the budget cannot hold a request. The range of
+// each single limit is checked with its flag (config/keys.cc).
 absl::Status CheckLimits(const Limits& limits);
 
 // Returns the same limits with zeros replaced by defaults.

@@ -11,13 +11,13 @@ namespace {
 // that are computed in at most twice that time are not refused.
 constexpr double kCheapSeconds = 40e-6;
 
-// With n calls at work on t threads, each call takes n / t times as long. Above
-// this slowdown, more calls at work do not help: they only share the same
+// If n calls are at work on t threads, each call takes n / t times as long.
+// Above this slowdown, more calls at work do not help: they only share the same
 // processors.
 constexpr double kMostSlowdown = 2.0;
 
-// Number of calls that end between two changes of the limit. If the limit
-// itself is larger, as many calls as the limit must end.
+// The limit may change each time that this many calls have ended, or as many
+// calls as the limit itself if that is more.
 constexpr std::size_t kLeastEnded = 10;
 
 // Upper bound on the calls at work. Each may hold a message.

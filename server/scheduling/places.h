@@ -45,7 +45,7 @@ class Places {
     bool large = false;  // needs a place even if the method's calls are cheap
   };
 
-  // A call's place. Lives until Leave(), or until the call was refused.
+  // A call's place. Must exist until Leave(), or until the call was refused.
   class Ticket {
    public:
     // Must not be called while the call waits: another thread may grant the

@@ -56,8 +56,8 @@ int Milliseconds(absl::Duration duration) {
 }
 
 // Returns the largest number of health watches on one connection. A proxy may
-// use one connection for the watches of many clients. Half of its streams are
-// left for other calls.
+// use one connection for the watches of many clients. So half of the
+// connection's streams are left for other calls.
 std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
   return std::max(limits.max_concurrent_streams / 2, 8);
 }
@@ -145,7 +145,7 @@ class RunningServer final : public Server {
   }
 
  private:
-  // Returns the methods beside the contract's.
+  // Returns the methods in addition to the contract's.
   std::vector<Method> MethodsBeside() {
     std::vector<Method> all = health_.Methods();
     const auto add = [&all](std::vector<Method> more) {
@@ -361,7 +361,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   if (!status.ok()) return status;
   // This call has no matching grpc_shutdown(), because in gRPC 1.51 the last
   // grpc_shutdown() waits up to 10 s for a thread that sleeps in epoll. The
-  // process of a server ends soon after it, so nothing is lost.
+  // process ends soon after the server, so nothing is lost.
   grpc_init();
   auto credentials = Credentials::Load(options);
   if (!credentials.ok()) return credentials.status();

@@ -54,10 +54,10 @@ struct ServerOptions {
   // More RPCs that need no token, for example "ResolveRope".
   std::vector<std::string> public_methods;
 
-  // Whether tools may ask for the contract (grpc.reflection).
+  // Whether tools may read the contract (grpc.reflection).
   bool reflection = true;
 
-  // Services beside the contract's.
+  // Services in addition to the contract's.
   std::vector<ExtraServiceFactory> extra_services;
 
   // Selects the files in shared memory that calls may name; none by default.

@@ -33,7 +33,7 @@ std::size_t Excess(std::size_t whole, std::size_t part) {
   return whole > part ? whole - part : 0;
 }
 
-// Returns the header of that name; "" if there is not exactly one.
+// Returns the header `authorization`; "" if there is not exactly one.
 absl::string_view Authorization(const CallHeaders& headers) {
   const auto [first, last] = headers.metadata().equal_range("authorization");
   if (std::distance(first, last) != 1) return "";

@@ -74,9 +74,9 @@ class RpcService final : public CallService {
   void FillIn(ServerStatus* status) const;
 
   // Must be called about once a second, on one thread. Every tenth call returns
-  // to the kernel the memory that RPCs have not needed since the last return.
-  // If this happened more often, bursts of RPCs would cause page faults again
-  // and again.
+  // memory to the kernel, if RPCs have not needed it since the last return. If
+  // this happened more often, bursts of RPCs would cause page faults again and
+  // again.
   void ReturnUnneededMemory();
 
   // These functions implement CallService.
@@ -115,7 +115,7 @@ class RpcService final : public CallService {
   // State of ReturnUnneededMemory().
   int looks_ = 0;
   std::size_t idle_ = 0;            // IdleMemory() after the last return
-  std::size_t used_at_return_ = 0;  // UsedMemory() just before it
+  std::size_t used_at_return_ = 0;  // UsedMemory() just before that
   CallerBudgets callers_;
   std::atomic<std::int64_t> bytes_per_token_;
   std::atomic<std::int64_t> default_deadline_ns_;

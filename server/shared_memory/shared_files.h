@@ -90,8 +90,8 @@ class SharedFiles {
  public:
   // Returns null if options.prefix is empty. INVALID_ARGUMENT, with the flag,
   // for a prefix that is not absolute or has "..", a directory that is missing
-  // or not of tmpfs or hugetlbfs, an invalid user number, and other flags
-  // without a prefix.
+  // or not of tmpfs or hugetlbfs, an invalid user ID, and other flags without a
+  // prefix.
   static absl::StatusOr<std::unique_ptr<SharedFiles>> Open(
       const SharedMemoryOptions& options);
 

@@ -49,8 +49,8 @@ otel::nostd::string_view View(absl::string_view text) {
   return {text.data(), text.size()};
 }
 
-// Uses the SDK's processor and exporter, without its tracers: they would read
-// clocks and look up contexts for data that the record already has.
+// Uses the SDK's processor and exporter, but not its tracers. The tracers would
+// read clocks and look up contexts for data that the record already has.
 class OtlpTraces final : public CallObserver {
  public:
   OtlpTraces(std::unique_ptr<otel::sdk::trace::SpanExporter> exporter)

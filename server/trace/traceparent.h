@@ -17,12 +17,12 @@ struct Traceparent {
   bool sampled = false;                   // the caller records this trace
 };
 
-// Returns nothing for malformed text and for ids of zero, as the specification
+// Returns nullopt for malformed text and for ids of zero, as the specification
 // requires. Reads the known part of later versions.
 std::optional<Traceparent> ParseTraceparent(absl::string_view text);
 
 // Returns the trace id as its 32 digits in `text`, or "" if ParseTraceparent()
-// returns nothing.
+// returns nullopt.
 absl::string_view TraceIdText(absl::string_view text);
 
 }  // namespace posenc::server

@@ -29,8 +29,9 @@ struct ConnectionLimits {
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
   // Shortest interval between two pings of a peer. gRPC closes the connection
-  // at the third ping that comes sooner, and does not tell us. Common clients
-  // ping every 30 s; gRPC's own limit of 5 min would close their connections.
+  // at the third ping that comes sooner, and does not report this to the
+  // server. Common clients ping every 30 s; gRPC's own limit of 5 min would
+  // close their connections.
   absl::Duration keepalive_min_interval = absl::Seconds(10);
 
   // Calls in progress on one connection. While the server is busy, new calls
@@ -52,7 +53,7 @@ inline constexpr std::int64_t kLeastMetadata = 1 << 10;
 inline constexpr std::int64_t kMostMetadata = 1 << 20;
 
 // Returns INVALID_ARGUMENT if the process has too few file descriptors for
-// these limits. The ranges of single limits are those of their flags
+// these limits. The range of each single limit is checked with its flag
 // (config/keys.cc).
 absl::Status CheckConnectionLimits(const ConnectionLimits& limits);
 

@@ -191,7 +191,8 @@ bool Listener::AcceptOne(const ListeningSocket& socket) {
       [[fallthrough]];
     case ENOBUFS:
     case ENOMEM:
-      // The connection stays in the kernel's queue, and wakes this thread.
+      // The connection stays in the kernel's queue, and wakes this thread
+      // again.
       std::this_thread::sleep_for(kPause);
       return false;
     default:

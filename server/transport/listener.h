@@ -4,8 +4,8 @@
 // descriptors, it never accepts a connection again.
 //
 // gRPC owns the descriptor that it gets. The listener keeps a duplicate, to end
-// the connection, and to notice its end by epoll: gRPC shuts the socket down
-// when it is done, and epoll reports a hang-up when the peer leaves.
+// the connection and to notice its end. epoll reports a hang-up of the
+// duplicate when gRPC shuts the socket down or the peer leaves.
 
 #pragma once
 

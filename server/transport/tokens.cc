@@ -21,7 +21,7 @@ namespace posenc::server {
 namespace {
 
 constexpr char kHashed[] = "sha256:";
-// Names appear in logs and metrics, so they are short.
+// Names appear in the log, so they are short.
 constexpr std::size_t kLongestName = 64;
 constexpr std::size_t kLongestToken = 4096;
 
@@ -198,7 +198,8 @@ absl::Time Tokens::last_expiry() const {
   return last;
 }
 
-// Compares with every token, so that the time does not show which matched.
+// Compares with every token, so that the duration does not show which token has
+// matched.
 const Tokens::Token* Tokens::Find(const Hash& hash) const {
   const Token* found = nullptr;
   for (const Token& token : tokens_) {

@@ -39,7 +39,7 @@ absl::int128 WholeOf(const InferParameter& value) {
   return value.int64_param();
 }
 
-// Numbers must have no blanks around them.
+// Returns whether a number's text has no blanks around it.
 bool IsTight(absl::string_view text) {
   return !text.empty() && !absl::ascii_isspace(text.front()) &&
          !absl::ascii_isspace(text.back());
