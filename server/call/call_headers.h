@@ -76,7 +76,8 @@ struct CallSpec : MethodTraits {
   int method = 0;           // number of the method
   std::uint64_t party = 0;  // as in Places::Request
   std::string caller;       // name of its token; empty without tokens
-  // Bytes that all calls of this caller may have in flight; 0: no limit.
+  // Limit for the bytes that all calls of this caller have in flight; 0: no
+  // limit.
   std::int64_t caller_bytes = 0;
 };
 

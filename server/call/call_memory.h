@@ -73,7 +73,7 @@ class CallMemory final : public RequestMessage::Claimer {
   // Adjusts the claim for data made from the message. The claim of a stream
   // already covers two copies of a message. So a stream claims only what
   // exceeds them, and keeps its largest claim of this kind. kOverloaded if the
-  // bytes cannot be claimed at once, kMessageTooLarge if they can never be
+  // bytes cannot be claimed immediately, kMessageTooLarge if they can never be
   // claimed.
   absl::Status ClaimMade(std::int64_t bytes,
                          std::int64_t message_bytes) override;

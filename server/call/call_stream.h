@@ -93,7 +93,7 @@ class CallStream {
   const grpc::GenericServerContext& context() const { return context_; }
 
   // Reads a message; only one read at a time. False: there is no further
-  // message, or the stop was requested. After a stop, gRPC's read may go on
+  // message, or the stop was requested. After a stop, gRPC's read may continue
   // until the call closes.
   Reading Read() { return Reading(this); }
   // Returns the message that was read. May be called only once for each
@@ -135,7 +135,7 @@ class CallStream {
   auto& Closes() { return closing_; }
 
  private:
-  // gRPC's read, which may go on after Reading has stopped waiting for it.
+  // gRPC's read, which may continue after Reading has stopped waiting for it.
   class ReadOperation final : private Loop::Event {
    public:
     explicit ReadOperation(CallStream* stream) : stream_(stream) {}

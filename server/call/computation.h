@@ -72,7 +72,7 @@ struct OutputBuffer {
 };
 
 // Fills the outputs of one response. Compute() is called once for each tile, in
-// any order, on several threads at once.
+// any order, on several threads at the same time.
 class Computation {
  public:
   virtual ~Computation() = default;
@@ -165,7 +165,7 @@ struct TensorAnswer {
   // response's order; unset: all tensors. Other tensors are computed and
   // dropped.
   std::optional<absl::InlinedVector<std::size_t, 2>> sent;
-  // Bytes of shared memory to claim: those that are read and written.
+  // Number of bytes of shared memory to claim: those that are read and written.
   std::int64_t shared_bytes = 0;
   // The response's small fields, if the computation makes them; null: they are
   // known before the computation.

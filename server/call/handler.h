@@ -23,7 +23,7 @@ class CallHandler {
   virtual ~CallHandler() = default;
 
   // Called before Receive() and Next(), with the time that the call has waited
-  // so far for places and memory. Handlers use it for statistics.
+  // so far for places and memory. Handlers use this time for statistics.
   virtual void Waited(absl::Duration /*time*/) {}
 
   // Receives the next message. Receive() and Next() must validate everything,

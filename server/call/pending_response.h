@@ -31,8 +31,8 @@
 namespace posenc::server {
 
 // Call the functions in this order: Allocate() once; Compute() once for each
-// tile of [0, tiles()), in any order, on several threads at once; Finish()
-// once, unless a tile failed.
+// tile of [0, tiles()), in any order, on several threads at the same time;
+// Finish() once, unless a tile failed.
 class PendingResponse final {
  public:
   // Makes a response without tensors.

@@ -1,5 +1,5 @@
 // The reason to end a call before it is answered: its client is gone, its
-// deadline has passed, or others need its memory.
+// deadline has passed, or other calls need its memory.
 
 #pragma once
 
@@ -38,8 +38,8 @@ class Stop {
   // Returns OK before a request.
   const absl::Status& why() const { return why_; }
 
-  // Returns an error, which the client does not see, once the stop was
-  // requested. May be called on any thread that computes for the call.
+  // Returns an error after the stop was requested; the client does not see this
+  // error. May be called on any thread that computes for the call.
   absl::Status Check() const {
     if (!requested()) return absl::OkStatus();
     return absl::CancelledError("the call has ended");

@@ -26,7 +26,7 @@ constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kMaxValueBytes = 256;
 constexpr std::size_t kMaxMoreBytes = 256;  // for further fields
 constexpr std::size_t kMaxTrailerBytes = 7 << 10;
-// Bytes that packing adds to a detail: type URL and lengths.
+// Number of bytes that packing adds to a detail: type URL and lengths.
 constexpr std::size_t kPackBytes = 64;
 
 // Time after which a client should try an overloaded server again: about as

@@ -53,7 +53,7 @@ std::size_t NumberBytes(FieldDescriptor::CppType type) {
 // Limit for the size of all copies of encodings; no memory is claimed for them.
 constexpr std::size_t kMostRopeBytes = 64 << 10;
 
-// Approximate bytes in memory of an empty message or text.
+// Approximate size in memory of an empty message or text.
 constexpr std::size_t kElementBytes = 192;
 
 }  // namespace

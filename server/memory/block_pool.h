@@ -5,9 +5,9 @@
 // fits into the gap, so the heap grows by a message each time (to four
 // messages, as measured). So each block of the pool is a separate mapping.
 //
-//   mapped = used + kept        bytes from the kernel
-//   used                        bytes of blocks in use
-//   kept                        bytes of free blocks
+//   mapped = used + kept        size of the memory from the kernel
+//   used                        size of the blocks in use
+//   kept                        size of the free blocks
 //   most_used                   peak of `used`, until KeepAtMost() lowers it
 //
 // Invariant after each call: mapped <= most_used. So the pool never holds more
@@ -67,8 +67,8 @@ class BlockPool {
   std::size_t used_ = 0;
   std::size_t most_used_ = 0;
   // A copy of most_used_ - used_ that is read without the lock. Every small
-  // call runs KeepAtMost(), which returns at once if at least this many bytes
-  // may be kept.
+  // call runs KeepAtMost(), which returns immediately if at least this many
+  // bytes may be kept.
   std::atomic<std::size_t> room_{0};
 };
 

@@ -17,13 +17,14 @@ void KeepFreedMemory();
 // Returns freed memory to the kernel. This takes milliseconds for gigabytes.
 void ReturnFreedMemory();
 
-// These return the allocator's free bytes and its used bytes. Both walk lists
-// of free blocks, which takes milliseconds if there are many.
+// These return the sizes of the allocator's free memory and of its used memory.
+// Both functions read lists of free blocks, which takes milliseconds if there
+// are many blocks.
 std::size_t FreedMemory();
 std::size_t UsedMemory();
 
-// Returns the process' resident bytes without pages of files. Freed memory
-// counts until it is returned to the kernel.
+// Returns the size of the process' resident memory, without pages of files.
+// Freed memory counts until it is returned to the kernel.
 std::size_t ResidentMemory();
 
 }  // namespace posenc::server

@@ -20,8 +20,8 @@ constexpr std::size_t kPooledBytes = 256 << 10;
 }  // namespace
 
 // The resources that a slice releases when it is freed. The slice owns this
-// object. The object shares the pool and the budget, because a client in the
-// same process may hold slices longer than the server exists.
+// object. The object is a co-owner of the pool and the budget, because a client
+// in the same process may hold slices longer than the server exists.
 struct ResponseBuffers::Allocation {
   BlockPool::Block block;
   std::int64_t claimed = 0;

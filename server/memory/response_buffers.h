@@ -50,7 +50,8 @@ class ResponseBuffers {
   // Returns kept blocks to the kernel until at most `bytes` are kept.
   void KeepAtMost(std::size_t bytes) { pool_->KeepAtMost(bytes); }
 
-  // These return the bytes of blocks in use, and of blocks that are kept.
+  // These return the size of the blocks in use, and of the blocks that are
+  // kept.
   std::size_t used() const { return pool_->used(); }
   std::size_t kept() const { return pool_->kept(); }
 

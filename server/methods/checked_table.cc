@@ -288,7 +288,7 @@ absl::Status CheckedTable::Fill(std::int64_t first, std::int64_t n,
 TensorAnswer CheckedTable::Answer(std::int64_t first, std::int64_t n) const {
   TensorAnswer answer;
   answer.outputs = Outputs(n);
-  // Bytes of each tensor: the two tensors of a rotary table have equal sizes.
+  // Size of each tensor: the two tensors of a rotary table have equal sizes.
   const std::size_t bytes = ByteCount(answer.outputs[0]);
   const std::size_t row_bytes = n > 0 ? bytes / n : 0;
   const std::int64_t tile_rows =

@@ -1,5 +1,5 @@
 // A validated table that can compute any of its rows. BuildTable sends all rows
-// at once; BuildTableStream sends them a few MiB at a time.
+// in one message; BuildTableStream sends them a few MiB at a time.
 
 #pragma once
 

@@ -17,7 +17,8 @@ namespace {
 
 using Request = v1::ConvertPairingRequest;
 
-// Bytes that one tile copies, in well below a millisecond.
+// Number of bytes that one tile copies. This takes much less than a
+// millisecond.
 constexpr std::size_t kTileBytes = 1 << 20;
 
 }  // namespace

@@ -46,8 +46,8 @@ struct MethodContext {
   // contract.
   const RopeBytes* ropes = nullptr;
   BorrowedTensors borrowed;  // tensors of the request
-  // Claims memory for expanded positions. Empty for a stream of a table: its
-  // claim for four messages covers them.
+  // Claims memory for expanded positions. Empty for a stream of a table,
+  // because the stream's claim for four messages covers the positions.
   core::ReserveFunction reserve;
 };
 

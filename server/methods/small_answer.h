@@ -1,6 +1,6 @@
 // Handler of small RPCs that are not in the contract: health, reflection, and
 // KServe's RPCs about the server and its models. Each message gets one answer
-// at once.
+// immediately.
 
 #pragma once
 

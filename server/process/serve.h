@@ -21,10 +21,10 @@ inline constexpr int kUsage = 2;
 sigset_t ServeSignals();
 
 // Serves until SIGTERM or SIGINT, then drains; a second signal ends the process
-// at once. At SIGHUP calls `load_again`, and applies the keys that may change
-// at run time. Logs to standard output. Returns OK after the drain. Errors at
-// the start: INTERNAL if the ready file cannot be written, other codes for
-// invalid options and addresses.
+// immediately. At SIGHUP calls `load_again`, and applies the keys that may
+// change at run time. Logs to standard output. Returns OK after the drain.
+// Errors at the start: INTERNAL if the ready file cannot be written, other
+// codes for invalid options and addresses.
 absl::Status Serve(
     const LoadedConfig& loaded, const char* instruction_set,
     const std::function<absl::StatusOr<LoadedConfig>()>& load_again);

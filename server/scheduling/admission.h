@@ -7,7 +7,7 @@
 //   outside_ calls that hold no claim yet, or a small claim (IsSmall)
 // Calls in inside_ come first, because only they can release many bytes. If all
 // calls that hold a claim wait for more, none of them could ever continue. Then
-// the newest of them is refused, and releases its claim for the others.
+// the newest of them is refused, and releases its claim for the other calls.
 //
 // Invariants, under the lock:
 //   waiting_held_ is the part of claimed_ that waiting calls hold
@@ -130,7 +130,7 @@ class Admission {
   bool PassesAsSmall(std::int64_t bytes) const;
   bool ResponsePassesAsSmall(std::int64_t bytes) const;
 
-  // Returns the unclaimed bytes of the budget. Expects the lock.
+  // Returns the number of unclaimed bytes of the budget. Expects the lock.
   std::int64_t Left() const {
     return std::max<std::int64_t>(budget_ - claimed_, 0);
   }

@@ -28,8 +28,8 @@ struct Limits {
   // message is already read may wait for a place in any number.
   std::int64_t max_waiting = 1024;
 
-  // Bytes of the budget that all callers with one token may claim together. 0:
-  // no limit. The token file may set another limit for a token.
+  // Limit for the bytes of the budget that all callers with one token claim
+  // together. 0: no limit. The token file may set another limit for a token.
   std::int64_t in_flight_bytes_per_token = 0;
 
   // Deadline of a call whose client sets none.

@@ -135,8 +135,8 @@ class Places {
   absl::flat_hash_map<std::uint64_t, Party>
       parties_;                      // parties whose calls wait
   std::deque<std::uint64_t> turns_;  // the same parties, next one first
-  // State since the last change of the limit: a sum over the calls that have
-  // ended, and their number.
+  // State since the last change of the limit: the sum of the slowdowns of the
+  // calls that have ended, and the number of these calls.
   double slowdowns_ = 0;
   std::size_t ended_ = 0;
   bool was_full_ = false;

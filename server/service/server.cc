@@ -38,7 +38,7 @@ constexpr char kLiveness[] = "posenc.liveness";
 // our limit gets the full error.
 constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
 
-// Bytes of a message that a peer may send before the message is read.
+// Number of bytes of a message that a peer may send before the message is read.
 constexpr int kUnreadBytes = 16 << 10;
 // Coroutines that wait for a call on each loop. gRPC queues calls that find no
 // waiting coroutine.

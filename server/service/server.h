@@ -109,16 +109,17 @@ class Server {
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 
-  // Stops at once, without drain.
+  // Stops immediately, without drain.
   virtual ~Server() = default;
 
-  // The bound addresses: "127.0.0.1:40123", "unix:/run/posenc.sock".
+  // Returns the bound addresses: "127.0.0.1:40123", "unix:/run/posenc.sock".
   virtual const std::vector<std::string>& addresses() const = 0;
 
-  // A channel to this server within the process, without a socket.
+  // Returns a channel to this server within the process, without a socket.
   virtual std::shared_ptr<grpc::Channel> InProcessChannel() = 0;
 
-  // Bytes of the budget (Limits::in_flight_bytes) that are claimed now.
+  // Returns how many bytes of the budget (Limits::in_flight_bytes) are claimed
+  // now.
   virtual std::int64_t BytesInFlight() const = 0;
 
   // See RpcService::ReturnUnneededMemory().

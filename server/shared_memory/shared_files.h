@@ -106,12 +106,12 @@ class SharedFiles {
   absl::StatusOr<SharedPlace> Map(absl::string_view name, absl::int128 offset,
                                   absl::uint128 bytes);
 
-  // Returns whether the file was truncated since it was mapped, or its file
+  // Returns whether the file was truncated after it was mapped, or its file
   // system was full.
   bool WasCut(const SharedFile& file) const;
 
   // Unmaps files that are gone or changed, or have not been used for a minute.
-  // Call it about once a second.
+  // Must be called about once a second.
   void Sweep(absl::Time now);
 
   const std::string& directory() const { return directory_name_; }

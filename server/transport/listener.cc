@@ -32,8 +32,9 @@ constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 constexpr int kUnixSendBytes = 512 << 10;
 
 // A TCP peer that takes fewer bytes than this between two checks counts as
-// blocked. This limit is more than gRPC writes at once. Bytes that gRPC has not
-// written keep the memory of whole responses, even if their calls have ended.
+// blocked. This limit is more than gRPC writes at a time. Bytes that gRPC has
+// not written keep the memory of whole responses, even if their calls have
+// ended.
 constexpr std::int64_t kLeastTaken = 2 << 20;
 
 Descriptor Spare() {

@@ -36,8 +36,8 @@ using ServiceDescriptors =
 // The caller that a token identifies.
 struct Caller {
   std::string name;
-  // Bytes of the budget that calls of this name may hold together; 0 if the
-  // file sets no limit.
+  // Limit for the bytes of the budget that calls of this name hold together; 0
+  // if the file sets no limit.
   std::int64_t in_flight_bytes = 0;
 };
 

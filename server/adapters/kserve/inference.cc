@@ -20,8 +20,8 @@ using inference::ModelInferResponse;
 
 constexpr int kRawField = ModelInferResponse::kRawOutputContentsFieldNumber;
 
-// Bytes that one message of a stream may copy out of shared memory. Only unary
-// calls claim memory for such copies.
+// Limit for the bytes that one message of a stream copies out of shared memory.
+// Only unary calls claim memory for such copies.
 constexpr std::int64_t kMostCopiedOfStream = 1 << 20;
 
 // Triton's clients send this metadata if an error must end the stream.
