@@ -32,9 +32,9 @@ std::vector<double> ReadNumbers(const std::string& path) {
   return numbers;
 }
 
-// Sets `*to` to `limit` if it has no value or a larger one. Ignores the `limit`
-// if it is -1 (cgroup version 1 has no limit), 0, or NaN ("max": version 2 has
-// no limit).
+// Sets `*to` to `limit` if it has no value or a larger one. Ignores a `limit`
+// that is not above 0. If there is no limit, cgroup version 1 has -1, and
+// version 2 has "max", which ReadNumbers() returns as NaN.
 template <typename T>
 void Tighten(double limit, std::optional<T>* to) {
   if (!(limit > 0)) return;
@@ -62,7 +62,8 @@ void ReadMemory(const std::string& directory, CgroupLimits* limits) {
 
 // Reads the group at `path` and every group above it, up to the mount's root,
 // because a group's limit holds for all groups below. In a container the path
-// may be one of the host. Then only the mount's root exists in the container.
+// may be a path of the host. Then only the mount's root exists in the
+// container.
 void ReadUpwards(const std::string& mount, std::string path,
                  void (*read)(const std::string&, CgroupLimits*),
                  CgroupLimits* limits) {

@@ -12,8 +12,8 @@
 #include "core/base/error.h"
 
 namespace posenc::server {
-// Tries to create a file, because its permissions do not show everything: even
-// root cannot write in /proc or on a read-only medium.
+// Tries to create a file, because permissions do not show everything: even root
+// cannot write in /proc or on a read-only medium.
 absl::Status ReadyFile::Check(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   struct stat about = {};

@@ -71,7 +71,8 @@ bool IsOverload(const absl::Status& status) {
   return details && details->reason == core::ErrorReason::kOverloaded;
 }
 
-// Returns the status for the call's client.
+// Returns the status that the call's client gets: UNAVAILABLE for an overload,
+// if the method has full_is_unavailable.
 absl::Status AsTold(const CallSpec& spec, const absl::Status& status) {
   if (!spec.full_is_unavailable || !IsOverload(status)) return status;
   absl::Status told(absl::StatusCode::kUnavailable, status.message());
@@ -331,7 +332,8 @@ Task Call::WriteAll(Handover<grpc::ByteBuffer>* computed) {
 }
 
 Task Call::Run(Step* step) {
-  // A unary call has its place already, unless it has waited for long.
+  // A unary call has its place already, unless it has released it while it
+  // waited.
   if (needs_place_) {
     EnterPlace(false);
     const absl::Status status = co_await wait_;
@@ -394,8 +396,8 @@ void Call::ClaimMemory() {
   if (!wait_.await_ready()) LeavePlace(std::nullopt);
 }
 
-// If less time is left than the call has waited for memory, it will hardly be
-// answered in time.
+// If less time is left than the call has waited for memory, it can probably not
+// be answered in time.
 absl::Status Call::CheckTimeLeft(const absl::Status& status) const {
   if (!status.ok() || wait_.last() == absl::ZeroDuration() ||
       headers_.TimeLeft() >= wait_.last()) {

@@ -4,7 +4,7 @@
 //
 // A stream has at most kMessages messages in the server: one is being read or
 // waits, one is being computed, one waits to be sent, one is being sent. A
-// response that overwrites its request is the same message.
+// response that overwrites its request counts as the same message.
 //
 // Must be used on the loop's thread. ClaimMade(), AddCopied(), ClaimFinished(),
 // ReleaseResponse(), and ClaimResponse() without a waiter may also be called on

@@ -100,8 +100,8 @@ void Loop::Post(Event* event) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   posted_.push_back(event);
   if (posted_.size() > 1) return;
-  // A time in the past: gRPC would round the present time up to its timer's
-  // next millisecond.
+  // Sets a time in the past, because gRPC would round the present time up to
+  // the next millisecond of its timer.
   alarm_.Set(queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), &inbox_);
 }
 

@@ -44,10 +44,10 @@ struct ParsedRequest {
   }
 };
 
-// Returns the bytes of `message` for the generated parser. If the tensors in
-// `tensor_fields` are borrowed, these are all other bytes, `split` points to
-// the tensors, and `borrows` is true. If nothing is borrowed, these are all
-// bytes, and the message's own memory is freed.
+// Returns the bytes of `message` that the generated parser must read. If the
+// tensors in `tensor_fields` are borrowed, returns all other bytes, makes
+// `split` point to the tensors, and sets `borrows`. If nothing is borrowed,
+// returns all bytes, and frees the message's own memory.
 //
 // The bytes for the parser are copied twice: into a string and then into
 // fields. Both copies are claimed. The caller releases the first claim after

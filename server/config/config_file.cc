@@ -84,7 +84,7 @@ void Flatten(const std::string& prefix, const toml::table& table,
   }
 }
 
-// Returns the key or table whose statement holds the line: "threads" of
+// Returns the key or table whose statement contains the line: "threads" of
 // "threads = many", or "[tls]". toml++'s errors do not name the key or table.
 // Empty if unknown.
 absl::string_view KeyAt(const std::vector<absl::string_view>& lines,

@@ -75,7 +75,7 @@ void AddOptions(CLI::App* app, Commands* commands) {
     if (key.kind == KeyKind::kList) {
       option->expected(1, static_cast<int>(key.max));
     }
-    // Repeated flags are refused below, with a better message.
+    // SetKeysOf() refuses repeated flags with a better message than CLI11.
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (key.kind == KeyKind::kSwitch) {
       // CLI11 gives its default text to a switch without a value. The text

@@ -20,8 +20,8 @@ std::string KeysTable();
 // Returns the form of a value: "SIZE", "debug|info", "on|off".
 std::string ValueText(const Key& key);
 
-// Returns the default for people: "127.0.0.1:50051", "half of the memory"; ""
-// if there is none.
+// Returns the default in a form for people: "127.0.0.1:50051", "half of the
+// memory"; "" if there is none.
 std::string DefaultText(const Key& key);
 
 // Returns "posencd 0.2.0" and a line about the build, without a line end.

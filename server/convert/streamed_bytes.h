@@ -23,8 +23,8 @@ class StreamedBytes {
   // already have elements. path: their field in the call. `ids` must outlive
   // this object.
   absl::Status AddIds(absl::string_view path, v1::Tensor* ids);
-  // Adds the next tensor to rotate, which must have no elements. Call it also
-  // for a tensor that is not given.
+  // Adds the next tensor to rotate, which must have no elements. Must also be
+  // called for a tensor that is not given.
   absl::Status AddTensor(absl::string_view path, bool given,
                          const v1::Tensor& tensor);
 

@@ -16,7 +16,7 @@ namespace posenc::server {
 namespace {
 
 // Number of sources (file and line) that have their own rate limit; all further
-// sources share one limit. Peers can cause lines at fewer sources.
+// sources share one limit. Peers can cause lines at fewer sources than this.
 constexpr std::size_t kPlaces = 64;
 constexpr double kAtOnce = 5;
 constexpr double kPerSecond = 0.1;

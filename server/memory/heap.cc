@@ -15,8 +15,8 @@ void KeepFreedMemory() {
   mallopt(M_TRIM_THRESHOLD, 0x7fffffff);
   // Makes the heap grow by 64 MiB at a time, so that it grows rarely.
   mallopt(M_TOP_PAD, 64 << 20);
-  // One heap serves all threads: a heap for each thread has at most 64 MiB, and
-  // one heap cannot use the free memory of another.
+  // Uses one heap for all threads. With a heap for each thread, a heap would
+  // have at most 64 MiB, and could not use the free memory of other heaps.
   mallopt(M_ARENA_MAX, 1);
 }
 

@@ -26,8 +26,8 @@
 namespace posenc::server {
 namespace {
 
-// A tile takes about a millisecond. The number of elements limits it if most of
-// the time is for storing elements.
+// A tile takes about a millisecond. kTileElements limits a tile if most of the
+// time is for storing elements.
 constexpr std::int64_t kTileElements = 65536;
 constexpr std::int64_t kTileNanoseconds = 1000000;
 

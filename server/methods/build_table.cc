@@ -19,7 +19,8 @@
 namespace posenc::server {
 namespace {
 
-// Bytes reserved in a stream's message for fields other than its tensors.
+// Number of bytes reserved in a stream's message for fields other than its
+// tensors.
 constexpr std::int64_t kMessageOverhead = 64;
 
 // Converts a table's error to an error of the stream's request. The request has

@@ -81,7 +81,8 @@ absl::Status RotaryOnly(const v1::BuildTableRequest& request) {
   return absl::OkStatus();
 }
 
-// Resolves the encoding without a head_dim, because it must have its own width.
+// Resolves the encoding without a head_dim, because the encoding of a table
+// must have its own width.
 absl::StatusOr<std::shared_ptr<const core::PreparedRope>> FindRope(
     const v1::BuildTableRequest& request, const MethodContext& context) {
   const absl::Status given = CheckGiven("rope", request.rope());

@@ -43,7 +43,8 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
   absl::StatusOr<core::ScoreExtents> extents =
       core::ValidateScore(score->args, q->view, k->view);
   if (!extents.ok()) return extents.status();
-  // All queries are multiplied by all keys, so both are read many times.
+  // All queries are multiplied by all keys. Both are read many times, so their
+  // pieces are joined first.
   q->Gather();
   k->Gather();
 

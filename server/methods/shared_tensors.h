@@ -93,9 +93,9 @@ class SharedTensors {
                             const google::protobuf::Descriptor& response,
                             TensorAnswer* answer);
 
-  // Sets the place of one tensor of the answer. The place may be exactly that
-  // of an input, if the output is computed in place from this input.
-  // INVALID_ARGUMENT if the place overlaps an input in any other way, or
+  // Sets the place of one tensor of the answer. The output may have exactly the
+  // place of an input, if the output's rows can overwrite the rows of this
+  // input. INVALID_ARGUMENT if the place overlaps an input in any other way, or
   // overlaps another output. ABORTED, kNotRepeatable, if the output overwrites
   // its input but the call has been sent before. Also returns errors of
   // SharedFiles.

@@ -176,7 +176,7 @@ void CallMetrics::Finished(const CallRecord& record) {
   method.received->Increment(static_cast<double>(record.messages_received));
   method.sent->Increment(static_cast<double>(record.messages_sent));
   method.handling->Observe(absl::ToDoubleSeconds(record.handling));
-  // A call that was refused at its headers neither waited nor computed. Its
+  // A call that was refused before its message has not waited or computed. Its
   // zeros would hide the times of other calls.
   if (record.messages_received > 0 || record.waited > absl::ZeroDuration()) {
     waited_->Observe(absl::ToDoubleSeconds(record.waited));

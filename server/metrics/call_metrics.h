@@ -2,9 +2,9 @@
 // (grpc_server_handled_total and others), and under names of posenc.
 //
 // Every series exists from the start, at 0: if a counter appears only with its
-// first event, a rate over it misses that event. Unknown methods are counted as
-// "unknown". Peers cannot choose the value of any label, so they cannot create
-// series.
+// first event, the counter's rate misses that event. Unknown methods are
+// counted as "unknown". Peers cannot choose the value of any label, so they
+// cannot create series.
 
 #pragma once
 

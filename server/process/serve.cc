@@ -36,7 +36,7 @@ namespace {
 constexpr absl::Duration kLastFlush = absl::Milliseconds(500);
 
 // After a drain, the process flushes its log and ends within this time, even if
-// calls are left: if clients keep calling a busy machine, the destruction of
+// calls are left. If clients keep calling a busy machine, the destruction of
 // the calls may take many seconds.
 constexpr absl::Duration kAfterDrain = absl::Milliseconds(500);
 constexpr absl::Duration kForcedFlush = absl::Milliseconds(100);
@@ -104,7 +104,7 @@ void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
 }
 
 // Silences gRPC's log during the start, unless GRPC_VERBOSITY is set. gRPC's
-// errors of binding are a page long; our own error is one line.
+// bind errors are a page long; our own error is one line.
 absl::StatusOr<std::unique_ptr<Server>> StartServer(
     const ServerOptions& options, const std::shared_ptr<Log>& log) {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) {

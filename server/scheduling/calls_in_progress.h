@@ -16,7 +16,8 @@ class CallsInProgress {
   void Add(int n) {
     if (count_.fetch_add(n) + n != 0) return;
     // A thread in AwaitNone() must not miss the notification between its check
-    // of the count and its wait. So this takes the lock once.
+    // of the count and its wait. So this function takes the lock before it
+    // notifies.
     { const std::lock_guard<std::mutex> lock(mutex_); }
     none_.notify_all();
   }

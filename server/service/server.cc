@@ -40,8 +40,8 @@ constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
 
 // Number of bytes of a message that a peer may send before the message is read.
 constexpr int kUnreadBytes = 16 << 10;
-// Coroutines that wait for a call on each loop. gRPC queues calls that find no
-// waiting coroutine.
+// Number of coroutines that wait for a call on each loop. gRPC queues calls
+// that find no waiting coroutine.
 constexpr int kWaitingCalls = 32;
 // After our calls have ended, only health watches and similar calls are open.
 // They do not end by themselves, and gRPC's shutdown would wait for them until
@@ -145,7 +145,7 @@ class RunningServer final : public Server {
   }
 
  private:
-  // Returns the methods in addition to the contract's.
+  // Returns the methods that are not in the contract.
   std::vector<Method> MethodsBeside() {
     std::vector<Method> all = health_.Methods();
     const auto add = [&all](std::vector<Method> more) {

@@ -26,7 +26,8 @@ enum class Notice { kInfo, kWarning };
 
 class ExtraService;  // server/service/extra_service.h
 
-// A service in addition to the contract's, on the same port, such as KServe's.
+// Makes a service in addition to the contract's, on the same port, such as
+// KServe's.
 struct ExtraServiceFactory {
   const google::protobuf::ServiceDescriptor* descriptor;
   // shared_files outlives the service; null if no memory is shared. An empty
@@ -77,7 +78,7 @@ struct ServerOptions {
 
   // Age of a connection at which its client gets GOAWAY, so that the client
   // resolves the name and connects again. Calls in progress may continue for
-  // the grace. Age 0: never.
+  // max_connection_age_grace. Age 0: never.
   absl::Duration max_connection_age = absl::Minutes(30);
   absl::Duration max_connection_age_grace = absl::Minutes(10);
 

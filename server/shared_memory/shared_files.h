@@ -102,7 +102,8 @@ class SharedFiles {
   // Maps the bytes [offset, offset + bytes) of the file. Errors have fields of
   // SharedMemory. INVALID_ARGUMENT for an invalid name, or a range outside the
   // file; NOT_FOUND, kSharedMemoryUnavailable, for a file that is missing or
-  // must not be used; RESOURCE_EXHAUSTED if too much would be mapped.
+  // must not be used; RESOURCE_EXHAUSTED if the mapped files would exceed the
+  // limit.
   absl::StatusOr<SharedPlace> Map(absl::string_view name, absl::int128 offset,
                                   absl::uint128 bytes);
 

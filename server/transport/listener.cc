@@ -32,9 +32,9 @@ constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 constexpr int kUnixSendBytes = 512 << 10;
 
 // A TCP peer that takes fewer bytes than this between two checks counts as
-// blocked. This limit is more than gRPC writes at a time. Bytes that gRPC has
-// not written keep the memory of whole responses, even if their calls have
-// ended.
+// blocked. This limit is more than gRPC writes at a time. As long as gRPC has
+// bytes to write, it keeps the memory of whole responses, even if their calls
+// have ended.
 constexpr std::int64_t kLeastTaken = 2 << 20;
 
 Descriptor Spare() {
@@ -263,7 +263,8 @@ void Listener::Forget(int fd) {
 
 // Ends connections whose peers do not read. TCP peers are checked only while
 // memory is short: the kernel ends TCP connections whose peers read nothing
-// (TCP_USER_TIMEOUT), and peers that read a few bytes do no harm before.
+// (TCP_USER_TIMEOUT), and peers that read a few bytes do no harm before memory
+// is short.
 void Listener::EndBlocked() {
   const auto now = std::chrono::steady_clock::now();
   if (now - looked_ < kTick) return;

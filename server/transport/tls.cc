@@ -31,7 +31,7 @@ absl::Status Failed(const char* what) {
 // Replaces the file behind the descriptor in one step; the descriptor keeps its
 // number. gRPC reads key and certificate one after the other. It detects a
 // replacement between the two reads by the file's time of change, in seconds.
-// So `generation` becomes this time.
+// So the file gets `generation` as this time.
 absl::Status Replace(Descriptor* file, const std::string& text,
                      std::int64_t generation) {
   Descriptor fresh(memfd_create("posenc-tls", MFD_CLOEXEC));

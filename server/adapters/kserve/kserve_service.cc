@@ -190,8 +190,8 @@ Answer AskBy(Result (*answer)(const Request&, const Facts&, Response*),
   return response.SerializeAsString();
 }
 
-// Converts a function above to a function from the request's bytes to the
-// response's bytes.
+// Parses the request, calls a function above, and returns the serialized
+// response.
 template <auto answer>
 Answer Ask(const std::string& bytes, const Facts& facts) {
   return AskBy(answer, bytes, facts);

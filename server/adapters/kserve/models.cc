@@ -16,11 +16,11 @@ namespace {
 using google::protobuf::Message;
 
 constexpr char kFloats[] = "FP32,FP16,BF16,FP64";
-// Datatypes of heads to rotate.
+// Datatypes of tensors to rotate.
 constexpr char kHeads[] = "FP32,FP16,BF16,FP64,FP8E4M3,FP8E5M2";
 constexpr char kPositions[] = "INT64,INT32,FP32,FP64";
 
-// Makes a model of an RPC.
+// Makes a model from an RPC.
 template <auto answer, typename Request, typename Response>
 Model MakeBy(absl::StatusOr<TensorAnswer> (*)(const Request&,
                                               const MethodContext&, Response*),
@@ -110,8 +110,8 @@ std::vector<Model> MakeModels() {
            {{"movement.new_positions", kPositions, 1}, true},
            {{"movement.shifts", kPositions, 1}, true}},
           {{{"k", kHeads, 4}, v1::RepositionResponse::kKFieldNumber}}),
-      // BuildTable is two models, because tools request every output of a
-      // model.
+      // BuildTable has two models. Tools request every output of a model, and
+      // no table has all three outputs.
       MakeModel<AnswerBuildTable>(
           "build_table", {positions},
           {{{"cos", kFloats, 2}, Table::kCosFieldNumber},

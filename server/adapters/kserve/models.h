@@ -95,7 +95,8 @@ struct Model {
 
 const std::vector<Model>& Models();
 
-// Returns NOT_FOUND if no model has this name and version; "" is any version.
+// Returns NOT_FOUND if no model has this name and version. The version "" means
+// any version.
 absl::StatusOr<const Model*> FindModel(absl::string_view name,
                                        absl::string_view version);
 

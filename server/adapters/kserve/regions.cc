@@ -10,7 +10,7 @@ namespace posenc::server {
 namespace {
 
 // Limits the memory for regions, because some clients never unregister. A
-// region takes some hundred bytes.
+// region takes a few hundred bytes.
 constexpr std::size_t kMostRegions = 1024;
 constexpr std::size_t kLongestName = 255;
 
