@@ -71,8 +71,8 @@ absl::StatusOr<absl::uint128> TensorBytes(const v1::Tensor& tensor);
 absl::StatusOr<InputTensor> ReadTensor(
     const v1::Tensor& tensor, const wire::BorrowedBytes* data = nullptr);
 
-// Reads the tensor in `field`, which errors name; FieldRequired if it is not
-// given.
+// Reads the tensor in `field`. Errors name the field; FieldRequired if the
+// tensor is not given.
 absl::StatusOr<InputTensor> ReadRequiredTensor(absl::string_view field,
                                                bool given,
                                                const v1::Tensor& tensor,

@@ -88,7 +88,7 @@ class RowStream {
   std::size_t left() const { return bytes_.size() - used_; }
   // Returns the tensor to which the next byte belongs.
   Tensor& Current();
-  // Moves the bytes that are left to cut_, unless they complete a row.
+  // Moves the remaining bytes into cut_, unless they complete a row.
   void KeepCut();
 
   absl::InlinedVector<Tensor, 2> tensors_;

@@ -185,8 +185,9 @@ void Admission::Release(std::int64_t bytes) {
       }
       if (!queue->empty()) break;
     }
-    // All calls that hold a claim wait for more: a deadlock. The newest is
-    // refused; when it releases its claim, it calls this function again.
+    // If all calls that hold a claim wait for more, this is a deadlock. Then
+    // the newest of these calls is refused. When it releases its claim, this
+    // function runs again.
     if (Ticket* const newest = NewestHolder();
         newest != nullptr && claimed_ == waiting_held_) {
       told.emplace_back(newest->waiter_, NoRoom());

@@ -246,7 +246,8 @@ void AddMessageLimits(const Limits& limits, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               kUnreadBytes);
   // Compressed messages are refused: gRPC 1.51 inflates a message before it
-  // checks the limit of the message's size. Tensors do not compress anyway.
+  // checks the limit of the message's size. Compression would not make tensors
+  // much smaller anyway.
   for (const grpc_compression_algorithm algorithm :
        {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);

@@ -25,8 +25,8 @@ absl::StatusOr<Address> ParseAddress(const std::string& text,
 // Returns whether only this machine can reach the host.
 bool IsLoopback(const std::string& host);
 
-// Returns INVALID_ARGUMENT; the message is the address' text, followed by the
-// fact.
+// Returns INVALID_ARGUMENT with the address' flag as field. The message has the
+// address' text, followed by the fact.
 absl::Status BadAddress(const Address& address, absl::string_view fact);
 
 }  // namespace posenc::server

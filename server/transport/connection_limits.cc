@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kDefaultConnections = 4096;
 
-// Descriptors that are left for listeners, gRPC's pollers and files.
+// Number of descriptors that are left for listeners, gRPC's pollers and files.
 constexpr std::int64_t kOtherDescriptors = 64;
 // A connection has gRPC's descriptor and the listener's duplicate.
 constexpr std::int64_t kDescriptorsEach = 2;
