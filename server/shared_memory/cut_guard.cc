@@ -11,8 +11,9 @@
 namespace posenc::server {
 namespace {
 
-// The process has one handler for a signal, which must not take a lock. So the
-// table is global, and its fields are atomic. A slot is free if `end` is null.
+// The process has one handler for a signal, and the handler must not take a
+// lock. So the table is global, and its fields are atomic. A slot is free if
+// `end` is null.
 struct Slot {
   std::atomic<char*> begin{nullptr}, end{nullptr};
   std::atomic<std::size_t> page_bytes{0};

@@ -2,7 +2,7 @@
 //
 // A call has a span only if its metadata `traceparent` says that the caller
 // records the trace. So the caller decides whether a trace is worth its cost.
-// Spans wait in a queue of 2048. If the collector is slow or unreachable, the
+// The queue holds 2048 spans. If the collector is slow or unreachable, the
 // queue fills, and further spans are dropped. No call ever waits for the
 // collector.
 
