@@ -1,5 +1,5 @@
-// The flags of a posenc.v1.AbsoluteEncoding. `table` prints its rows, and `add`
-// adds them to embeddings.
+// The flags of a posenc.v1.AbsoluteEncoding. `posenc table` prints the rows of
+// this encoding, and `posenc add` adds them to embeddings.
 
 #include "client/tools/arguments/options.h"
 #include "client/tools/files/status.h"

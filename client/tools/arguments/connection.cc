@@ -9,12 +9,13 @@
 namespace posenc::cli {
 namespace {
 
-// Protobuf's limit on a message. The client sends messages up to this size, and
-// the server refuses them by its own limit, which is not higher.
+// Protobuf's limit on the size of a message. The client sends all messages up
+// to this size. The server has its own limit, which is not higher, and refuses
+// larger messages.
 constexpr std::int64_t kMaxMessageBytes = INT32_MAX;
 
-// Larger tensors are sent as a stream of chunks: transfer and computation
-// overlap.
+// Tensors above this size are sent as a stream of chunks, so that transfer and
+// computation overlap.
 constexpr std::int64_t kStreamAboveBytes = 64 << 20;
 
 }  // namespace

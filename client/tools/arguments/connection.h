@@ -1,5 +1,6 @@
 // The client of a command. It calls the server of --server. Without --server it
-// calls a server inside this process, so that every command works alone.
+// calls a server inside this process, so that no command needs a running
+// server.
 
 #pragma once
 
@@ -14,7 +15,7 @@ namespace posenc::cli {
 
 class Connection {
  public:
-  // Does not wait for the server: if none answers, the first call fails.
+  // Does not wait for the server: if no server answers, the first call fails.
   // Errors, such as a --timeout that is not a duration, have exit code 2.
   static absl::StatusOr<Connection> Open(const GlobalFlags& flags);
 
@@ -24,7 +25,8 @@ class Connection {
   Connection(std::unique_ptr<server::Server> server, Client client)
       : server_(std::move(server)), client_(std::move(client)) {}
 
-  // Null with --server. Declared first: it must outlive the client.
+  // Null with --server. Declared first, because the server must outlive the
+  // client.
   std::unique_ptr<server::Server> server_;
   Client client_;
 };

@@ -14,8 +14,8 @@
 
 namespace posenc::cli {
 
-// Returns the number of the value with this name. Exit code 2, naming `flag`,
-// if there is none.
+// Returns the number of the value with this name. If no value has this name,
+// returns an error with exit code 2 that names `flag`.
 absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& type,
                               const std::string& flag, const std::string& text);
 
@@ -29,8 +29,8 @@ std::string EnumText(Enum value) {
 // Makes a validator that refuses texts that are not names of the enum.
 CLI::Validator EnumValidator(const google::protobuf::EnumDescriptor& type);
 
-// Adds a flag that sets a value of the enum. --help shows `usual` as its
-// default, unless that is the unspecified value.
+// Adds a flag that sets a value of the enum. --help shows `usual` as the
+// default of the flag, unless `usual` is the unspecified value.
 CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,
                          const google::protobuf::EnumDescriptor& type,
                          int usual, std::function<void(int)> set,

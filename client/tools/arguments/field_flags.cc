@@ -23,7 +23,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Returns the first of the row's fields.
+// Returns the field of the row; if the row has two fields, the first one.
 const FieldDescriptor* FieldOf(const Descriptor* type, const FieldFlag& row) {
   const FieldDescriptor* field = nullptr;
   const absl::string_view paths = row.field;
@@ -63,7 +63,7 @@ absl::Status AddNumbers(const FieldFlag& row, const std::string& name,
   return absl::OkStatus();
 }
 
-// Reads a file with a tensor, or with all tensors of a message.
+// Reads a tensor, or all tensors of a message, from a file.
 absl::Status ReadFile(const std::string& name, const std::string& path,
                       Message* message) {
   const Descriptor* const tensor = v1::Tensor::descriptor();
@@ -84,8 +84,8 @@ absl::Status ReadFile(const std::string& name, const std::string& path,
 
 }  // namespace
 
-// Returns a value of the type that CLI11 parses the flag into. Lists, names and
-// files are texts.
+// Returns the default value of the flag, in the type into which CLI11 parses
+// the flag. Lists, names and files are strings.
 FieldFlags::Value FieldFlags::ValueOf(const FieldFlag& row) const {
   const std::string usual = row.usual == nullptr ? "" : row.usual;
   std::int32_t narrow = 0;

@@ -4,7 +4,8 @@
 // Some flags are kinds, and exactly one kind must be given. Other flags are
 // details of a kind, or are independent. CLI11 enforces this: kinds exclude
 // each other, and a detail needs its kind. The server, not this class, checks
-// values. The fields in its errors have the names of the flags.
+// values. An error of the server names a field, and the flag of the field has
+// the same name.
 
 #pragma once
 
@@ -29,9 +30,9 @@ struct FieldFlag {
   // A path in the message, "alibi.heads". Null: the caller reads the flag with
   // Text().
   const char* field;
-  // The name of the value in --help; null for a flag without a value. It also
-  // selects how a text is parsed: a LIST "1,2", EXTENTS "2x4", a FILE with a
-  // tensor, or with all tensors of a message.
+  // The name of the value in --help; null for a flag without a value. The name
+  // also selects how the value is parsed: LIST is "1,2", EXTENTS is "2x4", FILE
+  // is a file with one tensor or with all tensors of a message.
   const char* type;
   const char* help;
   // The kind to which the flag belongs as a detail. A flag of two kinds names
@@ -47,24 +48,25 @@ class FieldFlags {
   // Makes flags that set fields of a message of this type.
   explicit FieldFlags(const google::protobuf::Descriptor* type) : type_(type) {}
 
-  // Adds the flags under a heading of --help; empty: CLI11's own. The row of a
-  // kind must come before its details. `prefix` ("new-") is put before all
-  // names. Rows and callers use the names without it. This object must not move
+  // Adds the flags. `group` is their heading in --help; if it is empty, they
+  // have CLI11's own heading. The row of a kind must come before the rows of
+  // its details. `prefix` ("new-") is put before all names, but rows and
+  // callers use the names without the prefix. This object must not move
   // afterwards.
   void Add(CLI::App* app, const std::string& group,
            absl::Span<const FieldFlag> rows, const std::string& prefix = "");
 
-  // Given: whether a flag is given. Text: the value of a flag that accepts any
-  // text.
+  // Given() returns true if the flag is given. Text() returns the value of a
+  // flag that accepts any text.
   bool Given(absl::string_view name) const;
   const std::string& Text(absl::string_view name) const;
 
   // True if no kind is given.
   bool Empty() const;
 
-  // Sets the fields of the given flags; reads the files that they name into the
-  // message. Errors have exit code 2 for flags, also if no kind is given, and 3
-  // for files.
+  // Sets the fields of the given flags, and reads the files that the flags name
+  // into the message. Errors of flags have exit code 2, and errors of files
+  // have exit code 3. If no kind is given, that is an error of flags.
   absl::Status Read(google::protobuf::Message* message) const;
 
  private:

@@ -97,7 +97,7 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
 
 absl::StatusOr<v1::RopeSource> GgufSource(const SourceFlags& flags) {
   ASSIGN_OR_RETURN(const core::ResolvedRope rope, ResolvedGguf(flags));
-  // A spec has no field for assumptions.
+  // Prints the assumptions, because a RopeSpec has no field for them.
   for (const core::Assumption& one : rope.assumptions) {
     std::fprintf(stderr, "posenc: %s: assumed %s = %s (%s)\n",
                  core::OneLine(flags.config).c_str(),

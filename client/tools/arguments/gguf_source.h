@@ -9,10 +9,11 @@
 namespace posenc::cli {
 
 // Returns llama.cpp's frequencies, amplitude, axes and head_dim for the layers
-// with full attention, or, with --layer-type sliding_attention, for the others.
-// If the file has longrope's two lists, selects one by --length, or by the
-// context that the file claims. Errors have exit code 2 (flags that do not
-// apply to a GGUF) or 3 (the file).
+// with full attention. With --layer-type sliding_attention, returns them for
+// the layers with a sliding window. If the file has the two lists of longrope,
+// --length selects the list; without --length, the context length in the file
+// does. Errors have exit code 2 (flags that do not apply to a GGUF) or 3 (the
+// file).
 absl::StatusOr<v1::RopeSource> GgufSource(const SourceFlags& flags);
 
 }  // namespace posenc::cli

@@ -13,7 +13,7 @@
 namespace posenc::cli {
 namespace {
 
-// Sets the encoding of --preset, --config or --spec.
+// Sets the encoding that --preset, --config or --spec names.
 absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
   if (!flags.preset.empty()) {
     // A protobuf message cannot hold a text that is not UTF-8.
@@ -80,8 +80,8 @@ constexpr FieldFlag kPositions[] = {
      "First position of each packed sequence", "--cu-seqlens"},
 };
 
-// `parse` sets a part's value, or returns false; the error is then the part and
-// `fault`.
+// Parses the elements of a list. If `parse` returns false for an element, the
+// error message is the element, then `fault`.
 template <typename T>
 absl::StatusOr<std::vector<T>> ParseList(const std::string& flag,
                                          const std::string& text,
@@ -199,7 +199,7 @@ absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags) {
   RETURN_IF_ERROR(SetEncoding(flags, &source));
   v1::RopeSource details = flags.Details();
   if (!flags.config.empty() && source.has_spec()) {
-    // GgufSource() has used the other flags of a GGUF.
+    // GgufSource() has already applied the other flags.
     if (details.head_dim() != 0) source.set_head_dim(details.head_dim());
   } else {
     source.MergeFrom(details);

@@ -24,7 +24,7 @@ CLI::Option* AddValue(CLI::App* app, const std::string& name, T* value,
   return app->add_option(name, *value, text)->type_name(type);
 }
 
-// Flags of every command, before or after its name.
+// Flags that every command has. They can precede or follow the command's name.
 struct GlobalFlags {
   std::string server;  // empty: a server inside this process
   flags::SecurityFlags security;
@@ -36,8 +36,8 @@ struct GlobalFlags {
 void AddGlobalFlags(CLI::App* app, GlobalFlags* flags);
 
 // A rotary encoding: --preset, --config or --spec names it. The other flags
-// select the interpretation of a model's configuration, its part and layer, and
-// the length.
+// select the interpretation of a model's configuration, the part and the layer
+// of the model, and the length.
 struct SourceFlags {
   std::string prefix;  // before the flags' names: "compare-"
   std::string preset;  // a name that the server knows
@@ -45,21 +45,23 @@ struct SourceFlags {
   std::string spec;    // a posenc.v1.RopeSpec as JSON
   FieldFlags details{v1::RopeSource::descriptor()};
 
-  // Returns only profile, its version, part, layer, length and head_dim.
+  // Returns a source with the fields of `details` only: profile and its
+  // version, part, layer, length and head_dim.
   v1::RopeSource Details() const;
 
-  // Returns true without --preset, --config and --spec.
+  // Returns true if none of --preset, --config and --spec is given.
   bool Empty() const;
 
-  // Returns true with any of the flags.
+  // Returns true if any of the flags is given.
   bool Given() const;
 
-  // Returns a name for people: "llama-3.1-8b", the configuration's file, or
-  // "spec".
+  // Returns a name for messages and titles: the preset, the path of the
+  // configuration, or "spec".
   std::string Name() const;
 };
 
-// Returns the details as texts, which follow a name: "profile vllm", "layer 3".
+// Returns the details as texts that can follow a name: "profile vllm", "layer
+// 3".
 std::vector<std::string> DetailTexts(const v1::RopeSource& details);
 
 // Adds the flags. `prefix` ("compare-") is put before every name, so that a
@@ -72,8 +74,8 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
 // is sent with the request. Errors have exit code 2 (flags) or 3 (the file).
 absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags);
 
-// Returns a second encoding. If its flags name none, it is `base` with another
-// profile, part, layer or length.
+// Returns a second encoding. If `flags` name no encoding, the result is `base`
+// with the profile, part, layer or length of `flags`.
 absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
                                             const SourceFlags& flags);
 
@@ -82,15 +84,16 @@ absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
 void AddPositionFlags(CLI::App* app, const std::string& prefix,
                       const std::string& group, FieldFlags* flags);
 
-// Returns the message of the form that is given; exit code 2 if no form is
-// given. --ids reads its file.
+// Returns the positions in the form that is given, and reads the file of --ids.
+// If no form is given, returns an error with exit code 2.
 absl::StatusOr<v1::Positions> BuildPositions(const FieldFlags& flags);
 
 // Adds the flags of an absolute encoding. `flags` must set fields of an
 // AbsoluteEncoding.
 void AddAbsoluteFlags(CLI::App* app, FieldFlags* flags);
 
-// Exit code 2: neither a rotary encoding nor an absolute one is given.
+// Returns the error that neither a rotary nor an absolute encoding is given,
+// with exit code 2.
 absl::Status NoEncoding();
 
 // Adds --layout, which is required.

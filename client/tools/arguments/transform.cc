@@ -13,8 +13,8 @@
 namespace posenc::cli {
 namespace {
 
-// Puts the tensor's name, if it has one, before the status's message. Keeps
-// payloads: they have the server's reason and the exit code.
+// Puts the tensor's name, if it has one, before the status's message. Keeps the
+// payloads, which hold the server's reason and the exit code.
 absl::Status Named(const std::string& name, const absl::Status& status) {
   if (name.empty()) return status;
   absl::Status named(status.code(),
@@ -59,7 +59,8 @@ absl::Status Transform(
   RETURN_IF_ERROR(file.CheckFormat(flags.out));
   ASSIGN_OR_RETURN(const auto selected, file.Select(flags.tensors, usual));
 
-  // The answers own the bytes of the file's entries until the file is written.
+  // `results` owns the bytes of the replaced entries, and must live until the
+  // file is written.
   std::vector<TensorResult> results;
   nlohmann::ordered_json tensors;
   double bytes = 0;
@@ -111,7 +112,8 @@ void PrintDone(const GlobalFlags& globals, const std::string& verb,
   constexpr std::size_t kShown = 4;
   const std::size_t more = names.size() > kShown ? names.size() - kShown : 0;
   names.resize(names.size() - more);
-  // Prints to stderr, as the file may go to stdout (--out - or /dev/stdout).
+  // Prints to stderr, because the file may go to stdout (--out - or
+  // /dev/stdout).
   std::fprintf(
       stderr,
       "  %s %s%s (%s) in %.1f ms: %.2f GB/s of tensor bytes, there and back\n",

@@ -1,5 +1,6 @@
-// The common part of reposition, add and convert: they read a file, replace
-// tensors by the server's answers, and write it. apply prints like them.
+// The common code of `posenc reposition`, `add` and `convert`. These commands
+// read a file, replace tensors by the server's answers, and write the file.
+// `posenc apply` uses only the flags and the summary.
 
 #pragma once
 
@@ -29,14 +30,15 @@ void AddInOutFlags(CLI::App* app, std::string* in, std::string* out);
 void AddTensorFlag(CLI::App* app, const std::string& usual,
                    std::vector<std::string>* tensors);
 
-// Adds all three.
+// Adds --in, --out and --tensor.
 void AddTransformFlags(CLI::App* app, const std::string& usual,
                        TransformFlags* flags);
 
-// Calls `call` for every selected tensor, one after the other. Then writes the
-// file, with everything else unchanged, and prints a summary with `verb`
-// ("repositioned"). Without --tensor, the patterns `usual` select tensors. If a
-// call fails, nothing is written and the error names the tensor.
+// Calls `call` for every selected tensor, one after another, and replaces the
+// tensor by the result. Then writes the file, in which everything else is
+// unchanged, and prints a summary with `verb` ("repositioned"). Without
+// --tensor, the patterns `usual` select tensors. If a call fails, nothing is
+// written and the error names the tensor.
 absl::Status Transform(
     const TransformFlags& flags, const GlobalFlags& globals,
     const std::string& verb, const std::vector<std::string>& usual,
@@ -46,13 +48,13 @@ absl::Status Transform(
 // The duration of a command's calls.
 struct Timing {
   double seconds = 0;              // of the call, or of all calls
-  int repeats = 0;                 // later calls, all the same
+  int repeats = 0;                 // identical calls after the first
   double best_repeat_seconds = 0;  // if repeats > 0
 };
 
-// Prints the tensors (JSON: dtype and shape by name) that were sent for `out`,
-// their bytes and the rate. Rates count every byte of a tensor once, though it
-// is sent to the server and back.
+// Prints a summary after `out` is written: the tensors (as JSON with dtype and
+// shape by name), their size and the rate. A rate counts every byte of a tensor
+// once, although the byte is sent to the server and back.
 void PrintDone(const GlobalFlags& globals, const std::string& verb,
                const std::string& out, const nlohmann::ordered_json& tensors,
                double bytes, const Timing& timing);

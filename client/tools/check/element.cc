@@ -27,9 +27,9 @@ void Store(char* data, std::int64_t index, T value) {
               sizeof(T));
 }
 
-// float16: a sign, 5 bits of exponent (bias 15), 10 of fraction. Exponent 31 is
-// for infinities and NaN; exponent 0 has no leading one, and the scale of
-// exponent 1.
+// float16 has a sign bit, 5 exponent bits (bias 15) and 10 fraction bits.
+// Exponent 31 encodes infinities and NaN. Numbers with exponent 0 have no
+// leading one, and the scale of exponent 1.
 double HalfToDouble(std::uint16_t bits) {
   const int exponent = (bits >> 10) & 31;
   const int fraction = bits & 1023;
@@ -51,15 +51,17 @@ std::uint16_t FloatToHalf(float value) {
   if (magnitude >= 65520) return sign | 0x7c00;
   if (magnitude < 0x1p-24 * 0.5) return sign;
   const int exponent = std::max(std::ilogb(magnitude), -14);
-  // Scales to whole steps of the result, exactly. If rounding gives 2048, one
-  // step too many for its exponent, the addition carries into the exponent.
+  // Scales the number exactly, so that a step of the result is 1. If rounding
+  // gives 2048, which is one step too many for the exponent, the addition in
+  // the return statement carries into the exponent bits.
   const int rounded =
       static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
   return sign | static_cast<std::uint16_t>(rounded + ((exponent + 14) << 10));
 }
 
-// E4M3: a sign, 4 bits of exponent (bias 7), 3 of fraction. There is no
-// infinity: the largest exponent has numbers, and only its last value is NaN.
+// E4M3 has a sign bit, 4 exponent bits (bias 7) and 3 fraction bits. It has no
+// infinity: the largest exponent also encodes numbers, and only its last
+// fraction encodes NaN.
 double Float8ToDouble(std::uint8_t bits) {
   const int exponent = (bits >> 3) & 15;
   const int fraction = bits & 7;
@@ -76,9 +78,9 @@ double Float8ToDouble(v1::Dtype dtype, std::uint8_t bits) {
              : Float8ToDouble(bits);
 }
 
-// Returns the nearest number; of two equally near numbers, the even one.
-// Magnitudes are ordered like their bits. Saturates at the largest number, so
-// that samples stay finite.
+// Rounds to nearest even by a search over the bits, because magnitudes have the
+// same order as their bits. Saturates at the largest number, so that samples
+// stay finite.
 std::uint8_t FloatToFloat8(v1::Dtype dtype, float value) {
   const double magnitude = std::fabs(static_cast<double>(value));
   const std::uint8_t sign = std::signbit(value) ? 0x80 : 0;
@@ -99,14 +101,15 @@ std::uint8_t FloatToFloat8(v1::Dtype dtype, float value) {
 }
 
 // bfloat16 is the upper half of a float32. To round to nearest even, adds just
-// under half of the last bit, and the bit itself, before the cut.
+// under half of the last kept bit, then that bit itself, before the lower half
+// is cut off.
 std::uint16_t FloatToBfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16) | 0x40;
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// A floating point dtype's values for the functions of the header.
+// Properties of a floating point dtype, which functions of the header return.
 struct Format {
   v1::Dtype dtype;
   int significand_bits;
@@ -121,7 +124,7 @@ constexpr Format kFormats[] = {
     {v1::DTYPE_FLOAT32, 24, -126, std::numeric_limits<float>::max()},
     {v1::DTYPE_FLOAT64, 53, -1022, std::numeric_limits<double>::max()}};
 
-// Returns all zeros for other dtypes.
+// Returns all zeros if the dtype is not in kFormats.
 Format FormatOf(v1::Dtype dtype) {
   for (const Format& format : kFormats) {
     if (format.dtype == dtype) return format;

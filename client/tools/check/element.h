@@ -1,6 +1,6 @@
 // Reads and writes single elements of tensors, and describes dtypes for bounds
-// on errors. It shares no code with core's conversions, which it checks. The
-// elements are little-endian, as in the contract.
+// on errors. This code shares nothing with the conversions of core, because it
+// checks them. The elements are little-endian, as in the contract.
 
 #pragma once
 
@@ -19,17 +19,18 @@ std::string DtypeName(v1::Dtype dtype);
 // exceeds int64. Without extents the product is 1.
 std::int64_t ElementCount(const std::vector<std::int64_t>& shape);
 
-// Returns element `index` exactly; only int64 beyond 2^53 is rounded. The
-// tensor must have that element's bytes. NaN for unknown dtypes.
+// Returns element `index` exactly, except that int64 numbers beyond 2^53 are
+// rounded. The tensor must contain the bytes of the element. Returns NaN for
+// unknown dtypes.
 double ElementAt(const TensorView& tensor, std::int64_t index);
 
 // Writes `value`, rounded to nearest even, as element `index`; FP8 saturates at
 // its largest number. Does nothing for dtypes that are not floating point.
 void SetElement(v1::Dtype dtype, char* data, std::int64_t index, float value);
 
-// Returns the distance of neighbouring numbers of a floating point dtype at
-// |value|, which is finite. For 0 and subnormal numbers that is the least
-// positive number.
+// Returns the distance between neighbouring numbers of a floating point dtype
+// at |value|, which must be finite. For 0 and subnormal numbers the distance is
+// the least positive number.
 double UlpAt(v1::Dtype dtype, double value);
 
 // Returns true for the FP8 dtypes, whose rotations require a saturation.
@@ -38,7 +39,8 @@ bool IsFloat8(v1::Dtype dtype);
 // Returns the largest finite number of a floating point dtype.
 double LargestFinite(v1::Dtype dtype);
 
-// Returns the bits of the significand with the leading one: 24 for float32.
+// Returns the number of significand bits, including the leading one: 24 for
+// float32.
 int SignificandBits(v1::Dtype dtype);
 
 // Returns a shape's text in messages: "[1, 4096, 32, 128]".

@@ -9,7 +9,7 @@
 
 namespace posenc::check {
 
-// Extents, and the elements between neighbours along each of them. Element
+// The extents of the tensor, and the stride of each extent in elements. Element
 // (b, s, h, d) of a dense tensor is at Offset(b, s, h) + d.
 struct HeadIndex {
   // `order` names the extents from the outermost one like the contract's

@@ -1,6 +1,6 @@
 // Seeded numbers for tensors and samples. Equal seeds give equal files on every
-// machine. The standard's generators do this, too, but its distributions differ
-// between libraries.
+// machine. The generators of the C++ standard do this, too, but the results of
+// its distributions differ between standard libraries.
 
 #pragma once
 
@@ -26,8 +26,8 @@ class Random {
     return static_cast<std::int64_t>(Next() % static_cast<std::uint64_t>(n));
   }
 
-  // Returns a nearly normal number: four uniform ones, scaled to mean 0 and
-  // variance 1.
+  // Returns a nearly normal number: the sum of four uniform numbers, scaled to
+  // mean 0 and variance 1.
   float Normal() {
     const std::uint64_t bits = Next();
     const int sum = static_cast<int>(bits & 0xffff) +

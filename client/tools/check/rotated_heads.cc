@@ -18,7 +18,8 @@ absl::Status Unsupported(absl::string_view what) {
       absl::StrCat("check: ", what, " is not checked"));
 }
 
-// Calls `visit` for the channels of one head; returns false if `visit` did.
+// Calls `visit` for each channel of one head. Returns false if `visit` returned
+// false.
 bool VisitHead(const TokenRotation& rotation, const TensorView& before,
                const TensorView& after, std::int64_t head,
                std::int64_t head_dim, const std::vector<long double>& cosines,
@@ -78,8 +79,8 @@ absl::StatusOr<TokenRotation> TokenRotation::Of(
   if (spec.angle_precision() == v1::ANGLE_PRECISION_FLOAT32) {
     return Unsupported("float32 angles");
   }
-  // A token has the same position on every axis, so that axes matter only if
-  // frequencies differ by axis.
+  // This check gives a token the same position on every axis. Axes therefore
+  // matter only if frequencies differ by axis.
   if (rope.inv_freq_size() != pairs) {
     return Unsupported("frequencies that differ by head or axis");
   }

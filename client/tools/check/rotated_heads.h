@@ -1,5 +1,6 @@
-// Visits tensors of heads before and after a rotation, each element with the
-// exact result in long double (on x86-64: 64 bits of significand).
+// Visits the elements of a tensor of heads before and after a rotation. The
+// visitor also gets the exact result, which is computed in long double (on
+// x86-64: 64 bits of significand).
 
 #pragma once
 
@@ -14,7 +15,7 @@
 
 namespace posenc::check {
 
-// A tensor in one of the contract's layouts. It borrows the bytes.
+// A tensor in one of the contract's layouts. The view does not own the bytes.
 struct HeadsView {
   // INVALID_ARGUMENT if shape and layout differ in their number of extents.
   static absl::StatusOr<HeadsView> Of(const TensorView& tensor,
@@ -27,19 +28,21 @@ struct HeadsView {
 // A rotation whose angle depends only on the token's position, not on axes or
 // heads.
 struct TokenRotation {
-  // Returns a server's resolved encoding, for tokens with one position each. It
-  // has the server's frequencies, and products with positions are rounded to 64
-  // bits. UNIMPLEMENTED for encodings that are not checked.
+  // Returns the rotation of an encoding that a server resolved, for tokens with
+  // one position each. The result has the server's frequencies; products of
+  // frequency and position are rounded to 64 bits. Returns UNIMPLEMENTED for
+  // encodings that this code cannot check.
   static absl::StatusOr<TokenRotation> Of(const v1::ResolveRopeResponse& rope,
                                           std::int64_t head_dim);
 
   std::vector<long double> frequencies;  // radians per position, by pair
   long double attention_factor = 1;
   PairLayout before;     // pairs of the input
-  PairLayout after;      // pairs of the output; together the same channels
+  PairLayout after;      // pairs of the output, in the same channels
   bool reverse = false;  // rotates by the negative angle (RopeSpec.reverse)
-  // Bound on the relative error of angles: the difference of these frequencies
-  // from the server's, and rounding of the product.
+  // Bound on the relative error of angles. It covers the difference between
+  // `frequencies` and the server's frequencies, and the rounding of the
+  // product.
   long double angle_error = 0;
 };
 
@@ -47,18 +50,20 @@ struct RotatedElement {
   std::int64_t index;  // of the element in the tensors
   double actual;
   long double exact;
-  // Channels outside of the pairs pass through: `exact` is then the input,
-  // whose bytes the output must have. The members below are not set.
+  // True for a channel outside of the pairs, which passes through. `exact` is
+  // then the input, and the output must have the same bytes. The members after
+  // same_bytes are then not set.
   bool passes_through = false;
   bool same_bytes = false;
 
-  long double x = 0, y = 0;    // the pair before
+  long double x = 0, y = 0;    // the pair before the rotation
   long double terms = 0;       // this element's x_terms or y_terms
   long double from_angle = 0;  // largest error due to angle_error
 };
 
 // Calls `visit` for the elements of every `token_step`-th token, head by head,
-// until it returns false. `before` and `after` have one shape and dtype.
+// until `visit` returns false. `before` and `after` must have the same shape
+// and dtype.
 void VisitRotatedHeads(
     const TokenRotation& rotation, const HeadsView& before,
     const HeadsView& after,

@@ -1,4 +1,4 @@
-// Bounds on the difference of a correct result from the exact one.
+// Bounds on the difference between a correct result and the exact result.
 
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace posenc::check {
 
-// Bounds for sums of two products with a cosine or sine. By the contract a
-// server computes them in float32 (float64 for float64 tensors), then rounds
-// once to the tensor's dtype.
+// Bounds for a rotated element, which is a sum of two products with a cosine
+// and a sine. By the contract a server computes the sum in float32 (float64 for
+// float64 tensors), then rounds it once to the tensor's dtype.
 class RoundingBound {
  public:
   explicit RoundingBound(v1::Dtype dtype) : dtype_(dtype) {
@@ -26,22 +26,23 @@ class RoundingBound {
   //
   // The unit is half an ulp of 1: 2^-24 or 2^-53. The error of a cosine or sine
   // is at most 4 units (float64 values are within 2 ulp; float32 values are
-  // better). Each product, and the sum, adds 1 unit. Second-order terms and the
-  // reference's own errors get 2 more: together 8 units of `terms`. An
-  // operation with a subnormal result has an error of half a step; three
-  // operations are within 2 steps.
+  // better). The product and the sum add 1 unit each. Second-order terms and
+  // the reference's own errors get 2 more units: together 8 units of `terms`.
+  // An operation with a subnormal result has an error of at most half the least
+  // positive number; the three operations are within 2 such numbers.
   double Arithmetic(double terms, double from_angle) const {
     return terms * 8 * unit_ + 2 * tiny_ + from_angle;
   }
 
-  // Returns the bound with the last rounding, half an ulp of the dtype. The
-  // rounded number may be larger than the exact one by `arithmetic`, so that
-  // its ulp may be the next binade's.
+  // Returns the bound with the last rounding, which adds half an ulp of the
+  // dtype. The number that is rounded may be larger than the exact result by
+  // `arithmetic`, and larger numbers may have a larger ulp.
   double Rounded(double exact_magnitude, double arithmetic) const {
     return arithmetic + 0.5 * UlpAt(dtype_, exact_magnitude + arithmetic);
   }
 
-  // Returns true if `actual` is within both bounds of `exact`.
+  // Returns true if the error of `actual` is at most the bound with the last
+  // rounding.
   bool Allows(double actual, long double exact, double terms,
               double from_angle) const {
     const double magnitude = std::fabs(static_cast<double>(exact));

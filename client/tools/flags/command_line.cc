@@ -30,7 +30,7 @@ bool IsWhole(const std::string& type) {
          std::end(kNames);
 }
 
-// Returns the fault of the number; empty if it has none.
+// Returns what is wrong with the number; empty if it is valid.
 std::string Fault(const std::string& text) {
   absl::string_view digits = text;
   if (!absl::ConsumePrefix(&digits, "-")) absl::ConsumePrefix(&digits, "+");

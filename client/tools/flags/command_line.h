@@ -10,9 +10,10 @@
 namespace posenc::flags {
 
 // The format of --help. Footers stay unchanged: CLI11 2.5 and later would
-// reflow them, and lose the indentation of examples. A flag has its type and
-// default, without CLI11's lists of allowed values and of flags that exclude or
-// need each other: they are longer than the rest, and errors say the same.
+// reflow them, and lose the indentation of examples. A flag is shown with its
+// type and default, but without CLI11's lists of allowed values and of flags
+// that exclude or need each other. These lists would be longer than the rest of
+// the help, and error messages say the same.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override;
@@ -21,20 +22,20 @@ class HelpFormatter : public CLI::Formatter {
                         CLI::AppFormatMode mode) const override;
 };
 
-// Hides gRPC's lines on standard error, unless GRPC_VERBOSITY is set: commands
-// print an error once, in their own line. Must be called before any function of
+// Hides gRPC's lines on standard error, unless GRPC_VERBOSITY is set, because
+// commands print each error themselves. Must be called before any function of
 // gRPC.
 void SilenceGrpc();
 
 // Refuses arguments that CLI11 would misread. Must be called after all flags
 // have been added, and before CLI11 parses.
 //
-// Flags for whole numbers (N, DIM, HEADS, ..), also of the commands of `app`,
-// then accept only signed decimal numbers of 64 bits without leading zeros:
-// CLI11 reads 010 as 8 and 0x10 as 16, and replaces a number that overflows by
-// the nearest one that does not. Returns INVALID_ARGUMENT, beginning with the
-// flag, if an argument is `--flag=`, without a value: CLI11 would take the next
-// argument as the value.
+// After this call, flags for whole numbers (N, DIM, HEADS, ..) of `app` and its
+// commands accept only signed decimal numbers of 64 bits without leading zeros.
+// CLI11 would read 010 as 8 and 0x10 as 16, and replace a number that overflows
+// by the nearest number that does not. Returns INVALID_ARGUMENT if an argument
+// is `--flag=` without a value, because CLI11 would take the next argument as
+// the value. The error message begins with the flag.
 absl::Status CheckArguments(CLI::App* app, int argc, const char* const* argv);
 
 }  // namespace posenc::flags

@@ -11,7 +11,8 @@ namespace {
 
 constexpr char kGroup[] = "TLS and tokens";
 
-// Names of options in the library's errors, and their flags.
+// Names of options in the errors of the client library, and the flags for these
+// options.
 constexpr std::pair<absl::string_view, absl::string_view> kNames[] = {
     {"tls.ca_file", "--tls-ca"},
     {"tls.cert_file", "--tls-cert"},

@@ -26,9 +26,9 @@ struct SecurityFlags {
 
 void AddSecurityFlags(CLI::App* app, SecurityFlags* flags);
 
-// Sets the credentials of `options`. The target must be set already.
-// INVALID_ARGUMENT, beginning with the flag, if a file cannot be used, or the
-// token must not be sent to the target.
+// Sets the credentials of `options`. The target must be set already. Returns
+// INVALID_ARGUMENT if a file cannot be used, or if the token must not be sent
+// to the target. The error message begins with the flag.
 absl::Status ApplySecurityFlags(const SecurityFlags& flags,
                                 ClientOptions* options);
 

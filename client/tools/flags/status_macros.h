@@ -15,7 +15,7 @@
   } while (false)
 
 // Assigns the value of an absl::StatusOr to `target`, which may declare a
-// variable; returns its status if it has no value.
+// variable. If the StatusOr has no value, returns its status.
 #define ASSIGN_OR_RETURN(target, ...) \
   ASSIGN_OR_RETURN_AT_(__LINE__, target, __VA_ARGS__)
 #define ASSIGN_OR_RETURN_AT_(line, target, ...) \
