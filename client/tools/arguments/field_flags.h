@@ -4,8 +4,8 @@
 // Some flags are kinds, and exactly one kind must be given. Other flags are
 // details of a kind, or are independent. CLI11 enforces this: kinds exclude
 // each other, and a detail needs its kind. The server, not this class, checks
-// values. An error of the server names a field, and the flag of the field has
-// the same name.
+// values. An error of the server names a field, and FlagOfField() (misspelt.h)
+// finds the flag of that field.
 
 #pragma once
 

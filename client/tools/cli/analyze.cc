@@ -1,6 +1,6 @@
-// `posenc analyze`: prints each pair's wavelength in positions, and by distance
-// the similarity of a vector with itself and RoFormer's bound (section 3.4.3)
-// on the decay of scores.
+// `posenc analyze`: prints each pair's wavelength in positions. For each
+// distance it prints the similarity of a vector with itself, and RoFormer's
+// bound (section 3.4.3) on the decay of scores.
 
 #include <algorithm>
 #include <cmath>
@@ -33,14 +33,15 @@ struct AnalyzeFlags {
   FieldFlags request{v1::AnalyzeRopeRequest::descriptor()};
 };
 
-// Columns and rows of the curve; labels and axis take 14 more of the 80
-// columns.
+// The size of the curve in columns and rows. Labels and axis take 14 more of
+// the terminal's 80 columns.
 constexpr std::size_t kWidth = 64;
 constexpr int kHeight = 12;
 
 // Draws `values`, which are finite and not empty, from left to right for a
 // terminal of 80 columns. If there are more values than columns, a column shows
-// a mean. The ends of both axes are labelled: x from 0 to `last_x`.
+// a mean. The ends of both axes are labelled; those of the x axis are 0 and
+// `last_x`.
 std::string Plot(absl::Span<const double> values, const std::string& last_x) {
   const std::size_t width = std::min(kWidth, values.size());
   std::vector<double> means(width);

@@ -1,5 +1,6 @@
 // `posenc apply`: rotates q and k of a file, which is the service's main job.
-// One call sends both; the answers replace them in a copy of the file.
+// One call sends both tensors. Their rotated tensors replace them in a copy of
+// the file.
 
 #include <array>
 #include <chrono>
@@ -42,9 +43,9 @@ absl::optional<TensorView>& Sent(ApplyRopeArgs* args, int which) {
 }
 
 // Finds the tensors to rotate, and sets the views of `args`. Tensors that flags
-// name must exist; without flags at least one of q and k must. The result
-// points to entries of the file, which the answers replace; null: no such
-// tensor. An .npy file has one entry, whose name is empty.
+// name must exist. Without such flags, at least one of q and k must exist. The
+// result points to the entries of the file that the answers replace; null if
+// there is no such tensor. An .npy file has one entry, whose name is empty.
 absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
                                      ApplyRopeArgs* args) {
   Chosen chosen = {};
@@ -78,7 +79,7 @@ absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
   return chosen;
 }
 
-// Makes one call, and measures the seconds until its answer is here.
+// Makes one call, and measures the seconds until its answer arrives.
 absl::StatusOr<ApplyRopeResult> Rotate(const Client& client,
                                        const ApplyRopeArgs& args,
                                        double* seconds) {

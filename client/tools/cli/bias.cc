@@ -1,6 +1,7 @@
-// `posenc bias`: an attention bias [heads, queries, keys], or the indices of
-// relative positions. With --out the matrix goes to the file tile by tile,
-// since it may be larger than the memory; without --out a corner is printed.
+// `posenc bias`: builds an attention bias [heads, queries, keys], or the
+// indices of relative positions. With --out it writes the matrix to the file
+// tile by tile, because the matrix may be larger than the memory. Without --out
+// it prints a corner of the matrix.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,9 +21,9 @@
 namespace posenc::cli {
 namespace {
 
-// Number of printed heads; the others differ only by their slopes or weights.
+// Number of printed heads. Other heads differ only by their slopes or weights.
 constexpr std::int64_t kShownHeads = 2;
-// Number of keys to compute for printing: more than fit on a line.
+// Number of keys that are computed for printing. Fewer fit on a line.
 constexpr std::int64_t kPrintedKeys = 24;
 
 constexpr FieldFlag kBiases[] = {
@@ -83,7 +84,8 @@ absl::Status SetClip(const std::string& text, v1::ClippedDistance* clip) {
 }
 
 // Queries have the positions query_start ... query_start + query_length - 1.
-// Keys have positions in the same form. A message of the answer is a tile.
+// Keys have the positions key_start ... key_start + key_length - 1. Each
+// message of the answer is one tile of the matrix.
 constexpr FieldFlag kRequest[] = {
     {"--query-start", "query_start", "N", "Position of the first query", kAlone,
      false, "0"},
@@ -117,14 +119,14 @@ void PrintHeads(const TensorView& bias, const v1::BuildBiasRequest& request) {
   }
 }
 
-// Without --out: prints a corner of the matrix, or with --json all of it, if it
-// is small enough.
+// Prints the matrix if --out is not given: a corner of it as text, or the whole
+// matrix with --json. For --json the matrix must be small enough.
 absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
                    const GlobalFlags& globals) {
   const std::int64_t queries = request.query_length();
   const std::int64_t keys = request.key_length();
   if (globals.json) {
-    // Refuses the matrix before the work if even one head has too many values
+    // Refuses the matrix before the call if even one head has too many values
     // to print.
     if (queries > 0 && keys > kMaxPrintedValues / queries) {
       return UsageError(absl::StrCat(
@@ -132,8 +134,8 @@ absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
           kMaxPrintedValues, " to a file with --out"));
     }
   } else {
-    // Requests the visible part and one row and column more, so that the
-    // printer shows dots if there are more.
+    // Requests one row and one column more than are shown, so that the printer
+    // shows dots if the matrix is larger.
     request.set_query_length(std::min(queries, kShownRows + 1));
     request.set_key_length(std::min(keys, kPrintedKeys + 1));
   }
@@ -159,9 +161,9 @@ void PrintWritten(const std::string& path, const TensorView& bias,
   }
 }
 
-// With --out: writes every tile to its place in the file when it comes. With
-// --out -: collects the matrix in memory, because a pipe takes bytes only in
-// order.
+// Writes the matrix to --out. Every tile is written at its offset in the file
+// when it arrives. For standard output (-) the matrix is collected in memory,
+// because a pipe takes bytes only in order.
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
                    const Connection& connection, const GlobalFlags& globals) {
   if (IsStandardStream(path)) {

@@ -32,7 +32,7 @@ struct CheckFlags {
   int repositions = 0;
 };
 
-// Returns the tensor of this name in the file; it points into the file.
+// Returns a view of the tensor of this name; the view points into `file`.
 absl::StatusOr<check::HeadsView> HeadsOf(TensorFile* file,
                                          const std::string& name,
                                          v1::Layout layout) {
@@ -55,11 +55,12 @@ struct RotationCheck {
   std::int64_t elements = 0;
   std::int64_t wrong = 0;  // beyond their bound
   std::int64_t first_wrong = -1;
-  // Largest error in ulps of the dtype. The ulp is taken at the result, or at
-  // 1/16 of the sum of its products if they cancel; with repositions, which
-  // rotate errors into the other channel, at the pair's length.
+  // Largest error in ulps of the dtype. The ulp is taken at the larger of the
+  // result and 1/16 of the sum of its products' magnitudes, because the
+  // products may cancel. With repositions, which rotate errors into the other
+  // channel of the pair, 1/16 of the sum is replaced by the length of the pair.
   double max_error_ulps = 0;
-  double max_error_of_bound = 0;  // largest error / its bound
+  double max_error_of_bound = 0;  // largest error divided by its bound
 
   void Wrong(std::int64_t index) {
     if (wrong++ == 0) first_wrong = index;
@@ -77,8 +78,8 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   }
   const auto products = static_cast<double>(element.terms);
   if (!std::isfinite(products)) {
-    // Inputs with infinities or NaN have no exact result. Their result must not
-    // be finite.
+    // Inputs with infinities or NaN have no exact result. The actual result
+    // must then not be finite.
     if (std::isfinite(element.actual)) result->Wrong(element.index);
     return;
   }
@@ -86,11 +87,12 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   double arithmetic = rounding.Arithmetic(products, from_angle);
   double scale = products / 16;
   if (repositions > 0) {
-    // Every earlier rotation made such an error in both channels of a pair of
-    // the same length. Later rotations rotate this error vector and keep its
-    // length, which is sqrt(2) times one channel's error. Each rotation also
-    // rounds by half an ulp of a channel. A channel is at most as long as the
-    // pair with its error (1.01).
+    // Every earlier rotation made an error of the same size in both channels of
+    // the pair, because the pair had the same length. Later rotations rotate
+    // this error vector and keep its length, which is at most sqrt(2) times the
+    // error of one channel. Each rotation also rounds a channel by at most half
+    // an ulp. The ulp is taken at 1.01 times the pair's length, which no
+    // channel exceeds, even with its error.
     const double length =
         static_cast<double>(std::hypot(element.x, element.y)) *
         attention_factor;
@@ -103,21 +105,21 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   const double bound = rounding.Rounded(magnitude, arithmetic);
   const double error =
       std::fabs(static_cast<double>(element.actual - element.exact));
-  // Only float16 overflows from ordinary inputs: results from 65520 on, half
-  // way from its largest number to 2^16, round to infinity.
+  // float16 overflows from ordinary inputs: results from 65520 on, half way
+  // from its largest number to 2^16, round to infinity.
   if (dtype == v1::DTYPE_FLOAT16 && std::isinf(element.actual) &&
       magnitude + arithmetic >= 65520) {
     return;
   }
-  // FP8 overflows, too. The requested saturation decides between its largest
-  // number and infinity or NaN.
+  // FP8 also overflows. The saturation of the request decides between the
+  // largest number and infinity or NaN.
   if (check::IsFloat8(dtype) &&
       magnitude + arithmetic >= check::LargestFinite(dtype) &&
       !(std::fabs(element.actual) < check::LargestFinite(dtype))) {
     return;
   }
   if (!(error <= bound)) result->Wrong(element.index);
-  // NaN counts as worse than every number, so it stays.
+  // NaN counts as worse than every number, so a NaN in *worst stays.
   const auto note = [](double now, double* worst) {
     if (!(now <= *worst) && !std::isnan(*worst)) *worst = now;
   };
@@ -127,8 +129,8 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
 }
 
 // Compares `after` with `before` rotated forward, token t at start + t. The
-// bounds allow for `repositions` later moves, which each round again.
-// UNIMPLEMENTED for encodings that are not checked.
+// bounds allow for `repositions` later repositions, each of which rounds again.
+// Returns UNIMPLEMENTED for encodings that TokenRotation does not support.
 absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
                                             const check::HeadsView& before,
                                             const check::HeadsView& after,

@@ -1,5 +1,6 @@
-// The commands of the program. Each adds its flags to a CLI11 subcommand and
-// returns the function that runs it once the command line is parsed.
+// The commands of the program. Each function adds the flags of its command to a
+// CLI11 subcommand. It returns the function that runs the command after the
+// command line is parsed.
 
 #pragma once
 
@@ -13,8 +14,9 @@ namespace posenc::cli {
 
 using Command = std::function<absl::Status()>;
 
-// Adds a command's flags. The returned function owns them; CLI11 writes to them
-// while it parses. `globals` must outlive it.
+// Adds a command's flags. The returned function owns the values of the flags,
+// to which CLI11 writes while it parses. `globals` must outlive the returned
+// function.
 using AddCommand = Command(CLI::App* app, const GlobalFlags* globals);
 AddCommand AddInfo, AddResolve, AddTable, AddApply, AddAdd, AddReposition,
     AddPositions, AddBias, AddScores, AddConvert, AddAnalyze, AddPlot,

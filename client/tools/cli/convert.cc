@@ -19,8 +19,8 @@ namespace {
 const char* const kUsual[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
                               "*.w[qk].weight", "*.w[qk].bias"};
 
-// `heads` counts the heads of queries. kv_heads 0: keys have the same number.
-// rotary_dim 0: all channels of a head are rotated.
+// `heads` counts the heads of queries. If kv_heads is 0, keys have the same
+// number of heads. If rotary_dim is 0, all channels of a head are rotated.
 struct ConvertFlags {
   v1::Pairing old_pairing = v1::PAIRING_UNSPECIFIED;
   v1::Pairing new_pairing = v1::PAIRING_UNSPECIFIED;
@@ -37,11 +37,12 @@ bool IsKeys(const std::string& name) {
   return Matches(name, {"*k_proj*", "*.wk.*", "wk.*"});
 }
 
-// Finds a wrong --heads or --kv-heads. The server cannot find it: rows that are
-// cut into the wrong number of heads are still a valid weight, only in a wrong
-// order. But in every model the heads of queries and keys have the same width,
-// so two widths in one file show the mistake. `first` is the name and the width
-// of the first tensor; 0: this is the first.
+// Finds a wrong --heads or --kv-heads. The server cannot find this mistake:
+// rows that are cut into the wrong number of heads are still a valid weight,
+// only in a wrong order. But in every model the heads of queries and keys have
+// the same width, so two widths in one file show the mistake. `first` is the
+// name and the width of the first tensor that was checked. A width of 0 means
+// that `tensor` is the first.
 absl::Status CheckWidth(const std::string& name, const TensorView& tensor,
                         std::int32_t heads,
                         std::pair<std::string, std::int64_t>* first) {

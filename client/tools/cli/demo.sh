@@ -70,7 +70,7 @@ heading "Seeded q and k of one layer"
 posenc sample --out "$work/qk.safetensors" --seed 7 --dtype bfloat16 \
   --q 1,4096,32,128 --k 1,4096,8,128
 
-# The first call also pays for the connection and for new memory on both sides;
+# The first call also opens the connection and allocates memory on both sides;
 # repeats show the speed of later calls.
 heading "Rotated by the server, from position 0 and from position 1000"
 posenc apply --config "$llama" --in "$work/qk.safetensors" --layout bshd \

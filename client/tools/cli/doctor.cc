@@ -1,6 +1,6 @@
 // `posenc doctor`: reads all descriptions of a checkpoint, and prints which
-// descriptions and readers disagree, from which distance on, and which key
-// corrects it.
+// descriptions and readers disagree. For each disagreement it prints the
+// distance from which it matters, and the key that corrects it.
 
 #include "core/doctor/doctor.h"
 
@@ -136,11 +136,11 @@ void PrintCertificate(const Certificate& certificate) {
   }
 }
 
-// Returns the exit code for the findings, and prints inputs that could not be
-// read on stderr.
+// Returns the exit code for the findings. Prints on stderr which inputs could
+// not be read.
 absl::Status Outcome(const core::doctor::Diagnosis& diagnosis, int level) {
   if (diagnosis.unreadable()) {
-    std::fflush(stdout);  // the lines below follow it
+    std::fflush(stdout);  // stdout comes before the lines on stderr
     for (const core::doctor::InputReport& input : diagnosis.inputs) {
       if (input.unreadable.empty()) continue;
       absl::FPrintF(stderr, "posenc: %s: %s\n", core::OneLine(input.path),
@@ -171,7 +171,7 @@ absl::Status RunCertificate(const DoctorFlags& flags, bool json, int level) {
 absl::StatusOr<v1::DiagnoseRopeRequest> BuildRequest(const DoctorFlags& flags) {
   v1::DiagnoseRopeRequest request;
   for (const std::string& id : flags.readers) request.add_readers(Utf8(id));
-  // The request cannot hold 0: there it means that no length is given.
+  // Refuses 0, because 0 in the request means that no length is given.
   if (flags.length == 0) {
     return UsageError("--length: 0; it must be in [1, 2^31]");
   }
@@ -206,7 +206,7 @@ absl::Status WithFlag(const absl::Status& status) {
   return status;
 }
 
-// Refuses flags of a certificate without --cache.
+// Refuses flags of a certificate, which need --cache.
 absl::Status CheckNoCertificate(const CLI::App& app) {
   for (const CLI::Option* const option : app.get_options()) {
     if (option->get_group() == kCertificate && option->count() > 0) {

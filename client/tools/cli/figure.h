@@ -19,7 +19,8 @@
 namespace posenc::cli {
 
 // Upper bounds on a picture's contents. More distances than this would not be
-// distinct pixels. 16 Mi cells are a table of 8192 rows of 2048.
+// distinct pixels. The cells are enough for a table of 8192 rows and 2048
+// columns.
 inline constexpr std::int64_t kMaxPlottedDistances = 4096;
 inline constexpr std::int64_t kMaxPlottedCells = std::int64_t{1} << 24;
 
@@ -48,13 +49,14 @@ struct Reading {
   v1::ResolveRopeResponse resolved;
 };
 
-// Resolves the encoding of `flags`. Exit code 2 if it has no frequencies
-// (NoPE), has more than one row of them, or, if `one_axis`, several position
-// axes.
+// Resolves the encoding of `flags`. Returns an error with exit code 2 if the
+// encoding has no frequencies (NoPE) or more than one row of frequencies. If
+// `one_axis`, several position axes are an error, too.
 absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
                                    const Client& client, bool one_axis);
 
-// Returns exit code 2, naming the flag, unless the value is in [low, high].
+// Returns an error with exit code 2 that names the flag, unless the value is in
+// [low, high].
 absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
                         std::int64_t high);
 
@@ -68,8 +70,9 @@ MakeFigure FrequenciesFigure, WavelengthsFigure, DecayFigure, SimilarityFigure,
 // These are in figure_tables.cc; ImageFigure is `similarity --image`:
 MakeFigure AnglesFigure, TableFigure, RotationFigure, BiasFigure, ImageFigure;
 
-// Returns the encodings of a figure with a curve for each: the source's, and
-// that of --compare-*, if given.
+// Returns the encodings of a figure that draws a curve for each encoding: the
+// encoding of --preset, --config or --spec, and the encoding of --compare-*, if
+// given.
 absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
                                               const Client& client,
                                               bool one_axis);

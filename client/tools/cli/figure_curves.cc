@@ -1,4 +1,4 @@
-// Figures of curves: over the pairs, and over the distance.
+// Figures of curves over the pairs and of curves over the distance.
 
 #include <algorithm>
 #include <cmath>
@@ -16,13 +16,13 @@
 namespace posenc::cli {
 namespace {
 
-// Points of a curve over the distance, unless flags say otherwise.
+// Number of points of a curve over the distance, unless flags say otherwise.
 constexpr std::int64_t kUsualDistances = 1024;
 
-// The greatest distance of `kept` if the model's reach is not known.
+// The greatest distance of `kept` without --max-distance.
 constexpr std::int64_t kUsualReach = 131072;
 
-// The greatest distance of AnalyzeRope and of core::Kept.
+// The greatest distance that AnalyzeRope and core::Kept accept.
 constexpr std::int64_t kMaxDistance = std::int64_t{1} << 31;
 
 // Returns a file's name without its folder, short enough for a legend.
@@ -35,7 +35,7 @@ std::string ShortName(const SourceFlags& flags) {
   return name;
 }
 
-// Returns the text of a specification in a legend.
+// Returns the text that describes a RopeSpec in a legend.
 std::string SpecText(const v1::RopeSpec& spec) {
   std::string text = spec.has_rope_theta()
                          ? absl::StrCat("base ", NineDigits(spec.rope_theta()))
@@ -94,8 +94,8 @@ std::string SourceFlag(const SourceFlags& flags) {
   return absl::StrCat("--", flags.prefix, name);
 }
 
-// Resolves `source`, which `flags` describe. Flags without an encoding describe
-// a variant of the encoding `base`.
+// Resolves `source`, which `flags` describe. If the flags name no encoding,
+// they describe a variant of the encoding with the name `base`.
 absl::StatusOr<Reading> Read(const SourceFlags& flags, v1::RopeSource source,
                              const std::string& base, std::int32_t head_dim,
                              const Client& client, bool one_axis) {
@@ -120,9 +120,9 @@ plot::Curve PairCurve(const std::string& name,
   return curve;
 }
 
-// Returns the other readings of `compare` and `kept`: that of --compare-*, or
-// one for each of --profiles. Without --profiles, profiles that refuse the
-// model are left out.
+// Returns the readings that `compare` and `kept` draw beside the reference: the
+// reading of --compare-*, or one reading for each of --profiles. If the
+// profiles are the default ones, profiles that refuse the model are left out.
 absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
                                                    const Reading& reference,
                                                    const Client& client) {
@@ -165,7 +165,8 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
   return others;
 }
 
-// The distances of the flags, or as many as a picture can show.
+// The distances that the flags select. By default there are at most
+// kUsualDistances.
 struct Distances {
   std::int64_t max = 0, step = 1;
 };
@@ -186,8 +187,8 @@ absl::StatusOr<Distances> ReadDistances(const FigureFlags& flags) {
   return distances;
 }
 
-// Returns "NAME: TEXT; NAME: TEXT", with the text of `text_of` for each curve
-// that has points.
+// Returns "NAME: TEXT; NAME: TEXT". `text_of` makes the text of a curve; curves
+// without points are left out.
 template <typename TextOf>
 std::string EachCurve(const std::vector<plot::Curve>& curves,
                       const TextOf& text_of) {
@@ -199,7 +200,8 @@ std::string EachCurve(const std::vector<plot::Curve>& curves,
   return absl::StrJoin(texts, "; ");
 }
 
-// Returns the ends of every curve: "NAME: 1 at 0, 0.31 at 4096".
+// Returns the first and the last point of every curve: "NAME: 1 at 0, 0.31 at
+// 4096".
 std::string Ends(const std::vector<plot::Curve>& curves) {
   return EachCurve(curves, [](const auto& points) {
     const auto& [x, y] = points.front();
@@ -208,8 +210,9 @@ std::string Ends(const std::vector<plot::Curve>& curves) {
   });
 }
 
-// Returns the analysis of an encoding, with the flags' head_dim and trained
-// length, and by distance if `max_distance` is not 0.
+// Returns the analysis of an encoding, with the head_dim and the trained length
+// of `flags`. If `max_distance` is not 0, the analysis includes values by
+// distance.
 absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
                                                 const Reading& reading,
                                                 std::int64_t max_distance,
@@ -224,7 +227,8 @@ absl::StatusOr<v1::AnalyzeRopeResponse> Analyze(const FigureFlags& flags,
   return client.AnalyzeRope(request);
 }
 
-// Makes the chart with decay or similarity of each encoding over the distance.
+// Makes a chart of decay or similarity over the distance, with a curve for each
+// encoding.
 absl::StatusOr<Figure> OverDistance(
     const FigureFlags& flags, const Client& client,
     const google::protobuf::RepeatedField<double>& (

@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kPi = std::numbers::pi;
 
-// Points of the arc that shows an angle.
+// Number of points of the arc that shows an angle.
 constexpr int kArcPoints = 64;
 
 absl::Status CheckCells(std::int64_t rows, std::int64_t columns) {
@@ -30,7 +30,7 @@ absl::Status CheckCells(std::int64_t rows, std::int64_t columns) {
                                  " cells that a picture may have"));
 }
 
-// Returns a matrix without values, with room for them.
+// Returns a matrix without values, and reserves memory for them.
 plot::Matrix Sized(const std::string& name, std::int64_t rows,
                    std::int64_t columns, std::int64_t first_row = 0) {
   plot::Matrix matrix;
@@ -58,7 +58,8 @@ plot::Chart ColumnCurves(const plot::Matrix& matrix, int columns,
   return chart;
 }
 
-// The table of the flags: cosines, sines or both, or an absolute encoding.
+// The table that the flags name: cosines, sines or both, or an absolute
+// encoding.
 struct Table {
   std::string name;
   std::vector<plot::Matrix> matrices;
@@ -132,8 +133,8 @@ absl::StatusOr<std::pair<int, int>> ReadImage(const std::string& text) {
 // Returns the similarity of an image's first cell to every cell: the mean over
 // the pairs of cos(distance * frequency). With one axis the distance is the
 // difference of the cells' numbers; cells are numbered row by row. With two
-// axes each pair has the distance along its own, height or width. With three
-// the first axis is time, which is constant.
+// axes each pair has the distance along its own axis, height or width. With
+// three axes the first axis is time, which is constant in an image.
 absl::StatusOr<plot::Matrix> ImageSimilarity(const Reading& reading, int height,
                                              int width) {
   const v1::ResolveRopeResponse& rope = reading.resolved;
@@ -187,7 +188,7 @@ absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
       matrix.values.push_back(std::fabs(position * w) / (2 * kPi));
     }
   }
-  // Smaller angles are not visible.
+  // Angles below this number have the lowest colour.
   map.low = 1e-4;
   map.high = std::max(
       1.0, *std::max_element(matrix.values.begin(), matrix.values.end()));
@@ -242,8 +243,8 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
   map.row_label = flags.absolute.Given("--sincos-grid") ? "cell" : "position";
   map.column_label = flags.absolute.Empty() ? "pair of channels" : "channel";
   map.color_label = "value";
-  // Trained rows may be small everywhere; other tables reach 1, perhaps outside
-  // of the rows that are shown.
+  // All values of a learned table may be small. Other tables reach 1, although
+  // perhaps not in the rows that are shown.
   map.high = flags.absolute.Given("--learned") ? 0 : 1;
   for (const plot::Matrix& matrix : table.matrices) {
     for (const double value : matrix.values) {
@@ -370,7 +371,7 @@ absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
   const v1::RopeSpec& spec = reading.resolved.spec();
   const int width = spec.rotary_dim(), pairs = width / 2;
   RETURN_IF_ERROR(CheckRange("--pair", flags.pair, 0, pairs - 1));
-  // A head with the vector in this pair and zeros in the others.
+  // Prepares a head with the vector in this pair and zeros in the other pairs.
   const int head_dim = std::max(reading.resolved.head_dim(), width);
   const int offset =
       spec.slice() == v1::ROTARY_SLICE_TRAILING ? head_dim - width : 0;
@@ -412,7 +413,7 @@ absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
       "%.6g rad, or %.4g full turns.",
       vector[0], vector[1], after[0], after[1], flags.position,
       reading.resolved.inv_freq(flags.pair), angle, angle / (2 * kPi));
-  // An arrow's head is two strokes of an eighth of its length.
+  // The head of an arrow is two strokes of an eighth of the arrow's length.
   const auto arrow = [](const char* name, double tip_x, double tip_y) {
     plot::Curve curve{name, {{0, 0}, {tip_x, tip_y}}};
     for (const double side : {2.7, -2.7}) {  // radians from the arrow's

@@ -31,7 +31,7 @@ constexpr char kFooter[] =
     "\nExit codes: 0 ok; 1 the call failed, or `check` or `doctor` found an "
     "error; 2 wrong usage;\n3 a file cannot be read, written or parsed.";
 
-// "help plot" is "plot --help"; "help" and "help help" are "--help".
+// Replaces "help plot" by "plot --help", and "help" or "help help" by "--help".
 std::vector<char*> WithoutHelpCommand(int argc, char** argv) {
   static char flag[] = "--help";
   std::vector<char*> arguments(argv, argv + argc);
@@ -44,16 +44,17 @@ std::vector<char*> WithoutHelpCommand(int argc, char** argv) {
   return arguments;
 }
 
-// Returns true for "-", or "-:NAME", a tensor of standard input.
+// Returns true for "-", and for "-:NAME", which is a tensor of standard input.
 bool NamesStream(const std::string& value) {
   return value == "-" || absl::StartsWith(value, "-:");
 }
 
-// Prepares pipes: "-" as the value of a flag that names a file. Flags that
-// begin with --out write, all others read. Standard input can be read once, and
-// standard output takes one file; then all messages of a command go to standard
-// error. Exit code 2, naming the flags, if several of them read or write "-",
-// or if a tensor would be written to a terminal.
+// Prepares pipes: flags that name a file may have the value "-". Flags that
+// begin with --out write; all other flags read. Standard input can be read
+// once, and standard output takes one file. If a file goes to standard output,
+// all messages of the command go to standard error. Returns an error with exit
+// code 2 that names the flags if several of them read or write "-", or if a
+// tensor would be written to a terminal.
 absl::Status PrepareStandardStreams(const CLI::App& command) {
   std::vector<std::string> reading, writing;
   for (const CLI::Option* const option : command.get_options()) {
@@ -80,8 +81,9 @@ absl::Status PrepareStandardStreams(const CLI::App& command) {
                                    ": standard output is a terminal; redirect "
                                    "it, or name a file"));
   }
-  // The file is written to the descriptor. In glibc, stdout is a variable that
-  // programs may set.
+  // From here on, messages go to stderr. The file is still written to standard
+  // output, by its descriptor. glibc allows programs to set the variable
+  // stdout.
   stdout = stderr;
   return absl::OkStatus();
 }
@@ -194,8 +196,8 @@ int Main(int argc, char** argv) {
   return kExitUsage;
 }
 
-// If output could not be written, for example to a full disk, the command has
-// failed.
+// Returns the exit code of the program. If output could not be written, for
+// example to a full disk, the command has failed.
 int Finish(int code) {
   const bool failed = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !failed) return code;
@@ -206,7 +208,8 @@ int Finish(int code) {
 }  // namespace
 }  // namespace posenc::cli
 
-// Libraries may throw, for example if memory is exhausted.
+// Catches exceptions, because libraries may throw, for example if memory is
+// exhausted.
 int main(int argc, char** argv) {
   posenc::flags::SilenceGrpc();
   try {

@@ -48,8 +48,8 @@ constexpr FigureRow kFigures[] = {
     {"bias", BiasFigure},
 };
 
-// Flags that only some figures have, and these figures. "absolute" and
-// "compare" stand for the flags of these groups.
+// A flag that only some figures have, and the names of these figures.
+// "absolute" and "compare" mean all flags of these groups.
 struct Belonging {
   const char* flag;
   const char* figures;
@@ -72,8 +72,8 @@ constexpr Belonging kBelongings[] = {
 constexpr char kComparing[] =
     "frequencies wavelengths decay similarity compare kept";
 
-// Limits on the sides of a picture, in pixels. A smaller one has no room for
-// axes.
+// Limits on the sides of a picture, in pixels. A smaller picture has no space
+// for the axes.
 constexpr int kMinWidth = 320, kMinHeight = 200, kMaxSide = 16384;
 
 bool Has(absl::string_view list, absl::string_view name) {

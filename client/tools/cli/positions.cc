@@ -74,9 +74,9 @@ struct PositionsFlags {
 };
 
 // Parses one span: "text:5" (5 tokens), or "video:4x8x8/2@2.5": time x height x
-// width, then, both optional, "/merge" (blocks of merge x merge cells are one
-// token) and "@time_step" (positions between frames). "image:" and "video:"
-// mean the same.
+// width/merge@time_step. Blocks of merge x merge cells are one token, and
+// time_step is the number of positions between frames; both are optional.
+// "image:" and "video:" mean the same.
 absl::Status SetSpan(absl::string_view text,
                      v1::MultimodalPositions::Span* span) {
   const absl::Status malformed = UsageError(
@@ -163,8 +163,8 @@ absl::Status RunPositions(const PositionsFlags& flags,
   if (!flags.out.empty()) {
     RETURN_IF_ERROR(WriteTensor(flags.out, "ids", ids));
   }
-  // With these schemes the next position is not the number of tokens, so it is
-  // printed, for generation.
+  // With these schemes the next position is not the number of tokens. It is
+  // printed, because generation continues there.
   const bool goes_on =
       request.has_multimodal() || request.has_attention_sinks();
   if (globals.json) {

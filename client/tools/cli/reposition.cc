@@ -1,7 +1,7 @@
 // `posenc reposition`: moves rotated keys to other positions, or to another
-// encoding, without the unrotated keys: for a cache that is edited, shifted or
-// extended. The tensors of all layers in a file make the same move, in one call
-// each.
+// encoding, without the unrotated keys. Use it for a KV cache that is edited,
+// shifted or extended. The tensors of all layers in a file make the same move.
+// Each tensor is one call.
 
 #include <memory>
 #include <optional>
@@ -15,9 +15,9 @@
 namespace posenc::cli {
 namespace {
 
-// `old` is the encoding and the positions of the keys. A new encoding or
-// position that is not given is the old one. One of three forms gives the
-// target: a shift, a shift for each token, or new positions.
+// `old` is the encoding and the positions of the keys. If no new encoding or no
+// new position is given, the old one stays. One of three forms gives the new
+// positions: a shift, a shift for each token, or the positions themselves.
 struct RepositionFlags {
   SourceFlags old_rope;
   SourceFlags new_rope;
@@ -30,8 +30,9 @@ struct RepositionFlags {
   TransformFlags files;
 };
 
-// Old positions are optional: with one encoding and no xPos the rotation by a
-// shift does not depend on them. Otherwise the server requires them.
+// Old positions are optional: if the encoding stays the same and has no xPos,
+// the rotation by a shift does not depend on them. In other cases the server
+// requires them.
 absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
   const int targets = flags.shift.has_value() + !flags.shifts.empty() +
                       !flags.new_positions.Empty();

@@ -1,6 +1,7 @@
 // `posenc resolve`: prints the frequencies, the attention factor and every
-// assumption of a model's configuration; and the difference to another
-// configuration, or to another project's interpretation of the same one.
+// assumption of a model's configuration. It also prints the difference to
+// another configuration, or to another project's interpretation of the same
+// configuration, if flags name one.
 
 #include <cmath>
 #include <cstdint>
@@ -31,8 +32,9 @@ struct ResolveFlags {
   std::optional<std::int64_t> kept_to;
 };
 
-// Returns the value of one field of a scaling, by reflection: a new scaling of
-// the contract needs no change here. Long lists are cut to their ends.
+// Returns the value of one field of a scaling. Because of reflection, a new
+// scaling of the contract needs no change here. Lists are shown by their first
+// and last element.
 std::string FieldText(const google::protobuf::Message& message,
                       const google::protobuf::FieldDescriptor& field) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
@@ -190,8 +192,8 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
   }
 }
 
-// Replaces `length` in the server's error by --kept-to: --length is a flag of
-// the encoding.
+// Replaces `length` in the server's error by --kept-to, because --length is a
+// flag of the encoding.
 absl::Status WithFlag(const absl::Status& status) {
   absl::string_view fact = status.message();
   if (!absl::ConsumePrefix(&fact, "length: ")) return status;
@@ -206,7 +208,7 @@ absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
     ASSIGN_OR_RETURN(*request.mutable_compare_with(),
                      BuildVariant(request.rope(), flags.compare));
   }
-  // The request cannot hold 0: there it means that no length is given.
+  // Refuses 0, because 0 in the request means that no length is given.
   if (flags.kept_to == 0) {
     return UsageError("--kept-to: 0; must be 1 to 2^31");
   }

@@ -17,7 +17,8 @@
 namespace posenc::cli {
 namespace {
 
-// Upper bound on a tensor: a typing mistake must not fill the memory.
+// Upper bound on the size of a tensor, so that a typing mistake cannot fill the
+// memory.
 constexpr std::int64_t kMaxBytes = std::int64_t{8} << 30;
 
 // Elements are nearly normal with mean 0 and variance 1. An empty shape makes

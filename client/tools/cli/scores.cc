@@ -53,8 +53,8 @@ absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
   return AsTensor(*found[0]);
 }
 
-// Prints dtype, shape and a corner of the scores; as JSON it prints all values
-// instead of the corner, unless a file has them.
+// Prints dtype, shape and a corner of the scores. With --json prints all values
+// instead of the corner, unless they are written to a file.
 absl::Status Show(const TensorView& scores, const ScoresFlags& flags,
                   const GlobalFlags& globals) {
   if (globals.json) {

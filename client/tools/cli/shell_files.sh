@@ -16,7 +16,8 @@ flags() {
 names=$(commands | cut -d' ' -f1 | tr '\n' ' ')
 globals=$(flags)
 
-# Writes a shell's `case` for each command, with the words that may follow it.
+# Writes a branch of a shell's `case` for each command, with the words that may
+# follow the command.
 cases() {
   for name in $names; do
     echo "    $name) words='$(flags "$name")$globals' ;;"

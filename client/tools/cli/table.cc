@@ -16,8 +16,8 @@
 namespace posenc::cli {
 namespace {
 
-// An encoding, rotary or absolute, and the positions of the rows: `rows` of
-// them from --start on, or those of the other forms of positions.
+// An encoding, rotary or absolute, and the positions of the rows. The positions
+// are `rows` numbers from --start on, or another form of positions gives them.
 struct TableFlags {
   SourceFlags source;
   FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
@@ -35,8 +35,8 @@ struct TableFlags {
 // Tensors by their names, "cos", "sin" or "table".
 using Tensors = std::vector<std::pair<std::string, TensorView>>;
 
-// Sets the request's encoding. A detail of a model can only be changed in its
-// complete specification: the connection asks the server for it.
+// Sets the request's encoding. A detail of a model can only be changed in the
+// model's complete specification, for which this function asks the server.
 absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
                          v1::BuildTableRequest* request) {
   if (!flags.absolute.Empty()) {
@@ -77,8 +77,8 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
   return absl::OkStatus();
 }
 
-// Returns exit code 2 if the outputs cannot hold the table. `single`: the table
-// is one tensor, not a pair of cos and sin.
+// Returns an error with exit code 2 if the outputs cannot hold the table.
+// `single`: the table is one tensor, not a pair of cos and sin.
 absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   RETURN_IF_ERROR(CheckOut(flags.out));
   if (HasExtension(flags.out, ".npy") && !single) {
@@ -99,8 +99,9 @@ absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   return absl::OkStatus();
 }
 
-// Writes each tensor to its .npy file. Writes all of them to --out if that is a
-// .safetensors file, or standard output and there is more than one tensor.
+// Writes each tensor to its .npy file. Writes all tensors to --out if it is a
+// .safetensors file, or if it is standard output and there is more than one
+// tensor.
 absl::Status WriteTensors(const TableFlags& flags, const Tensors& tensors) {
   Safetensors file;
   for (const auto& [name, tensor] : tensors) {
@@ -120,8 +121,8 @@ absl::Status WriteTensors(const TableFlags& flags, const Tensors& tensors) {
   return WriteSafetensors(flags.out, file);
 }
 
-// A grid defines its rows; other tables start at position 0 unless flags give
-// another.
+// A grid defines its rows. Other tables start at position 0, unless flags give
+// other positions.
 absl::Status SetPositions(const TableFlags& flags,
                           v1::BuildTableRequest* request) {
   if (flags.positions.Empty()) {
@@ -147,7 +148,7 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   v1::BuildTableRequest request;
   request.set_dtype(flags.dtype);
   for (const std::string& path : {flags.out, flags.out_cos, flags.out_sin}) {
-    // An .npy cannot hold bfloat16: refuses it before the work.
+    // Refuses bfloat16 before the call, because an .npy file cannot hold it.
     const bool pair = path == flags.out && !single;
     if (pair || !IsNpyOutput(path)) continue;
     RETURN_IF_ERROR(InFile(path, NpyHeader({flags.dtype, {}, {}})).status());
