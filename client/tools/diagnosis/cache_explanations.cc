@@ -19,7 +19,8 @@ std::string BaseText(const ResolvedRope& rope) {
              : core::doctor::DescribeRope(rope);
 }
 
-// Returns "the global layers'" for the encoding of full attention.
+// Returns which layers have this encoding: "the global layers'" if it is the
+// encoding of the layers with full attention.
 std::string WhoseRope(const core::doctor::ConfigCase& config,
                       const ResolvedRope& rope) {
   for (const auto& [type, name] :
@@ -98,7 +99,7 @@ std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
   for (const double share : {1.0, 0.5, 0.25}) {
     const auto other = variant(config.Changed([&](nlohmann::json* part) {
       (*part)[std::string(config.family().partial_key)] = share;
-      (*part)["model_type"] = "stablelm";  // a class that reads it
+      (*part)["model_type"] = "stablelm";  // a class that reads the key
     }));
     if (!other || other->spec.rotary_dim == own.spec.rotary_dim ||
         other->spec.rotary_dim > head_dim) {

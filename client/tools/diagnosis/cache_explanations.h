@@ -1,5 +1,5 @@
-// Moves of cached keys that an engine may have made instead of the
-// configuration's.
+// Mistakes of engines: moves of cached keys that differ from the move of the
+// configuration.
 
 #pragma once
 
@@ -13,15 +13,15 @@
 
 namespace posenc::cli {
 
-// A move that an engine may have made instead, and its remedy.
+// A wrong move that an engine may have made, and the remedy.
 struct Explanation {
   std::string did;
   std::string fix;
   Motion motion;
 };
 
-// Returns the explanations for a layer of the group, in the order in which they
-// are tried. `config` must have a reference.
+// Returns the explanations for a layer of this layer group, in the order in
+// which the certificate tries them. `config` must have a reference.
 std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
                                         std::size_t group,
                                         std::int64_t head_dim,

@@ -32,19 +32,19 @@ namespace {
 using core::ResolvedRope;
 using core::doctor::Finding;
 
-// Number of a layer's tokens on which explanations are tried.
+// Number of tokens of a layer on which explanations are tried.
 constexpr std::int64_t kTriedTokens = 32;
 // Noise may change a measured angle by this many radians. Other bases and
 // shifts change it by far more.
 constexpr double kMeasuredAngle = 0.05;
-// Bounds on a pair's error, in ulps: for tables finer than the keys, for tables
-// of the keys' dtype, and for float32 tables with float64 keys (4 ulps of
-// float32).
+// Bounds on a pair's error, in ulps. They depend on the engine's tables of
+// cosines and sines: tables finer than the keys, tables of the keys' dtype, or
+// float32 tables with float64 keys (4 ulps of float32).
 constexpr double kFinerTables = 2;
 constexpr double kOwnTables = 4;
 constexpr double kFloat32ForFloat64 = 4 * 0x1p29;
 constexpr int kFloat32Bits = 24;
-// Bound on other shifts that are tried.
+// Largest shift that is tried as an explanation.
 constexpr std::int64_t kTriedShift = 1 << 17;
 
 constexpr char kDigits[] = "0123456789";
@@ -60,9 +60,10 @@ std::string Sha256(absl::Span<const char> bytes) {
   return text;
 }
 
-// Returns the layer of "layers.3.k" and "*.3.*key*". With a pattern: the first
-// numeric step of a matching name, or else its first number. -1 for other
-// names.
+// Returns the number of the layer whose keys have this name. Without a pattern,
+// names such as "layers.3.k" and "*.3.*key*" have a layer. With a pattern, a
+// name that matches has a layer: its first step that is a number, or else the
+// first number in the name. Returns -1 for other names.
 std::int32_t LayerOf(const std::string& name, const std::string& pattern) {
   if (!pattern.empty() && !Matches(name, {pattern})) return -1;
   const std::vector<std::string> steps = absl::StrSplit(name, '.');
@@ -116,23 +117,23 @@ void ReadCache(const std::string& path, const std::string& pattern,
   }
 }
 
-// Returns the bound without --dtype-bound: engines compute cosines and sines in
-// float32, and in float64 for keys of float64.
+// Returns the bound without --dtype-bound, for engines that compute cosines and
+// sines in float32, or in float64 if the keys are float64.
 double UsualUlps(v1::Dtype dtype) {
   return check::SignificandBits(dtype) < kFloat32Bits ? kFinerTables
                                                       : kOwnTables;
 }
 
-// Tables of float64 are computed from angles in float64, all others from
-// float32.
+// Returns the bound for engines that compute float64 tables from float64
+// angles, and all other tables from float32 angles.
 MotionBound BoundOf(v1::Dtype dtype, double ulps) {
   const bool float64 =
       check::SignificandBits(dtype) > kFloat32Bits && ulps < kFloat32ForFloat64;
   return {ulps, float64 ? 0x1p-53 : 0x1p-24};
 }
 
-// An engine's tables may have a dtype with less precision than the keys: that
-// dtype, and the bound for keys that were rotated by such tables.
+// Tables of an engine that have less precision than the usual tables for these
+// keys: their dtype, and the bound for keys that were rotated with them.
 struct CoarserTables {
   double ulps;
   std::string dtype;
@@ -189,7 +190,7 @@ class Certifier {
     return absl::OkStatus();
   }
 
-  // Returns why the configuration cannot be read; empty: it can.
+  // Returns why the configuration cannot be read; empty if it can be read.
   std::string ReadConfig() {
     const absl::StatusOr<std::string> text = ReadConfigText(flags_.config);
     if (!text.ok()) return std::string(text.status().message());
@@ -222,7 +223,7 @@ class Certifier {
           result_.diagnosis.inputs.emplace_back();
       input.path = path;
       input.kind = kind;
-      // FileBytes' errors begin with the path.
+      // Removes the path, with which the errors of FileBytes begin.
       input.unreadable =
           std::string(absl::StripPrefix(unreadable, absl::StrCat(path, ": ")));
       input.spec = std::move(spec);

@@ -1,22 +1,24 @@
-// The certificate of a cache. It tells whether Reposition moves an engine's
+// The certificate of a KV cache. It says whether Reposition moves an engine's
 // cached keys to the keys that the engine itself computes at the new positions.
 //
-// The keys of `before` in every layer and head are rotated by shift * w_i, in
-// long double, and compared with `after`. The error of a pair is measured in
-// ulps of the pair's length in the keys' dtype. A layer beyond its bound is
-// explained from its own keys.
+// The flags name two files of keys, `cache` and `after`. Pair i of every key of
+// `cache` is rotated by the angle shift * w_i in long double, where w_i is the
+// frequency of the pair, and compared with `after`. The error of a pair is
+// measured in ulps of the pair's length in the keys' dtype. If a layer exceeds
+// its bound, its keys are compared with known mistakes (cache_explanations.h).
 //
 // `after` is made in one of two ways. (a) The engine's rotary module rotates
-// the same key to both positions: this is exact, and the bound applies. (b) Two
-// prefills at different positions (`measured`): their keys are equal in exact
-// arithmetic, but noise grows with depth, so layers above 0 are judged by the
-// angles of their keys.
+// the same key to both positions. This is exact, and the bound applies. (b) The
+// engine makes two prefills at different positions (`measured`). Their keys
+// agree in exact arithmetic, but noise grows with the depth of a layer. Layers
+// above 0 are therefore judged by the angles of their keys.
 //
-// Bound for keys of 16 bits: 2 ulps (inputs 0.71, Reposition 0.5, the engine
-// 0.5, its float32 table 0.29), or 4 ulps if the engine's tables have the dtype
-// of the keys. For keys of float32 and float64: 4 ulps, since tables have their
-// dtype; or 2^31 ulps of float64, 4 of float32, if an engine rotates keys of
-// float64 with tables of float32. The error of angles is added (key_motion.h).
+// The bound for keys of 16 bits is 2 ulps (inputs 0.71, Reposition 0.5, the
+// engine 0.5, its float32 table 0.29). It is 4 ulps if the engine's tables have
+// the dtype of the keys. The bound for float32 and float64 keys is also 4 ulps,
+// because their tables have the dtype of the keys. If an engine rotates float64
+// keys with float32 tables, the bound is 4 ulps of float32, which are 2^31 ulps
+// of float64. The error of angles is added to the bound (key_motion.h).
 
 #pragma once
 
@@ -59,7 +61,7 @@ struct Certificate {
 };
 
 // Makes a certificate. Missing or contradictory flags are errors with exit code
-// 2. The diagnosis has the faults of files.
+// 2. Faults of files are in the diagnosis.
 absl::StatusOr<Certificate> Certify(const CertificateFlags& flags);
 
 // Returns the JSON of a diagnosis with "certificate", "files" and "made".

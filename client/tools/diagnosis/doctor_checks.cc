@@ -14,7 +14,7 @@
 namespace posenc::cli {
 namespace {
 
-// Returns a row's text, with "..." in the places of a finding's values.
+// Returns a row's text, with "..." instead of a finding's values.
 std::string WithoutValues(absl::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {

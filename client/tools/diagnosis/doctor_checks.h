@@ -1,5 +1,5 @@
 // Prints the list of doctor's checks, for `posenc doctor --checks` and the
-// reference: ids, severities, texts, threads.
+// reference documentation: ids, severities, texts and issue threads.
 
 #pragma once
 

@@ -32,9 +32,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using v1::ModelDescription;
 
-// config.json has some KiB; core reads at most 1 MiB of JSON. An index of
-// shards has an entry for each tensor, and Gemma 3's tokenizer_config.json has
-// 1.2 MB of added tokens.
+// Limits on sizes of files. A config.json has some KiB, and core reads at most
+// 1 MiB of JSON. Other files are larger: an index of shards has an entry for
+// each tensor, and Gemma 3's tokenizer_config.json has 1.2 MB of added tokens.
 constexpr std::uint64_t kMaxJson = 1 << 20;
 constexpr std::uint64_t kMaxIndex = 64 << 20;
 constexpr std::uint64_t kMaxTokenizer = 64 << 20;
@@ -42,7 +42,7 @@ constexpr std::uint64_t kMaxTableElements = 65536;
 // The limits of DiagnoseRope on the number of inputs and the length of paths.
 constexpr std::size_t kMaxInputs = 1024, kMaxPath = 4096;
 
-// A regular file that is read by offsets.
+// A regular file that is read at given offsets.
 class OffsetFile {
  public:
   explicit OffsetFile(const std::string& path)
@@ -132,8 +132,8 @@ ModelDescription Unreadable(v1::DescriptionKind kind, const std::string& path,
   return input;
 }
 
-// Describes a file of weights by `read`. If this fails, the result has the
-// error as its reason.
+// Describes a file of weights with the function `read`. If `read` fails, the
+// result is unreadable and has the error as its reason.
 ModelDescription ReadWeights(v1::DescriptionKind kind, const std::string& path,
                              absl::Status (*read)(const OffsetFile&,
                                                   ModelDescription*)) {
@@ -190,7 +190,8 @@ void ReadRows(const OffsetFile& file, const std::string& name,
   tensor.set_data(std::move(data));
 }
 
-// Returns the dtype if it is a floating one, else UNSPECIFIED.
+// Returns the dtype of the entry if it is a floating point dtype, else
+// UNSPECIFIED.
 v1::Dtype DtypeOf(const SafetensorsEntry& entry) {
   const absl::StatusOr<TensorView> tensor = AsTensor(entry);
   return tensor.ok() && check::SignificandBits(tensor->dtype) > 0
@@ -198,7 +199,8 @@ v1::Dtype DtypeOf(const SafetensorsEntry& entry) {
              : v1::DTYPE_UNSPECIFIED;
 }
 
-// Returns the floating dtype of ggml's number, else UNSPECIFIED.
+// Returns the dtype for ggml's type number if it is a floating point dtype,
+// else UNSPECIFIED.
 v1::Dtype DtypeOf(std::uint32_t ggml_type) {
   const auto dtype = core::interpretation::GgufDtype(ggml_type);
   return dtype ? static_cast<v1::Dtype>(*dtype) : v1::DTYPE_UNSPECIFIED;
@@ -261,7 +263,7 @@ absl::Status ReadSafetensors(const OffsetFile& file, ModelDescription* input) {
       input->set_key_rows(entry.shape[0]);
     } else if (IsQueryProjection(entry.name) && entry.shape.size() == 2) {
       const v1::Dtype dtype = DtypeOf(entry);
-      // Rows with 8-bit elements are too coarse to be distinguished.
+      // Elements of 8 bits are too coarse to distinguish rows.
       if (wire::ElementBytes(dtype) > 1) {
         ReadRows(file, entry.name, 8 + *size + entry.begin,
                  static_cast<std::uint64_t>(entry.shape[0]),
@@ -307,11 +309,12 @@ absl::Status ReadGgufInto(const OffsetFile& file, ModelDescription* input) {
   const auto header = core::interpretation::ReadGguf(source);
   if (!header.ok()) return header.status();
   input->set_gguf(core::interpretation::WriteGgufKeys(*header));
-  // If a model has several files, the first has the keys.
+  // If a model has several files, only the first file has the keys.
   absl::Status read_number;
   const auto shard = header->Integer("split.no", &read_number);
   if (shard && *shard > 0) return absl::OkStatus();
-  // The whole file can have faults that its keys alone do not show.
+  // Checks the whole file, because it can have faults that its keys alone do
+  // not show.
   const absl::Status good =
       core::interpretation::ReadGgufRope(*header, source).status();
   if (!good.ok()) return good;
@@ -343,7 +346,7 @@ v1::DescriptionKind KindOfJson(const std::string& name,
   if (!core::doctor::JsonFault(text).empty())
     return v1::DESCRIPTION_KIND_CONFIG;
   const json root = json::parse(text, nullptr, false);
-  // A model's configuration may repeat keys of its tokenizer's.
+  // A model's configuration may repeat keys of the tokenizer's configuration.
   const bool is_model = root.contains("model_type") ||
                         root.contains("architectures") ||
                         root.contains("hidden_size");
@@ -356,8 +359,9 @@ v1::DescriptionKind KindOfJson(const std::string& name,
              : v1::DESCRIPTION_KIND_CONFIG;
 }
 
-// Returns the key of a tokenizer's configuration that is compared. Deeper
-// values are dropped: the text may be nested more deeply than the stack allows.
+// Returns a tokenizer's configuration with only model_max_length, the key that
+// is compared. Nested values are dropped, because the text may be nested more
+// deeply than the stack allows.
 absl::StatusOr<std::string> TokenizerLength(const std::string& text) {
   const auto keep = [](int depth, json::parse_event_t event, json& parsed) {
     if (depth > 1) return false;
@@ -388,8 +392,8 @@ ModelDescription ReadJsonFile(const std::string& path) {
   return input;
 }
 
-// Reads the shards that an index names for tables of frequencies, and one with
-// a key projection.
+// Reads the shards of an index that contain tables of frequencies, and the
+// shards of one key projection and one query projection.
 std::vector<ModelDescription> ReadIndex(const fs::path& path) {
   const OffsetFile file(path.string());
   const auto text = file.All(kMaxIndex);
@@ -422,7 +426,7 @@ std::vector<ModelDescription> ReadIndex(const fs::path& path) {
         file_name == ".." || file_name == ".") {
       return fail("weight_map names a file outside of its folder");
     }
-    // A missing shard is no error if only a projection is in it.
+    // A missing shard is not an error if it contains only a projection.
     if (IsTable(name) || fs::exists(path.parent_path() / file_name)) {
       shards.insert(file_name);
     }
@@ -471,13 +475,13 @@ std::vector<ModelDescription> ReadFolder(const std::string& path) {
   const auto has = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  // An index names the .safetensors that are read.
+  // If there is an index, it names the .safetensors files to read.
   const auto models =
       std::count_if(names.begin(), names.end(), [&](const std::string& name) {
         return HasExtension(name, ".gguf") ||
                (!has(kIndex) && HasExtension(name, ".safetensors"));
       });
-  // Three JSON files may lie beside them.
+  // The folder can also have three JSON files.
   if (models > static_cast<std::ptrdiff_t>(kMaxInputs) - 3) {
     return {
         Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,

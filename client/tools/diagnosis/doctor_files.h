@@ -1,5 +1,6 @@
 // The inputs of `posenc doctor`: the files of a model's folder that describe
-// rotary encodings. Only headers and small tables of weights are read.
+// rotary encodings. Files of weights are not read whole, but only their headers
+// and small tables.
 
 #pragma once
 
@@ -17,7 +18,8 @@ namespace posenc::cli {
 std::string Utf8(const std::string& text);
 
 // Returns the inputs that the paths name: files, and the files of folders,
-// without subfolders. An input that cannot be read has the reason in it.
+// without subfolders. An input that cannot be read has a reason instead of
+// contents.
 std::vector<v1::ModelDescription> ReadDescriptions(
     const std::vector<std::string>& paths);
 
@@ -26,8 +28,8 @@ std::vector<v1::ModelDescription> ReadDescriptions(
 absl::StatusOr<v1::ModelDescription> DescribePreset(const std::string& name);
 
 // Reads the text of a configuration from a file, a pipe or the config.json of a
-// folder. INVALID_ARGUMENT for more than 64 MiB, which no configuration has;
-// other errors as in FileBytes::Read.
+// folder. Returns INVALID_ARGUMENT for more than 64 MiB, because no
+// configuration is so large. Other errors are those of FileBytes::Read.
 absl::StatusOr<std::string> ReadConfigText(const std::string& path);
 
 // Returns true if the file begins like a GGUF.

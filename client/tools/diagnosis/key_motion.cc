@@ -14,8 +14,9 @@ double Ulps(v1::Dtype dtype, long double error, double length) {
   return static_cast<double>(error) / check::UlpAt(dtype, length);
 }
 
-// Calls `visit` for all elements of `after`, with the exact result for
-// `before`. `pair` is the element's pair; -1: the channel passes through.
+// Calls `visit` for all elements of `after`, with the exact result of moving
+// `before`. `pair` is the number of the element's pair, or -1 if the channel
+// passes through.
 void Visit(const Motion& motion, const check::HeadsView& before,
            const check::HeadsView& after,
            absl::FunctionRef<bool(const check::RotatedElement& element,

@@ -33,18 +33,20 @@ struct MotionError {
   double max_ulps = 0;   // over all pairs and heads
   double max_bound = 0;  // the largest bound
   bool within = true;    // every pair's own bound holds
-  // Tokens and heads with a pair beyond its bound, and the first of them.
+  // Numbers of tokens and of heads with a pair beyond its bound, and the first
+  // such token and its head.
   std::int64_t tokens = 0, heads = 0;
   std::int64_t first_token = 0, first_head = 0;
 };
 
 // Compares `after` with `before` moved by `motion`. The allowed error of a pair
-// is bound.ulps plus the error of an engine's angles. The latter is w u (2
-// p_max + (4 + |ln w|) shift) of the pair's length, where u is
-// bound.angle_unit. p_max is the largest position: each of the two products p w
-// is rounded once. A frequency base^-x has a relative error of |ln w| u from
-// the rounding of x, and four roundings of power, division and scaling. Tokens
-// after the first `most_tokens` are skipped.
+// is bound.ulps plus the error of an engine's angles. Relative to the pair's
+// length, the error of the angles is w u (2 p_max + (4 + |ln w|) shift). Here w
+// is the pair's frequency, u is bound.angle_unit, and p_max is the largest
+// position. The product of position and frequency is rounded once at each of
+// the two positions. The frequency base^-x has a relative error of |ln w| u
+// from the rounding of x, and of 4 u from the roundings of power, division and
+// scaling. Tokens after the first `most_tokens` are skipped.
 MotionError Measure(const Motion& motion, const check::HeadsView& before,
                     const check::HeadsView& after, const MotionBound& bound,
                     double p_max, std::int64_t most_tokens);
@@ -55,8 +57,8 @@ std::vector<double> MeasuredAngles(const check::PairLayout& layout,
                                    const check::HeadsView& before,
                                    const check::HeadsView& after);
 
-// Returns the largest difference of measured angles from those of the motion,
-// modulo 2 pi.
+// Returns the largest difference between the measured `angles` and the angles
+// of the motion, modulo 2 pi.
 double AngleError(const Motion& motion, const std::vector<double>& angles);
 
 // Returns true if a value of the tensor is NaN or infinite.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kMethods[] = "/v1/";
 
-// A browser opens six connections.
+// Enough for several browsers: one browser opens six connections.
 constexpr unsigned kMaxConnections = 32;
 constexpr unsigned kSecondsOfSilence = 30;
 
@@ -42,14 +42,14 @@ Response Text(int status, const char* text) {
   return Content(status, text, "text/plain; charset=utf-8");
 }
 
-// A header of a request; empty if it has none.
+// Returns a header of the request; empty if the request does not have it.
 std::string Header(MHD_Connection* connection, const char* name) {
   const char* const value =
       MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
   return value == nullptr ? "" : value;
 }
 
-// `host` may have a port.
+// Returns true if `host`, with or without a port, is this machine.
 bool IsThisMachine(absl::string_view host) {
   const std::size_t colon = host.rfind(':');
   const absl::string_view name = host.substr(0, colon);
@@ -74,7 +74,8 @@ int FaultOf(MHD_Connection* connection, absl::string_view path,
   }
   if (!IsJsonMethod(path)) return 404;
   if (method != "POST") return 405;
-  // A form of another site cannot send JSON without a preflight request.
+  // Requires JSON, because a form of another site cannot send JSON without a
+  // preflight request.
   const std::string type = Header(connection, "Content-Type");
   return absl::EqualsIgnoreCase(
              absl::StripAsciiWhitespace(
@@ -194,7 +195,7 @@ absl::StatusOr<std::unique_ptr<Explorer>> Explorer::Start(int port,
       MHD_OPTION_NOTIFY_COMPLETED, &Callbacks::Completed, nullptr,
       MHD_OPTION_END);
   if (explorer->daemon_ == nullptr) {
-    // libmicrohttpd does not say why.
+    // libmicrohttpd does not report the cause.
     return absl::UnavailableError(absl::StrCat(
         "cannot listen on 127.0.0.1:", port, "; another program may have it"));
   }

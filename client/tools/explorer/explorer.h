@@ -2,9 +2,10 @@
 // interpretation of a configuration (docs/explorer.md).
 //
 // It serves HTTP on 127.0.0.1 with libmicrohttpd. Each connection has a thread,
-// which waits for the call of its request. Only this machine's browser gets
-// answers. Pages of other origins are refused by the headers Host (against DNS
-// rebinding), Origin and Sec-Fetch-Site.
+// which waits until the call of a request has ended. Only this machine's
+// browser gets answers. The headers Host (against DNS rebinding), Origin and
+// Sec-Fetch-Site show which requests come from pages of other origins; these
+// requests are refused.
 
 #pragma once
 
@@ -25,12 +26,12 @@ inline constexpr std::size_t kMaxBodyBytes = 1 << 20;
 
 class Explorer final {
  public:
-  // Starts serving, with calls by `client`. `port` 0: any free one. UNAVAILABLE
-  // if the port cannot be bound.
+  // Starts to serve, and makes calls with `client`. If `port` is 0, any free
+  // port is used. Returns UNAVAILABLE if the port cannot be bound.
   static absl::StatusOr<std::unique_ptr<Explorer>> Start(int port,
                                                          Client client);
 
-  // Waits for the calls under way.
+  // Waits until the calls in progress have ended.
   ~Explorer();
   Explorer(const Explorer&) = delete;
   Explorer& operator=(const Explorer&) = delete;

@@ -124,8 +124,8 @@ JsonAnswer Preset(const Client& /*client*/, const std::string& body) {
 }
 
 // Converts a DiagnoseRopeRequest to the RopeSpec of the layers with full
-// attention. Its only input is a GGUF file, and its length selects one of the
-// file's lists.
+// attention. The only input of the request must be a GGUF file, and the length
+// of the request selects one of the file's lists.
 JsonAnswer Gguf(const Client& /*client*/, const std::string& body) {
   v1::DiagnoseRopeRequest request;
   const absl::Status read = ReadRequest(body, &request);

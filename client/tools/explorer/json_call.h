@@ -1,8 +1,8 @@
 // Calls of the contract as JSON over HTTP, for the explorer's page.
 //
-// Body and answer are the contract's messages in protobuf's JSON. An error is
-// {"error": {"code", "reason", "message", "request_id"}}, as in `posenc
-// --json`, with the HTTP status 400.
+// The body of a request and the answer are messages of the contract in
+// protobuf's JSON format. An error is {"error": {"code", "reason", "message",
+// "request_id"}}, as in `posenc --json`, with the HTTP status 400.
 
 #pragma once
 

@@ -19,8 +19,8 @@
 namespace posenc::cli {
 namespace {
 
-// Linux moves at most 0x7ffff000 bytes (2 GiB less a page) in one read or
-// write; larger transfers are cut.
+// Larger transfers are split, because Linux transfers at most 0x7ffff000 bytes
+// (2 GiB less a page) in one read or write.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
 
 // Closes a file descriptor, unless it is standard input or output.
@@ -80,8 +80,8 @@ absl::StatusOr<FileBytes> FileBytes::ReadAtMost(std::size_t most,
   if (S_ISREG(info.st_mode) && size > most) return too_large(size);
 
   // A pipe has no size, so its buffer doubles while it is read. The buffer of a
-  // regular file has one byte more than the file: read() then finds the end
-  // without growing it.
+  // regular file has one byte more than the file, so that read() finds the end
+  // before the buffer must grow.
   FileBytes result;
   std::size_t capacity =
       S_ISREG(info.st_mode) ? size + 1 : std::size_t{1} << 16;

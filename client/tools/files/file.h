@@ -18,7 +18,7 @@
 
 namespace posenc::cli {
 
-// The bytes of a file. They are read, not mapped: access to a mapped file that
+// The bytes of a file. They are read, not mapped. Access to a mapped file that
 // has become shorter raises SIGBUS, and a result could not replace its own
 // input.
 class FileBytes {
@@ -37,15 +37,15 @@ class FileBytes {
   std::size_t size_ = 0;
 };
 
-// Writes the parts, one after the other, to a file beside `path`, and renames
-// it to `path`. Standard output ("-"), a device or a pipe (/dev/stdout) cannot
-// be replaced and is written directly.
+// Writes the parts, one after another, to a temporary file in the directory of
+// `path`, and renames this file to `path`. Standard output ("-"), a device or a
+// pipe (/dev/stdout) cannot be replaced and is written directly.
 absl::Status WriteFile(const std::string& path,
                        const std::vector<absl::Span<const char>>& parts);
 
-// A file that is written piece by piece, in any order. Until Commit() it has
-// another name in the same directory, so that renaming is atomic. `path` must
-// not be "-".
+// A file that is written in pieces, in any order. Until Commit() it has another
+// name in the same directory, so that renaming is atomic. `path` must not be
+// "-".
 class OutputFile {
  public:
   static absl::StatusOr<OutputFile> Create(const std::string& path);

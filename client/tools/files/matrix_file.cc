@@ -33,7 +33,7 @@ absl::Status MatrixFile::Start(const v1::BuildBiasRequest& request,
   if (IsNpyOutput(path_)) {
     ASSIGN_OR_RETURN(header, InFile(path_, NpyHeader(matrix_)));
   } else {
-    // The header needs only the number of bytes: the view is null.
+    // The pointer is null, because the header needs only the number of bytes.
     const TensorView sized{matrix_.dtype,
                            matrix_.shape,
                            {static_cast<const char*>(nullptr),
@@ -70,7 +70,8 @@ absl::Status MatrixFile::Write(const v1::BuildBiasRequest& request,
     RETURN_IF_ERROR(Start(request, tile));
   }
   const std::int64_t queries = view.shape[1], keys = view.shape[2];
-  // Whole rows of the matrix lie one after the other.
+  // If a tile has whole rows of the matrix, the rows of a head are contiguous
+  // in the file and are written at once.
   const std::int64_t rows = keys == request.key_length() ? queries : 1;
   const std::int64_t run = rows * keys * size;
   absl::Span<const char> rest = view.bytes;

@@ -1,10 +1,11 @@
 // A file that receives a bias tile by tile, so that the matrix need not fit
 // into memory.
 //
-// Both formats keep the matrix [heads, queries, keys] as contiguous bytes after
-// a header whose length follows from the first tile. A row of a tile is
-// contiguous in the file, so that a tile of q queries and h heads needs at most
-// q * h writes, each at its own offset. Tiles may come in any order.
+// Both formats, .npy and .safetensors, store the matrix [heads, queries, keys]
+// as contiguous bytes after a header. The first tile determines the length of
+// the header. A row of a tile is contiguous in the file, so that a tile of q
+// queries and h heads needs at most q * h writes, each at its own offset. Tiles
+// may come in any order.
 
 #pragma once
 
@@ -20,19 +21,20 @@ namespace posenc::cli {
 class MatrixFile {
  public:
   // Makes an .npy file, or a .safetensors file with one tensor of this name.
-  // `path` must not be "-"; Commit() makes it appear.
+  // `path` must not be "-". The file has this path only after Commit().
   static absl::StatusOr<MatrixFile> Create(const std::string& path,
                                            const std::string& name);
 
-  // Writes a tile of the answer to `request`. INTERNAL if the tile does not fit
-  // the request or the first tile: a faulty server must not cause writes
-  // elsewhere.
+  // Writes a tile of the answer to `request`. Returns INTERNAL if the tile does
+  // not fit the request or the first tile, so that a faulty server cannot cause
+  // writes at other offsets.
   absl::Status Write(const v1::BuildBiasRequest& request, const BiasTile& tile);
 
-  // INTERNAL if tiles are missing.
+  // Completes the file. Returns INTERNAL if tiles are missing.
   absl::Status Commit();
 
-  // The matrix's dtype and shape, known after the first tile; no bytes.
+  // The dtype and the shape of the matrix, without bytes. They are known after
+  // the first tile.
   const TensorView& matrix() const { return matrix_; }
 
  private:
@@ -41,7 +43,8 @@ class MatrixFile {
         name_(std::move(name)),
         file_(std::move(file)) {}
 
-  // Takes dtype and heads from the first tile, and writes the header.
+  // Takes the dtype and the number of heads from the first tile, and writes the
+  // header.
   absl::Status Start(const v1::BuildBiasRequest& request, const BiasTile& tile);
 
   std::string path_;

@@ -41,7 +41,7 @@ std::string NoCommand(const CLI::App& app, absl::string_view word) {
                       nearest.empty() ? "; see `posenc --help`" : Ask(nearest));
 }
 
-// Messages of the contract's requests, and the prefix of their flags.
+// Fields of requests, and the prefix of the flags for these fields.
 constexpr std::pair<absl::string_view, absl::string_view> kPrefixes[] = {
     {"compare_with", "compare-"},
     {"new_rope", "new-"},
@@ -102,7 +102,8 @@ std::string FlagOfField(const CLI::App& command, absl::string_view path) {
     if (absl::StrContains(path, field)) prefix = std::string(dashes);
   }
   const std::vector<std::string> flags = FlagsOf(command);
-  // The innermost field with a flag: "rope.spec.yarn.factor" belongs to --spec.
+  // Searches the innermost field that has a flag: the flag of
+  // "rope.spec.yarn.factor" is --spec.
   std::vector<std::string> fields = absl::StrSplit(path, '.');
   for (; !fields.empty(); fields.pop_back()) {
     std::string field = fields.back().substr(0, fields.back().find('['));

@@ -23,7 +23,7 @@ namespace {
 constexpr absl::string_view kMagic("\x93NUMPY", 6);
 
 // NumPy pads the header so that data starts at a multiple of this many bytes
-// and may be mapped as vectors.
+// and can be mapped as vectors.
 constexpr std::size_t kAlignment = 64;
 
 struct Descr {
@@ -40,9 +40,10 @@ absl::Status Malformed(absl::string_view fact) {
   return absl::InvalidArgumentError(absl::StrCat("not a .npy file: ", fact));
 }
 
-// The header is a Python literal: a dict with a string, a bool and a tuple of
-// integers. JSON has other brackets, words and quotes, and no comma at the end
-// of a list. Values that are nested more deeply than a tuple are left out.
+// Converts the header to JSON. It is a Python literal: a dict with a string, a
+// bool and a tuple of integers. JSON has other brackets, words and quotes, and
+// no comma at the end of a list. Values that are nested more deeply than a
+// tuple are left out.
 nlohmann::json HeaderOf(absl::string_view literal) {
   const std::string other = absl::StrReplaceAll(literal, {{"'", "\""},
                                                           {"(", "["},
@@ -158,8 +159,8 @@ absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {
   std::string dict = absl::StrCat(
       "{'descr': '", descr, "', 'fortran_order': False, 'shape': (",
       absl::StrJoin(tensor.shape, ", "), comma, "), }");
-  // Ten bytes come before it. Results have few extents: 16 bits hold its
-  // length.
+  // Ten bytes precede the dict. Its length fits into 16 bits, because results
+  // have few extents.
   const std::size_t length =
       (10 + dict.size() + 1 + kAlignment - 1) / kAlignment * kAlignment - 10;
   dict.resize(length - 1, ' ');

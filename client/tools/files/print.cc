@@ -15,8 +15,8 @@
 namespace posenc::cli {
 namespace {
 
-// The format of a tensor's numbers: columns of one width, as many as fit into
-// 80 characters. The printed numbers determine it.
+// The format of a tensor's numbers. All columns have the same width, and as
+// many columns are printed as fit into 80 characters.
 struct Format {
   int width;
   int columns;
@@ -28,8 +28,8 @@ bool IsInteger(v1::Dtype dtype) {
 }
 
 // Chooses the format by the printed rows and columns. Integers get the width of
-// the longest. Decimal points of floating-point numbers are aligned, unless one
-// has more than one digit before the point.
+// the longest integer. Decimal points of floating-point numbers are aligned,
+// unless a number has more than one digit before the point.
 Format FormatOf(const TensorView& tensor, std::int64_t offset,
                 std::int64_t rows, std::int64_t columns) {
   const bool integers = IsInteger(tensor.dtype);

@@ -19,7 +19,8 @@ namespace posenc::cli {
 constexpr std::int64_t kShownRows = 8;
 constexpr std::int64_t kShownRowsOfFile = 3;
 
-// Upper bound on the values in JSON on stdout: more belong into a file.
+// Upper bound on the number of values in JSON on stdout. Larger tensors must be
+// written to a file.
 constexpr std::int64_t kMaxPrintedValues = 65536;
 
 // Prints one line of a list: the name, then the value in its column.
@@ -29,12 +30,13 @@ void PrintFact(const std::string& name, const std::string& value);
 void PrintForm(const std::string& name, v1::Dtype dtype,
                const std::vector<std::int64_t>& shape);
 
-// Prints that line, then the first rows, cut to a line's width.
+// Prints the line of PrintForm(), then the first rows, cut to the width of a
+// line.
 void PrintTensor(const std::string& name, const TensorView& tensor,
                  std::int64_t shown_rows);
 
-// Prints the corner of the matrix that starts at element `offset`. Rows and
-// columns are numbered from `first_row` and `first_column`.
+// Prints a corner of the matrix whose elements begin at `offset` in the tensor.
+// Rows and columns are numbered from `first_row` and `first_column`.
 void PrintMatrix(const TensorView& tensor, std::int64_t offset,
                  std::int64_t rows, std::int64_t columns,
                  std::int64_t first_row, std::int64_t first_column);
@@ -54,8 +56,8 @@ std::vector<int> Spread(int n, int shown);
 nlohmann::ordered_json TensorJson(const TensorView& tensor);
 
 // Adds all values as a flat list. JSON has no infinities and no NaN: they are
-// the texts "Infinity", "-Infinity" and "NaN". Exit code 2 if there are more
-// than kMaxPrintedValues.
+// the texts "Infinity", "-Infinity" and "NaN". Returns an error with exit code
+// 2 if there are more than kMaxPrintedValues.
 absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json);
 
 // Returns a message as JSON, with the proto's field names, and including
@@ -65,7 +67,7 @@ nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
 void PrintJson(const nlohmann::ordered_json& json);
 
 // Prints "posenc: <CODE>: <message>" on stderr, or the error object of --json
-// on stdout. `flag` is the flag of the message's field, or empty.
+// on stdout. `flag` is the flag of the field that the message names, or empty.
 void PrintError(const absl::Status& status, bool json,
                 const std::string& flag = "");
 

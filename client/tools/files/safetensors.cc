@@ -38,13 +38,14 @@ constexpr NamedDtype kDtypes[] = {{"F64", 8, v1::DTYPE_FLOAT64},
                                   {"F8_E4M3", 1, v1::DTYPE_FLOAT8_E4M3FN},
                                   {"F8_E5M2", 1, v1::DTYPE_FLOAT8_E5M2}};
 
-// Returns the bytes of a tensor if only the header was read: null, with a size.
+// Returns the view for the bytes of a tensor if only the header was read: the
+// pointer is null, but the size is right.
 absl::Span<const char> Unread(std::uint64_t size) {
   return {static_cast<const char*>(nullptr), static_cast<std::size_t>(size)};
 }
 
-// Limit on a header, from the reference implementation. Headers of models are
-// shorter, and a malicious header must not fill the memory.
+// Limit on the size of a header, from the reference implementation. Headers of
+// models are shorter, and a malicious header must not fill the memory.
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
 absl::Status Malformed(absl::string_view fact) {
@@ -150,8 +151,9 @@ absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
 
 absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
                                                    std::uint64_t data_size) {
-  // Duplicate names and nesting are visible only during parsing: the parser
-  // keeps one of several equal names.
+  // Finds duplicate names and deep nesting during parsing. Afterwards it is too
+  // late for duplicates, because the parser keeps only one of several equal
+  // names.
   std::vector<std::set<std::string>> names;
   absl::Status status;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
@@ -185,7 +187,7 @@ absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
     layout.entries.push_back(std::move(entry));
   }
   // Sorts by offset, to find holes and overlaps between neighbours. An empty
-  // tensor comes before the one that starts at the same offset.
+  // tensor comes before another tensor that starts at the same offset.
   std::stable_sort(layout.entries.begin(), layout.entries.end(),
                    [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
                      return a.begin != b.begin

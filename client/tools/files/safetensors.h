@@ -6,8 +6,8 @@
 //                  {"__metadata__": {"format": "pt"},
 //                   "q": {"dtype": "BF16", "shape": [1, 8, 32, 128],
 //                         "data_offsets": [0, 65536]}, ...}
-//   8 + n          the tensors' bytes, dense and little-endian, from which
-//                  offsets count
+//   8 + n          the tensors' bytes, dense and little-endian; data_offsets
+//                  count from here
 //
 // Tensors must cover the data exactly, without holes and overlaps. A reader
 // must check this, because a file may be malicious.
@@ -30,12 +30,12 @@ namespace posenc::cli {
 
 struct SafetensorsEntry {
   std::string name;
-  // The file's name of the dtype, "BF16". Tensors that pass through may have
+  // The dtype's name in the file, "BF16". Tensors that pass through may have
   // any dtype.
   std::string dtype;
   std::vector<std::int64_t> shape;
-  // The file's bytes, or their replacement. If only a header was read, the data
-  // is null and the size is right.
+  // The bytes in the file, or the bytes that replace them. If only the header
+  // was read, the pointer is null, but the size is right.
   absl::Span<const char> bytes;
   std::uint64_t begin = 0;  // in the file, after its header
 };
@@ -49,16 +49,18 @@ struct Safetensors {
 };
 
 // Returns the entries as views into `bytes`. Nothing in the file is trusted:
-// every rule of the format is checked. INVALID_ARGUMENT does not name the file.
+// every rule of the format is checked. Errors are INVALID_ARGUMENT and do not
+// name the file.
 absl::StatusOr<Safetensors> ParseSafetensors(absl::Span<const char> bytes);
 
-// Reads the header's length from the first 8 bytes; an error unless it fits
-// into a file of `file_size` bytes.
+// Reads the header's length from the first 8 bytes. Returns an error unless the
+// header fits into a file of `file_size` bytes.
 absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
     absl::Span<const char> first_bytes, std::uint64_t file_size);
 
-// Parses a header's JSON, for a file with `data_size` bytes after it, to read a
-// few tensors of a large file. Makes all checks of ParseSafetensors.
+// Parses the JSON of a header, so that a few tensors of a large file can be
+// read. `data_size` is the number of bytes after the header. Makes all checks
+// of ParseSafetensors.
 absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> json,
                                                    std::uint64_t data_size);
 
@@ -66,13 +68,15 @@ absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> json,
 absl::optional<std::vector<std::int64_t>> ExtentsOf(const nlohmann::json& list);
 
 // Converts an entry to a tensor of the contract, and back, without a copy of
-// the bytes. INVALID_ARGUMENT for a dtype that only one of the two has.
+// the bytes. Returns INVALID_ARGUMENT for a dtype that only the format or only
+// the contract has.
 absl::StatusOr<TensorView> AsTensor(const SafetensorsEntry& entry);
 absl::StatusOr<SafetensorsEntry> FromTensor(const std::string& name,
                                             const TensorView& tensor);
 
-// Returns length and JSON of a file with these entries; uses only the sizes of
-// their bytes. Pads with spaces, so that the data starts at a multiple of 8.
+// Returns the header of a file with these entries: its length and its JSON.
+// Uses only the sizes of the entries. Pads with spaces, so that the data starts
+// at a multiple of 8.
 std::string SafetensorsHeader(const Safetensors& file);
 
 absl::Status WriteSafetensors(const std::string& path, const Safetensors& file);

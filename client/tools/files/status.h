@@ -11,7 +11,7 @@
 namespace posenc::cli {
 
 // Exit codes are part of the command's interface (README.md, --help): scripts
-// use them to find whose fault it was.
+// use them to find the cause of an error.
 constexpr int kExitOk = 0;
 constexpr int kExitFailed = 1;  // the call, or a check, failed
 constexpr int kExitUsage = 2;   // wrong flags
@@ -24,11 +24,11 @@ absl::Status UsageError(absl::string_view fact);
 
 // Makes "<path>: <fact>" with exit code 3. The status code is NOT_FOUND if
 // something is absent, INVALID_ARGUMENT if the file has another format, or the
-// system's.
+// code of the operating system's error.
 absl::Status FileError(absl::string_view path, const absl::Status& status);
 absl::Status FileError(absl::string_view path, absl::string_view fact);
 
-// Returns `read`, with an error as FileError(path, error).
+// Returns `read`. If it is an error, returns FileError(path, error) instead.
 template <typename T>
 absl::StatusOr<T> InFile(absl::string_view path, absl::StatusOr<T> read) {
   if (read.ok()) return read;
@@ -40,8 +40,8 @@ absl::StatusOr<T> InFile(absl::string_view path, absl::StatusOr<T> read) {
 absl::Status ExitWith(int exit_code);
 bool IsTold(const absl::Status& status);
 
-// Returns the exit code of a status; 1 for the server's errors, which have
-// none.
+// Returns the exit code of a status; 1 for the server's errors, which have no
+// exit code.
 int ExitCode(const absl::Status& status);
 
 }  // namespace posenc::cli

@@ -36,14 +36,14 @@ class TensorFile {
   // Returns the entries whose names match a pattern (the shell's *, ? and
   // [...]), in file order. The patterns are `wanted`, which must each match an
   // entry, or `usual` if `wanted` is empty. An .npy file has one entry, which
-  // is always selected. NOT_FOUND if nothing matches; an error too if a
-  // selected tensor has a dtype that the server does not compute with.
+  // is always selected. Returns NOT_FOUND if nothing matches. A selected tensor
+  // with a dtype that the server does not support is also an error.
   absl::StatusOr<std::vector<SafetensorsEntry*>> Select(
       const std::vector<std::string>& wanted,
       const std::vector<std::string>& usual);
 
-  // Returns exit code 2 unless `out` has the extension of this format, or is
-  // "-".
+  // Returns an error with exit code 2 unless `out` has the extension of this
+  // format, or is "-".
   absl::Status CheckFormat(const std::string& out) const;
 
   // Writes the file in its format. Tensors that were not replaced are
@@ -57,15 +57,16 @@ class TensorFile {
   bool npy_ = false;
 };
 
-// Returns exit code 2 unless `path` is empty, "-" or has one of the two
-// extensions.
+// Returns an error with exit code 2 unless `path` is empty, "-" or has one of
+// the two extensions.
 absl::Status CheckOut(const std::string& path);
 
-// Returns true if a single tensor is written to `path` as .npy; standard output
-// gets .npy.
+// Returns true if a single tensor is written to `path` as .npy. This includes
+// standard output.
 bool IsNpyOutput(const std::string& path);
 
-// Writes a file with only this tensor. An .npy file cannot store its name.
+// Writes a file with only this tensor. An .npy file cannot store the tensor's
+// name.
 absl::Status WriteTensor(const std::string& path, const std::string& name,
                          const TensorView& tensor);
 

@@ -8,13 +8,13 @@
 
 namespace posenc::load {
 
-// Not thread-safe: every worker has its own, with its share of the rate.
+// Not thread-safe: every worker has its own object, with its share of the rate.
 class Arrivals {
  public:
-  // Makes `rate` calls per second due, from `first_nanos` on: evenly spaced, or
-  // as a Poisson process, whose gaps are independent and exponentially
-  // distributed. Calls of many independent users arrive in such bursts, which
-  // even spacing lacks. Equal seeds give equal times.
+  // Makes `rate` calls per second due, from `first_nanos` on. The calls are
+  // evenly spaced, or a Poisson process, whose gaps are independent and
+  // exponentially distributed. Only a Poisson process has bursts, like the
+  // calls of many independent users. Equal seeds give equal times.
   Arrivals(double rate, double first_nanos, bool poisson, std::uint64_t seed)
       : gap_(1e9 / rate),
         next_(first_nanos),

@@ -12,11 +12,11 @@ struct Capacity {
   int steps = 0;
 };
 
-// Doubles the rate from `start` on until one fails, then bisects between the
-// highest that held and the lowest that failed, until these are within 5 % or
-// max_steps rates were tried. If `start` itself fails, the lower end is 0 and
-// bisection halves the rate. Every holds() is a measurement, of a step's
-// duration.
+// Doubles the rate from `start` on until a rate fails. Then bisects between the
+// highest rate that held and the lowest rate that failed, until these are
+// within 5 % or max_steps rates were tried. If `start` itself fails, the lower
+// end is 0 and bisection halves the rate. Every call of holds() is a
+// measurement that takes the duration of a step.
 inline Capacity FindCapacity(double start, int max_steps,
                              const std::function<bool(double rate)>& holds) {
   Capacity found;

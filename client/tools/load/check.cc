@@ -13,12 +13,13 @@
 namespace posenc::load {
 namespace {
 
-// In a larger tensor, about this number of elements is checked: evenly spread
-// whole tokens. This takes a second instead of minutes.
+// In a larger tensor, about this number of elements is checked: all elements of
+// evenly spread tokens. This takes a second instead of minutes.
 constexpr std::int64_t kCheckedElements = std::int64_t{1} << 21;
 
-// Bound on the relative error of angles. Frequencies computed here differ from
-// the server's by one rounding, at most two units of float64.
+// Bound on the relative error of angles. Frequencies that are computed here
+// differ from the server's by one rounding, which is at most two units of
+// float64.
 constexpr long double kAngleError = 0x1p-52L;
 
 // Returns the rotation of the workload's encoding: half-split pairs with the
@@ -127,7 +128,7 @@ absl::Status CheckAnswer(const std::string& rpc, const std::string& request,
     v1::RepositionResponse got;
     RETURN_IF_ERROR(Parse(rpc, request, answer, &sent, &got));
     ASSIGN_OR_RETURN(auto rotation, RotationOf(preset_rope, sent.k().shape(3)));
-    rotation.attention_factor = 1;  // the rotated keys include it
+    rotation.attention_factor = 1;  // the keys already include the factor
     return CheckHeads(rpc, sent.k(), got.k(), rotation, sent.movement().shift(),
                       0);
   }

@@ -17,9 +17,9 @@ namespace posenc::load {
 
 // Checks the server's `answer` to `request` of `rpc`; both are serialized.
 // `preset_rope` is ResolveRope's answer for the workload's preset; null without
-// a preset. Answers of other RPCs pass. Errors: DATA_LOSS for a wrong answer,
-// which names the first wrong element, and UNIMPLEMENTED for encodings that are
-// not checked.
+// a preset. Answers of other RPCs are not checked. Returns DATA_LOSS for a
+// wrong answer, and names the first wrong element. Returns UNIMPLEMENTED for
+// encodings that this check does not support.
 absl::Status CheckAnswer(const std::string& rpc, const std::string& request,
                          const std::string& answer,
                          const v1::ResolveRopeResponse* preset_rope);

@@ -1,5 +1,5 @@
-// The time, as an interface: tests run an engine on another clock, without
-// sleeping.
+// An interface for the time, so that tests can run an engine with another
+// clock, without sleeping.
 
 #pragma once
 

@@ -172,8 +172,8 @@ absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
   ASSIGN_OR_RETURN(const auto security, ChannelSecurity::Of(of_target));
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < connections; ++i) {
-    // Made like the client library's channels, so that the measurement is valid
-    // for its users.
+    // Channels are made like the client library's channels, so that the
+    // measurement is valid for users of the library.
     channels.push_back(security.CreateChannel(
         target, ChannelArguments(of_target, /*own_connection=*/true, retry)));
     channels.back()->GetState(true);  // starts to connect

@@ -1,18 +1,18 @@
 // Sends a workload to a server and measures the answers.
 //
 // In a closed loop a fixed number of calls is in flight, and an answer triggers
-// the next call. It finds the throughput, but while the server stalls for a
-// second, nothing is sent, and the stall shows as one slow call in each slot.
-// The calls that users would have made in this time are missing from the
-// percentiles (coordinated omission, as Gil Tene calls it).
+// the next call. A closed loop finds the throughput. But if the server stalls
+// for a second, nothing is sent in this time, and the stall appears only as one
+// slow call in each slot. The calls that users would have made in this time are
+// missing from the percentiles (coordinated omission, as Gil Tene calls it).
 //
 // In an open loop calls are due at fixed times (arrivals.h), and latency counts
-// from the due time, not from the sending. A stall delays every call that was
-// due in it, and all of their latencies show it.
+// from the due time, not from the sending. A stall delays every call that
+// becomes due during the stall, and the latencies of all these calls show it.
 //
-// Threads: each worker has one that waits for answers, and in an open loop
-// another that sends. Workers share a Step (worker.h) and keep their own
-// counts, which the thread of Run() collects once a second.
+// Each worker has a thread that waits for answers. In an open loop it has a
+// second thread, which sends. Workers share a Step (worker.h) and keep their
+// own counts, which the thread of Run() collects once a second.
 
 #pragma once
 
@@ -44,8 +44,8 @@ struct StepOptions {
   // an open loop. A call beyond the bound is sent later, but its latency counts
   // from its due time, and StepResult::limited counts it.
   int in_flight = 16;
-  // Calls that are due (open) or sent (closed) in the warm-up are not counted:
-  // it prepares connections, caches and the server's memory.
+  // The warm-up prepares connections, caches and the server's memory. Calls
+  // that are due (open) or sent (closed) in the warm-up are not counted.
   absl::Duration warm_up = absl::Seconds(1);
   absl::Duration duration = absl::Seconds(10);
   // If above 0, the step ends after this number of calls instead of after the
@@ -54,17 +54,17 @@ struct StepOptions {
   // A call's deadline, from its due time (open) or its sending (closed). A call
   // of an open loop that could not be sent before its deadline is not sent.
   absl::Duration timeout = absl::Seconds(10);
-  // Open loop: offers the rate after the end, without counting these calls,
-  // until all counted calls are over. So the last counted calls are answered
-  // under the same load as the others, and none is left unsent. Not with
-  // `calls`.
+  // Open loop: continues to offer the rate after the end, until all counted
+  // calls have ended. The additional calls are not counted. With them, the last
+  // counted calls are answered under the same load as the others, and no
+  // counted call is left unsent. Must not be set together with `calls`.
   bool cool_down = false;
   // Share, in [0, 1], of the answers that are compared with the known answers.
   double verify = 0;
   std::uint64_t seed = 1;
 };
 
-// The results of a period of time. Not thread-safe.
+// The results of the calls of a period of time. Not thread-safe.
 struct Counts {
   std::int64_t ok = 0;
   std::int64_t good = 0;  // answered OK before their deadline
@@ -85,22 +85,23 @@ struct Counts {
   void Add(const Counts& other);
 };
 
-// About a second of a step.
+// The results of about one second of a step.
 struct Interval {
   double start_seconds = 0;  // since the end of the warm-up
   double seconds = 0;
-  int in_flight = 0;  // at its end
+  int in_flight = 0;  // at the end of the interval
   Counts counts;
 };
 
 struct StepResult {
   double rate = 0;
-  // From the end of the warm-up until the last answer, and at least the
-  // duration. Rates are relative to it, so that late answers lower the rate.
+  // The time from the end of the warm-up until the last answer, and at least
+  // the duration. Rates are numbers of calls divided by this time, so that late
+  // answers lower the rate.
   double seconds = 0;
   Counts total;
   // Open loop: calls that were due before the end but not sent, because too
-  // many were in flight until then.
+  // many calls were in flight until the end.
   std::int64_t unsent = 0;
   // Open loop: calls that were not sent because their deadline had passed.
   std::int64_t dropped = 0;
@@ -124,9 +125,9 @@ struct StepResult {
   std::int64_t Calls() const { return total.ok + Failed() + unsent; }
   // Share of failed, unsent and wrongly answered calls in all calls.
   double ErrorRate() const;
-  // Calls a second that were answered within their deadline. In an open loop it
-  // is the offered rate times the share of good calls, so that the time of
-  // answers after the last due call does not count.
+  // Calls a second that were answered within their deadline. In an open loop
+  // this is the offered rate times the share of good calls, so that the time
+  // between the last due call and the last answer does not matter.
   double GoodPerSecond() const;
   // True if this machine may have caused calls to fail: at least one in a
   // hundred was sent late, or a thread of the engine was always busy. Figures
@@ -144,7 +145,7 @@ class Engine {
 
   // Runs a step, until every call has ended. Calls `on_interval` about once a
   // second in this thread, for the first time after the warm-up. Setting *stop
-  // ends the step early, but calls in flight still end.
+  // ends the step early, but Run() still waits for the calls in flight.
   StepResult Run(const StepOptions& options,
                  const std::function<void(const Interval&)>& on_interval,
                  const std::atomic<bool>* stop = nullptr);
@@ -154,8 +155,8 @@ class Engine {
                                   absl::Duration timeout);
 
   // Sends every request once, checks the answer with check(), and stores it in
-  // the workload. StepOptions::verify compares later answers with it bit for
-  // bit: a server answers equal requests with equal bytes.
+  // the workload. With StepOptions::verify, later answers are compared with it
+  // bit for bit, because a server answers equal requests with equal bytes.
   absl::Status Learn(
       std::vector<Case>* workload, absl::Duration timeout,
       const std::function<absl::Status(const Case&, const std::string& request,
@@ -169,9 +170,10 @@ class Engine {
 };
 
 // Makes channels with one connection each (by default gRPC lets channels to one
-// target share a connection), and connects them. UNAVAILABLE if one is not
-// connected within `timeout`. `retry`: as in the published service config.
-// `security` has the channels' TLS and token.
+// target share a connection), and connects them. Returns UNAVAILABLE if a
+// channel is not connected within `timeout`. If `retry` is true, calls are
+// retried as in the published service config. `security` has the channels' TLS
+// and token.
 absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> ConnectAll(
     const std::string& target, int connections, bool retry,
     absl::Duration timeout, const ClientOptions& security = {});

@@ -12,7 +12,8 @@
 namespace posenc::load {
 namespace {
 
-// CLI::Range would accept NaN.
+// Returns why the text is not a number in [0, 1]; empty if it is. CLI::Range
+// would accept NaN.
 std::string ShareFault(const std::string& text) {
   double share;
   if (absl::SimpleAtod(text, &share) && share >= 0 && share <= 1) return "";
@@ -108,7 +109,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
   };
   WorkloadOptions* const workload = &flags->workload;
   StepOptions* const step = &flags->step;
-  // Does not show the default: the help explains it.
+  // Adds a flag whose default is not shown, because the help text explains it.
   const auto hidden = [&](const char* name, auto* value, const char* type,
                           const char* help) {
     return app->add_option(name, *value, help)->type_name(type);

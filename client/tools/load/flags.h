@@ -15,8 +15,8 @@
 
 namespace posenc::load {
 
-// The measurement. Defaults are part of the interface (--help shows those of
-// AddFlags).
+// The measurement. The defaults are part of the interface. --help shows the
+// defaults of AddFlags().
 struct Flags {
   std::string server;
   flags::SecurityFlags security;
@@ -47,10 +47,10 @@ void AddFlags(CLI::App* app, Flags* flags);
 // the flag.
 absl::Status CheckFlags(const CLI::App& app, const Flags& flags);
 
-// Returns the steps of the flags; none with --find-capacity. With --overload
-// they are the closed loops whose best throughput is the peak; the overloads
-// follow from it. The steps do not have --max-in-flight yet: its default
-// depends on the sizes of messages.
+// Returns the steps that the flags describe; none with --find-capacity. With
+// --overload the steps are the closed loops whose best throughput is the peak,
+// from which the overloads follow. The steps do not have --max-in-flight yet,
+// because its default depends on the sizes of messages.
 std::vector<StepOptions> StepsOf(const Flags& flags);
 
 }  // namespace posenc::load

@@ -7,21 +7,22 @@
 namespace posenc::load {
 namespace {
 
-// 3 digits need 2 * 10^3 buckets of width 1; 2^11 is enough. Every further
-// power of two has half as many buckets, each twice as wide.
+// Three digits need 2 * 10^3 buckets of width 1, so 2^11 are enough. Every
+// further power of two has half as many buckets, each twice as wide as the
+// buckets before.
 constexpr int kBits = 11;
 constexpr std::int64_t kHalf = std::int64_t{1} << (kBits - 1);
 
-// Returns the logarithm of the width of `nanos`'s bucket: the number of its
-// bits beyond 11.
+// Returns the binary logarithm of the width of the bucket that has `nanos`: the
+// number of bits of `nanos` beyond 11.
 int ShiftOf(std::int64_t nanos) {
   return std::max(
       0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(nanos))) -
              kBits);
 }
 
-// Returns the same for a bucket. The first 2048 have width 1, then each width
-// has 1024.
+// Returns the binary logarithm of the width of a bucket. The first 2048 buckets
+// have width 1. Every further width has 1024 buckets.
 int ShiftOfIndex(std::size_t index) {
   return std::max(0, static_cast<int>(index / kHalf) - 1);
 }
@@ -72,8 +73,9 @@ double Histogram::Mean() const {
 
 std::int64_t Histogram::Percentile(double percentile) const {
   if (count_ == 0) return 0;
-  // In double 99.9 / 100 * 1000 is a little more than 999 and would select the
-  // 1000th value; 10^-12 less selects the 999th.
+  // The factor 1 - 10^-12 corrects rounding errors: in double, 99.9 / 100 *
+  // 1000 is a little more than 999, and would select the 1000th value instead
+  // of the 999th.
   const double wanted = percentile / 100 * static_cast<double>(count_);
   const std::int64_t rank = std::clamp<std::int64_t>(
       static_cast<std::int64_t>(std::ceil(wanted * (1 - 1e-12))), 1, count_);

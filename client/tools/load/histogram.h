@@ -11,7 +11,7 @@
 // starts at (i - 1024 k) 2^k, so that a shift and a sum convert a value to its
 // bucket and back.
 //
-// Values are from 1 ns to an hour; longer ones count as an hour. A histogram
+// Values are from 1 ns to an hour; larger values count as an hour. A histogram
 // takes about 260 KB. Not thread-safe: each thread has one, and Add() merges
 // them.
 
@@ -34,15 +34,15 @@ class Histogram {
   void Add(const Histogram& other);
 
   std::int64_t count() const { return count_; }
-  // Return recorded values, not rounded to a bucket; 0 if the histogram is
-  // empty.
+  // Return exact recorded values, which are not rounded to a bucket; 0 if the
+  // histogram is empty.
   std::int64_t min() const { return count_ ? min_ : 0; }
   std::int64_t max() const { return max_; }
   double Mean() const;
 
   // Returns the smallest recorded value v such that `percentile` per cent of
-  // the values are at most v, rounded up to the last value of its bucket, but
-  // not above max(). 0 if the histogram is empty.
+  // the values are at most v. v is rounded up to the last value of its bucket,
+  // but not above max(). Returns 0 if the histogram is empty.
   std::int64_t Percentile(double percentile) const;
 
   // Returns all buckets, in the order of their values.

@@ -1,5 +1,6 @@
-// posenc-load: measures a posenc server. This file runs and judges the steps;
-// engine.h sends and measures, report.h prints.
+// posenc-load: measures a posenc server. This file runs the steps and judges
+// their results. The engine (engine.h) sends calls and measures, and report.h
+// prints.
 
 #include <unistd.h>
 
@@ -34,8 +35,8 @@
 namespace posenc::load {
 namespace {
 
-// Part of the interface (README.md, --help): 1 if the server is too slow, wrong
-// or absent, 2 if the command line is wrong.
+// Exit codes are part of the interface (README.md, --help): 1 if the server is
+// too slow, wrong or absent, 2 if the command line is wrong.
 enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2 };
 
 // Set by SIGINT and SIGTERM. A signal handler can safely change only such a
@@ -48,11 +49,11 @@ int Fail(const absl::Status& status, int exit_code) {
   return exit_code;
 }
 
-// Returns the default of --max-in-flight: calls with 2 GiB of answers together,
-// between 4 and 16384, so that this machine's memory suffices. Requests do not
-// count: all calls share their bytes. In shared memory each call has a place
-// for its tensors from the start, and /dev/shm is smaller: 256 MiB and 1024
-// calls.
+// Returns the default of --max-in-flight: the number of calls whose answers
+// have 2 GiB together, but at least 4 and at most 16384, so that this machine's
+// memory suffices. Requests do not count, because all calls share their bytes.
+// With `shared`, the limits are 256 MiB and 1024 calls: every slot has memory
+// for its tensors from the start, and /dev/shm is smaller.
 int OpenInFlight(const std::vector<Case>& workload, bool shared) {
   std::int64_t largest = 1;
   for (const Case& one : workload) {
@@ -73,7 +74,7 @@ class Run {
  public:
   Run(const Flags& flags, ClientOptions security, std::vector<Case> workload);
 
-  // Returns an error if the run is no success (exit code 1).
+  // Returns an error, for exit code 1, if the run has failed.
   absl::Status Main();
 
  private:
@@ -81,13 +82,14 @@ class Run {
   // answers.
   absl::Status Prepare();
   StepResult RunStep(const StepOptions& step);
-  // These three return an error, with the reason, if the load failed.
+  // Search(), RunSteps() and Overload() return an error, with the reason, if
+  // the load failed.
   absl::Status Search();
   absl::Status RunSteps();
   // Offers multiples of the peak that the earlier steps have found.
   absl::Status Overload();
-  // No retries for overloads, because they would hide refusals, and for calls
-  // in place, which must not be made twice.
+  // Returns false for overloads, because retries would hide refusals, and for
+  // calls in place, which must not be made twice.
   bool Retries() const {
     return !flags_.no_retry && flags_.overload.empty() &&
            flags_.shared_memory != "in-place";
@@ -101,7 +103,8 @@ class Run {
   std::vector<Case> workload_;
   const int open_in_flight_;
   std::vector<StepOptions> steps_;
-  // The closed loop that begins a search; other steps start as copies of it.
+  // The closed loop that begins a search. The options of the search's open
+  // loops and of overloads start as copies of it.
   StepOptions search_;
   SteadyClock clock_;
   std::shared_ptr<SharedRegion> region_;  // null: tensors are sent
@@ -136,7 +139,8 @@ int Run::MostSlots() const {
 }
 
 absl::Status Run::Prepare() {
-  // Refuses a report that cannot be written before minutes are spent on it.
+  // Checks that the report can be written before minutes are spent on the
+  // steps.
   for (const std::string* path : {&flags_.json_path, &flags_.html_path}) {
     if (path->empty()) continue;
     if (!std::ofstream(*path, std::ios::app)) {
@@ -147,7 +151,7 @@ absl::Status Run::Prepare() {
   ASSIGN_OR_RETURN(const auto channels,
                    ConnectAll(flags_.server, flags_.connections, Retries(),
                               timeout, security_));
-  // The server, if it runs on this machine, gets half of the cores.
+  // Leaves half of the cores to the server, which may run on this machine.
   const int threads =
       flags_.threads > 0
           ? flags_.threads
@@ -194,7 +198,8 @@ StepResult Run::RunStep(const StepOptions& step) {
   const StepResult result = engine_->Run(
       step,
       [&](const Interval& interval) {
-        // The rest after the last whole second is too short to give a rate.
+        // Leaves out the time after the last whole second if it is too short to
+        // give a rate.
         if (interval.seconds < 0.25 && !series.empty()) return;
         series.push_back(PointJson(interval));
         if (live) {
@@ -208,7 +213,7 @@ StepResult Run::RunStep(const StepOptions& step) {
 }
 
 // Searches the capacity (capacity.h), starting with the throughput of a closed
-// loop. Fails if no rate held, or no call was answered.
+// loop. Fails if no rate met --p99, or if no call was answered.
 absl::Status Run::Search() {
   const absl::Status none = absl::FailedPreconditionError(absl::StrCat(
       "--p99: no rate has its p99 under ", absl::FormatDuration(flags_.p99)));
@@ -244,7 +249,7 @@ absl::Status Run::RunSteps() {
       passed =
           absl::FailedPreconditionError("no call was made; raise --duration");
     }
-    // While it searches the peak, the load may exceed it: errors are reported,
+    // The steps that search the peak may exceed it. Their errors are reported,
     // but are not a failure.
     if (flags_.overload.empty() && result.ErrorRate() > flags_.max_error_rate) {
       passed = absl::FailedPreconditionError(absl::StrFormat(
@@ -415,11 +420,12 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace posenc::load
 
-// Libraries may throw, for example if memory is exhausted.
+// Catches exceptions, because libraries may throw, for example if memory is
+// exhausted.
 int main(int argc, char** argv) {
   posenc::flags::SilenceGrpc();
-  // Debian's abseil searches for deadlocks at every lock; posencd turns this
-  // off, too.
+  // Turns off the search for deadlocks, which Debian's abseil makes at every
+  // lock. posencd turns it off, too.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   try {
     return posenc::load::Main(argc, argv);

@@ -14,8 +14,9 @@
 namespace posenc::load {
 namespace {
 
-// The curve of percentiles p has four points for each halving of 1 - p, down to
-// this (p99.9999), or to one call: all later points would be the maximum.
+// The curve of percentiles p has four points for each halving of 1 - p. It ends
+// at this value of 1 - p (p99.9999), or where 1 - p is one call, because all
+// later points would be the maximum.
 constexpr double kLastTail = 1e-6;
 
 double Micros(std::int64_t nanos) { return static_cast<double>(nanos) / 1e3; }
@@ -333,7 +334,8 @@ std::string ReportText(const Json& report) {
     if (Count(step, "unsent") > 0) {
       tell(Count(step, "unsent"), " calls were due but not sent in time");
     }
-    // The tester's own limits could be mistaken for the server's.
+    // Reports the tester's own limits, which could be mistaken for limits of
+    // the server.
     if (Count(step, "dropped") > 0) {
       tell(Count(step, "dropped"),
            " calls were dropped: their deadline had passed before they could "

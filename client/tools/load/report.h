@@ -1,7 +1,7 @@
 // The report of a run, as JSON, which --json writes. The text on the screen,
-// the HTML page and comparisons are made only from it, so that old reports can
-// be shown, too. Keys are part of the interface. Latencies are microseconds,
-// rates are per second, GB are 10^9 bytes.
+// the HTML page and comparisons are made only from this JSON, so that old
+// reports can be shown, too. Keys are part of the interface. Latencies are
+// microseconds, rates are per second, GB are 10^9 bytes.
 
 #pragma once
 

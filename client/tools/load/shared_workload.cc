@@ -12,7 +12,7 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// The size of a page: slots share no pages.
+// The size of a page. Tensors are aligned to it, so that slots share no pages.
 constexpr std::size_t kAlignment = 4096;
 
 std::size_t Aligned(std::size_t bytes) {
@@ -46,10 +46,12 @@ std::string TensorBytes(const pb::Message& message) {
   return bytes;
 }
 
-// A request whose tensor has a result of its size, without the slot's places.
+// A parsed request, from which the requests of all slots are made. Its tensor
+// and its output have no place in shared memory yet. The result must have the
+// same size as the tensor.
 struct Template {
   std::unique_ptr<pb::Message> request;  // without the tensor's bytes
-  v1::Tensor* tensor = nullptr;          // null: it has none
+  v1::Tensor* tensor = nullptr;          // null: no tensor
   v1::SharedMemory* output = nullptr;
 };
 

@@ -17,11 +17,13 @@ namespace posenc::load {
 // Makes INVALID_ARGUMENT: "<text>"; must be <rule>.
 absl::Status InvalidText(absl::string_view text, absl::string_view rule);
 
-// Parses "10s", "1.5ms", "2m". Above 0 unless zero is allowed, at most a year.
+// Parses "10s", "1.5ms", "2m". The duration must be above 0, or at least 0 with
+// `allow_zero`, and at most a year.
 absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text,
                                              bool allow_zero = false);
 
-// Parses "4096", "64KiB", "16MiB", "1GiB"; "64kB" is 64000. Above 0.
+// Parses "4096", "64KiB", "16MiB", "1GiB"; "64kB" is 64000. The number must be
+// above 0.
 absl::StatusOr<std::int64_t> ParseBytes(absl::string_view text);
 
 // Parses "1000,2000.5", each above 0 and at most `most`; `rule` describes this.

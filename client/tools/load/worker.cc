@@ -209,8 +209,8 @@ void Worker::Poll(bool closed) {
 
 void Worker::Dispatch() {
   std::optional<ThreadShare> share(&dispatching_share_);
-  // By default a sleep in Linux may end up to 50 us late (timer slack). This is
-  // longer than a small call, and would count as its latency. 1 ns is the
+  // By default a sleep in Linux may end up to 50 us late (timer slack). That is
+  // longer than a small call takes, and would count as latency. 1 ns is the
   // minimum.
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   const StepOptions& options = step_->options;
@@ -221,7 +221,7 @@ void Worker::Dispatch() {
                     options.poisson ? 0 : 1e9 / options.rate * index_,
                     options.poisson,
                     options.seed * 7919 + static_cast<unsigned>(index_));
-  // Counted calls are over by then.
+  // All counted calls have ended by the time `last`.
   const std::int64_t last = step_->end + (options.cool_down ? timeout : 0);
   std::int64_t next = 0;
   const auto advance = [&] {
@@ -261,7 +261,7 @@ void Worker::Dispatch() {
     }
     Send(due);
   }
-  share.reset();  // results are read once the queue is shut down
+  share.reset();  // before Shutdown(), after which the engine reads it
   std::unique_lock<std::mutex> lock(slots_mutex_);
   slot_freed_.wait(lock, [this] { return used_slots_ == 0; });
   queue_.Shutdown();
@@ -270,7 +270,8 @@ void Worker::Dispatch() {
 bool Worker::WaitForSlot() {
   std::unique_lock<std::mutex> lock(slots_mutex_);
   if (used_slots_ < slots_) return false;
-  // Every call in flight ends at its deadline or before.
+  // This wait ends, because every call in flight ends at its deadline or
+  // before.
   slot_freed_.wait(lock, [this] { return used_slots_ < slots_; });
   return true;
 }
@@ -289,7 +290,8 @@ void Worker::Leave(std::int64_t due, std::int64_t now, std::int64_t held_until,
 void Worker::Record(const Call& call, std::int64_t now) {
   if (!step_->Counts(call.due)) return;
   std::int64_t last = step_->last_answer.load(std::memory_order_relaxed);
-  // Stores the latest answer of all workers: a maximum, without a lock.
+  // Stores the time of the latest answer of all workers: a maximum, without a
+  // lock.
   while (last < now && !step_->last_answer.compare_exchange_weak(
                            last, now, std::memory_order_relaxed)) {
   }

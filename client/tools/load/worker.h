@@ -6,17 +6,17 @@
 //                 poller_      takes answers, frees slots
 //
 // A slot is the right to have one call in flight. In a closed loop only the
-// poller uses slots. In an open loop slots_mutex_ guards them: the dispatcher
-// waits if all are taken, and so sends late, but the call's latency and its
-// deadline count from its due time.
+// poller uses slots. In an open loop slots_mutex_ guards them. If all slots are
+// taken, the dispatcher waits and sends the call late, but latency and deadline
+// of the call still count from its due time.
 //
 // The backlog has calls that are due and could not be sent, because all slots
 // are taken or this machine is too slow. The newest call is sent first, and
-// overdue calls are dropped. If the oldest were first, every later call would
-// be sent too late to be answered in time: a server that is as fast as before
-// would seem to answer no call. counts_mutex_ guards the counts, which the
-// engine takes once a second. The thread that sends owns random_, choose_,
-// next_request_ and the stubs.
+// calls after their deadline are dropped. If the oldest call were sent first,
+// every later call would be sent too late to be answered before its deadline. A
+// server that is as fast as before would then seem to answer no call.
+// counts_mutex_ guards the counts, which the engine takes once a second. The
+// thread that sends owns random_, choose_, next_request_ and the stubs.
 
 #pragma once
 
@@ -44,8 +44,8 @@ struct Step {
   const std::atomic<bool>* stop;
   int workers;
   std::int64_t begin;     // start of the warm-up
-  std::int64_t measured;  // its end: calls from here on count
-  std::int64_t end;       // nothing is due from here on
+  std::int64_t measured;  // end of the warm-up: calls from here on count
+  std::int64_t end;       // calls from here on do not count
   // Counted calls that were claimed, if their number is limited.
   std::atomic<std::int64_t> calls{0};
   std::atomic<int> in_flight{0};
@@ -62,19 +62,19 @@ struct Step {
 
 class Worker {
  public:
-  // Makes worker `index` of step->workers. It uses every step->workers-th
-  // channel, from its index on.
+  // Makes worker `index` of step->workers. The worker uses every
+  // step->workers-th channel, from channel `index` on.
   Worker(Step* step, int index,
          const std::vector<std::shared_ptr<grpc::Channel>>& channels);
   ~Worker();
 
-  // Starts the threads, which end by themselves.
+  // Starts the threads, which end by themselves after the step.
   void Start();
   // Returns true after every call has ended and been recorded.
   bool done() const { return done_.load(std::memory_order_acquire); }
 
-  // Moves the counts since the last call of this function to `counts`. For any
-  // thread.
+  // Moves the counts since the last call of this function to `counts`. Can be
+  // called from any thread.
   void TakeInterval(Counts* counts);
 
   // Adds this worker's results, except those that TakeInterval() returns. Call
@@ -86,19 +86,19 @@ class Worker {
 
   void RunClosed();
   void Dispatch();
-  // Waits until a slot is free; only the dispatcher takes one. Returns true if
-  // it had to wait.
+  // Waits until a slot is free. The slot stays free, because only the
+  // dispatcher takes slots. Returns true if it had to wait.
   bool WaitForSlot();
-  // Counts a call that leaves the backlog now: as limited if it was due by
-  // `held_until`, or else as late if it is too late. Also increments *reason,
-  // if it is not null.
+  // Counts a call that leaves the backlog. The call counts as limited if it was
+  // due by `held_until`, or else as late if it was due more than kTooLate ago.
+  // Also increments *reason, if it is not null.
   void Leave(std::int64_t due, std::int64_t now, std::int64_t held_until,
              std::int64_t* reason);
   // Takes answers until the queue is shut down.
   void Poll(bool closed);
   // Starts a call of a case, chosen by weight.
   void Send(std::int64_t due);
-  // Counts an ended call, unless it was due in the warm-up.
+  // Counts an ended call, unless it was due in the warm-up or the cool-down.
   void Record(const Call& call, std::int64_t now);
 
   Step* const step_;
@@ -107,9 +107,9 @@ class Worker {
   // Numbers of free slots; every step->workers-th slot is this worker's.
   // Guarded by slots_mutex_.
   std::vector<int> free_slots_;
-  // Slots in which a call reached its deadline: the server may still write to
-  // their bytes in shared memory, so later results there are not verified.
-  // Guarded by slots_mutex_.
+  // Slots in which a call reached its deadline. The server may still write to
+  // the bytes of such a slot in shared memory, so later results in the slot are
+  // not verified. Guarded by slots_mutex_.
   std::set<int> abandoned_slots_;
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
   std::size_t next_stub_ = 0;

@@ -22,13 +22,13 @@ namespace {
 constexpr const char* kRpcs[] = {"ApplyRope", "Reposition", "BuildTable",
                                  "AddEncoding", "ResolveRope"};
 
-// Channels and heads of tensors without a given shape, and of ResolveRope: most
-// models' head_dim, and many models' number of key heads.
+// The head_dim of most models, and the number of key heads of many models. They
+// are used for ResolveRope, and for tensors without a given shape.
 constexpr std::int64_t kHeadDim = 128;
 constexpr std::int64_t kHeads = 8;
 // Position of the first token, so far from 0 that the angles of all pairs
 // except the slowest are large. Variants are a million positions apart, so that
-// cached cosines and sines of one do not serve another.
+// cached cosines and sines of one variant do not serve another variant.
 constexpr std::int64_t kStart = 1000;
 constexpr std::int64_t kVariantStep = 1 << 20;
 constexpr std::int64_t kShift = -700;
@@ -128,7 +128,7 @@ absl::StatusOr<std::vector<std::int64_t>> ShapeOf(std::int64_t size,
         element * kHeadDim, " bytes, one head of ", kHeadDim, " channels in ",
         check::DtypeName(dtype)));
   }
-  // 8 heads, or the next power of two below that divides the rows.
+  // Takes 8 heads, or the largest smaller power of two that divides the rows.
   std::int64_t heads = kHeads;
   while (rows % heads != 0) heads /= 2;
   return std::vector<std::int64_t>{1, rows / heads, heads, kHeadDim};

@@ -18,23 +18,25 @@
 
 namespace posenc::load {
 
-// The request of a slot, if tensors lie in shared memory (ShareWorkload).
+// The request of a slot, if tensors are in shared memory (ShareWorkload).
 struct SlotRequest {
   grpc::ByteBuffer message;
   std::string bytes_text;
   absl::Span<char> input, output;  // empty if there is none
 };
 
-// A serialized request. All of its calls share its bytes, whose references gRPC
-// counts.
+// A serialized request. All calls with this request share its bytes; gRPC
+// counts the references to the bytes.
 struct Request {
   grpc::ByteBuffer message;
   std::int64_t bytes = 0;
   std::string bytes_text;  // value of the metadata wire::kMessageBytes
-  // The serialized answer, which later answers must equal; empty until learned.
+  // The serialized answer, which later answers must equal; empty until
+  // Engine::Learn() stores it.
   std::string answer;
-  // If tensors lie in shared memory: a request for each slot, the bytes of the
-  // input, and those of the outputs, empty until learned.
+  // Set if tensors are in shared memory: a request for each slot, the bytes of
+  // the input, and the expected bytes of the outputs, which are empty if the
+  // answer is not learned.
   std::vector<SlotRequest> slots;
   std::string input, expected;
 };
@@ -46,7 +48,7 @@ struct Case {
   std::string method;  // "/posenc.v1.PositionalEncodingService/ApplyRope"
   double weight = 0;   // relative frequency of its calls
   std::int64_t tensor_bytes = 0;
-  std::vector<Request> requests;  // sent in turn
+  std::vector<Request> requests;  // sent one after another
 };
 
 struct WorkloadOptions {
@@ -59,7 +61,7 @@ struct WorkloadOptions {
   // A model's encoding; empty: half-split pairs, frequencies 10000^(-2i/d).
   std::string preset;
   // Requests per case, with different data and positions, so that the server's
-  // caches do not answer all.
+  // caches do not answer all calls.
   int variants = 1;
   std::uint64_t seed = 1;
 };
@@ -78,17 +80,17 @@ absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& text);
 // Makes the requests. INVALID_ARGUMENT names the flag at fault.
 absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
 
-// Puts tensors into shared memory (--shared-memory): calls then name places
-// instead of sending tensors. Makes a region in the server's directory, which
-// must outlive the calls. FAILED_PRECONDITION if the server shares no memory
-// with this client.
+// Puts tensors into shared memory (--shared-memory). Calls then name offsets in
+// a region instead of sending tensors. Makes this region in the server's
+// directory; it must outlive the calls. Returns FAILED_PRECONDITION if the
+// server shares no memory with this client.
 //
-// Concurrent calls must not work on the same bytes, so each slot of the load
-// (worker.h) has its own place, and its own requests that name it. In place,
-// each call rotates the result of the last one; before a call that is verified,
-// its input is written again. Requests with learned answers are verified by
-// their tensors. Requests without tensors (ResolveRope, BuildTable) are not
-// changed.
+// Concurrent calls must not work on the same bytes. Each slot of the load
+// (worker.h) therefore has its own bytes in the region, and its own requests,
+// which name these bytes. If `in_place`, each call rotates the result of the
+// slot's previous call; before a call that is verified, its input is written
+// again. Learned answers are compared by the bytes of their tensors. Requests
+// without tensors (ResolveRope, BuildTable) are not changed.
 absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
     const Client& client, bool in_place, int slots,
     std::vector<Case>* workload);

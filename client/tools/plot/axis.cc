@@ -10,7 +10,8 @@
 namespace posenc::plot {
 namespace {
 
-// Number of ticks that do not touch each other, on any size of picture.
+// Upper bound on the number of ticks, so that they do not touch each other in a
+// picture of any size.
 constexpr int kMostTicks = 8;
 
 // Returns a text of at most six digits: "0.001", "4096", "1e6".
@@ -20,7 +21,8 @@ std::string TickText(double value) {
 }
 
 std::vector<Tick> LogTicks(const Scale& scale) {
-  // The ends must not be lost to rounding of the logarithm.
+  // Widens the range a little, so that rounding of the logarithm does not lose
+  // ticks at the ends.
   const double low = std::log10(scale.low) - 1e-9;
   const double high = std::log10(scale.high) + 1e-9;
   const int first = static_cast<int>(std::ceil(low));

@@ -1,5 +1,5 @@
-// Axes of charts and heat maps: the place of a value between two pixels, ticks
-// and labels.
+// Axes of charts and heat maps: the position of a value between two pixels,
+// ticks and labels.
 
 #pragma once
 
@@ -32,8 +32,9 @@ struct Tick {
 // many.
 std::vector<Tick> Ticks(const Scale& scale);
 
-// Pixels between the picture's edges and its axes: room for tick texts of six
-// digits and an upward label on the left, and for two lines below.
+// Pixels between the picture's edges and its axes. They are enough for tick
+// texts of six digits and an upward label on the left, and for two lines of
+// text below.
 inline constexpr double kLeft = 78, kRight = 24, kBottom = 54, kTop = 44;
 inline constexpr double kTickSize = 12, kTextSize = 13;
 

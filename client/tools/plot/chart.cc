@@ -26,8 +26,8 @@ bool Shown(const Axis& axis, double value) {
   return std::isfinite(value) && (!axis.log || value > 0);
 }
 
-// Makes a scale between two pixels. `margin` is free room at the ends, as a
-// part of the range, so that curves do not touch the frame.
+// Makes a scale between two pixels. `margin` is the free space at each end, as
+// a fraction of the range, so that curves do not touch the frame.
 Scale Fit(const Axis& axis, Range range, double margin, double from,
           double to) {
   if (range.low > range.high) range = {1, 2};  // nothing to show
@@ -52,7 +52,8 @@ Scale Fit(const Axis& axis, Range range, double margin, double from,
   return scale;
 }
 
-// Widens the scale with fewer units a pixel until both have the same number.
+// Widens the scale with fewer units per pixel, until both scales have the same
+// number of units per pixel.
 void MakeEqual(Scale* x, Scale* y) {
   const double x_unit = (x->high - x->low) / std::fabs(x->to - x->from);
   const double y_unit = (y->high - y->low) / std::fabs(y->to - y->from);

@@ -31,7 +31,7 @@ struct Chart {
   std::vector<Rule> rules;
   // The picture always shows these values of y.
   std::vector<double> shown_y;
-  // A unit has one length on both axes, so that circles are round.
+  // A unit has the same length on both axes, so that circles are round.
   bool equal_units = false;
 };
 

@@ -6,7 +6,7 @@
 namespace posenc::plot {
 namespace {
 
-// Colours 0, 8, ... 248 and 255.
+// The colours 0, 8, ... 248 and 255 of Cividis().
 constexpr std::array<Color, 33> kAnchors = {
     0x00224e, 0x00285b, 0x002e6a, 0x053371, 0x1a386f, 0x273e6e, 0x32436d,
     0x3b496c, 0x434e6c, 0x4b546c, 0x535a6d, 0x5a5f6e, 0x61656f, 0x686a71,

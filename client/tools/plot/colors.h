@@ -17,15 +17,15 @@ inline constexpr Color kGrid = 0xdddddd;
 
 // Colour and dash pattern of curve i: Okabe and Ito's colours
 // (jfly.uni-koeln.de/color), with grey instead of yellow, which is too pale on
-// white. They repeat after kLooks.
+// white. Colours and dash patterns repeat after kLooks curves.
 inline constexpr std::size_t kLooks = 8;
 Color CurveColor(std::size_t i);
 const char* CurveDash(std::size_t i);
 
 // The map "cividis" from dark blue to yellow, with evenly growing lightness
-// (Nunez, Anderton, Renslow 2018, doi:10.1371/journal.pone.0199239): every
-// eighth of its 256 colours, and linear interpolation between them, within 5 of
-// 255.
+// (Nunez, Anderton, Renslow 2018, doi:10.1371/journal.pone.0199239). The table
+// in colors.cc has every eighth of its 256 colours; the others are interpolated
+// linearly, with errors of at most 5 of 255.
 const std::array<Color, 256>& Cividis();
 
 // Returns the index into Cividis() of a value in [low, high]; other values are

@@ -10,9 +10,11 @@
 namespace posenc::plot {
 namespace {
 
-// The gap between two matrices has room for the ticks of the second.
+// The gap between two matrices, in pixels. The ticks of the second matrix fit
+// into it.
 constexpr double kGap = 62;
-// The scale of colours, with its ticks and its label.
+// The width of the bar of colours, the width that the bar needs with its ticks
+// and label, and the position of the label.
 constexpr double kBar = 16, kBarRoom = 88;
 constexpr double kBarLabel = 72;
 

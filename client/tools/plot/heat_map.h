@@ -27,7 +27,7 @@ struct HeatMap {
   double low = 0, high = 1;
   bool log = false;
   std::string color_label;
-  // Cells are squares, if the picture has room.
+  // Cells are squares.
   bool square_cells = false;
 };
 

@@ -45,7 +45,7 @@ std::string CividisPng(int width, int height,
     }
   }
 
-  // Each row begins with its filter: none.
+  // Each row begins with the number of its filter. 0 means no filter.
   std::string rows;
   const auto columns = static_cast<std::size_t>(width);
   for (std::size_t at = 0; at < levels.size(); at += columns) {

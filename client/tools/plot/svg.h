@@ -1,5 +1,6 @@
-// A picture as SVG 1.1, written mark by mark. Lengths are pixels, x to the
-// right and y down; later marks cover earlier ones. The background is white.
+// A picture as SVG 1.1, written mark by mark. Lengths are pixels; x grows to
+// the right and y downward. Later marks cover earlier marks. The background is
+// white.
 //
 // Points are numbers in the text, for tests and screen readers. Heat maps are
 // embedded PNGs: an element for each cell would take hundreds of megabytes.
@@ -19,8 +20,8 @@ struct Point {
 };
 
 // A line through the points, in their order. `dash` has alternating lengths of
-// dashes and gaps, "9 4"; empty: solid. `role` is its class in SVG ("curve",
-// "grid"); screen readers read `name`.
+// dashes and gaps, "9 4"; empty: solid. `role` is the class of the line in SVG
+// ("curve", "grid"); screen readers read `name`.
 struct Path {
   std::string role;
   std::string name;
@@ -57,8 +58,8 @@ struct Cells {
 // Coordinates have two decimals.
 class Svg {
  public:
-  // Screen readers read the title and the description. The title also stands at
-  // the top, cut at the picture's width.
+  // Screen readers read the title and the description. The title is also drawn
+  // at the top, and cut at the picture's width.
   Svg(const std::string& title, const std::string& description, int width,
       int height);
 

@@ -1,4 +1,5 @@
-// The page's state, its sources (form, files, fragment), and the calls for it.
+// The state of the page, the sources of the state (form, files, URL fragment),
+// and the calls to the server.
 
 const START = 'gpt-oss-20b';
 const OTHERS = ['vllm', 'llama_cpp', 'mlx', 'gpt_oss', 'deepseek', 'mistral'];
@@ -10,7 +11,7 @@ function profileOf(flag) {
   return 'PROFILE_' + flag.toUpperCase();
 }
 
-// ---- The fragment: everything except files; pasted text on request.
+// ---- The URL fragment: the state without files; pasted text on request.
 
 function writeFragment() {
   const parts = new URLSearchParams();
@@ -38,8 +39,8 @@ function readFragment() {
 
 // ---- The state as requests.
 
-// The text of the model's configuration: pasted, or that of the first such
-// file.
+// The text of the model's configuration: the pasted text, or else the text of
+// the first config.json or params.json.
 function configText() {
   if (state.text) return state.text;
   const file = state.files.find(each => each.kind === 'DESCRIPTION_KIND_CONFIG') ||
@@ -127,7 +128,8 @@ function doctorCommand() {
   if (state.length > 0) words.push('--length', state.length);
   words.push('--json');
   if (!state.text) return words.join(' ');
-  // Doctor reads files: the text is written to one, in a new folder.
+  // Doctor reads files, so the command writes the text to a file in a new
+  // folder.
   return `(cd "$(mktemp -d)" && cat >${descriptions()[0].path} && ${words.join(' ')})` + hereDocument(state.text);
 }
 
@@ -136,7 +138,8 @@ function doctorCommand() {
 const SAMPLES = 2048;  // distances of a curve beyond the first 1024
 const FINE = 1024;
 
-// Distances 0 to 1023, and then every `step` to `reach`: those of two answers.
+// Joins the distances of two answers: 0 to 1023 of the first, and then every
+// `step`-th distance up to `reach` of the second.
 function joinedDistances(reach, step) {
   const distances = [];
   for (let r = 0; r < Math.min(FINE, reach + 1); ++r) distances.push(r);
@@ -187,8 +190,8 @@ async function resolveReader(flag, style) {
   return reader;
 }
 
-// Reads from an error the first layer to show of a model whose layers differ:
-// full attention, or the first type, or the first layer.
+// Returns the layer to show if an error says that the layers of a model differ:
+// full attention, or else the first type with rope, or else the first layer.
 function layerOf(message) {
   const differ = /layer_type: the model's layers differ: ([^;]*);/.exec(message);
   if (differ) {
@@ -295,7 +298,7 @@ async function refresh() {
   view.resolved = resolved;
   view.length = Number(resolved.difference.length) || state.length || 8192;
   if (state.spec) {
-    // A file states its length; an encoding does not.
+    // A GGUF file states the model's length; a RopeSpec does not.
     await diagnosed;
     if (stale()) return;
     if (view.diagnosis) view.length = Number(view.diagnosis.length);
@@ -452,7 +455,7 @@ function wire() {
     showForm();
     changed();
   });
-  // Figures are drawn for a width.
+  // Draws the figures again, because they depend on the width of the window.
   let width = innerWidth;
   addEventListener('resize', () => {
     if (innerWidth === width) return;

@@ -109,7 +109,7 @@ function legend(series) {
   return list;
 }
 
-// A range input that moves the cursor, and the text for its place.
+// A range input that moves the cursor, and a text about the cursor's position.
 function cursorRow(label, most, value, tell) {
   const input = make('input', {type: 'range', min: 0, max: most, step: 1, value});
   const output = make('output');
@@ -148,7 +148,8 @@ function fill(figure, picture, caption, ...rest) {
   figure.replaceChildren(picture, text, ...rest);
 }
 
-// Curves over distances: {name, style, ys} of each, over the same xs.
+// Draws curves over distances. Each curve is {name, style, ys} in `series`; all
+// curves have the same xs.
 function curves(figure, {xs, series, low, high, mark, markLabel, caption, xName}) {
   const width = Math.max(300, Math.round(figure.clientWidth || 640));
   const last = xs[xs.length - 1];
@@ -175,7 +176,7 @@ function curves(figure, {xs, series, low, high, mark, markLabel, caption, xName}
                  () => chosen.map(i => [number(xs[i]), ...series.map(each => number(each.ys[i]))])));
 }
 
-// Wavelengths: a dot for each pair and reader.
+// Draws wavelengths, with a dot for each pair and reader.
 function dots(figure, {series, mark, markLabel, caption}) {
   const width = Math.max(300, Math.round(figure.clientWidth || 640));
   const all = series.flatMap(each => each.ys).filter(Number.isFinite);
@@ -218,7 +219,7 @@ function colour(value) {
   return CIVIDIS[i].map((low, c) => Math.round(low + (at - i) * (CIVIDIS[i + 1][c] - low)));
 }
 
-// Cells in [-1, 1], one pixel each; `valueAt(row, column)`.
+// Draws cells, one pixel each. `valueAt(row, column)` is in [-1, 1].
 function heat(rows, columns, valueAt, square) {
   const canvas = make('canvas', {width: columns, height: rows, role: 'img', class: square ? 'square' : ''});
   const context = canvas.getContext('2d');

@@ -4,14 +4,14 @@
 
 const MOST_HEADER_BYTES = 64 << 20;
 const LONG_ARRAY = 1024;
-// Bytes of the value types 0 to 12; 0: no fixed size.
+// Sizes in bytes of the value types 0 to 12; 0 if the size varies.
 const VALUE_BYTES = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8];
 const STRING = 8;
 const ARRAY = 9;
 const FACTORS = ['rope_freqs.weight', 'rope_factors_long.weight', 'rope_factors_short.weight'];
 const F32 = 0;
 
-// Reads past the end throw RangeError, by DataView.
+// Reads values from a buffer. DataView throws a RangeError at the end.
 class GgufReader {
   constructor(buffer) {
     this.view = new DataView(buffer);
@@ -56,15 +56,16 @@ class GgufReader {
   }
 }
 
-// {header, tables} of a file, from its first bytes in `buffer`. `readAt(offset,
-// bytes)` reads other parts. RangeError if the header is longer than the
-// buffer.
+// Returns {header, tables} of a file whose first bytes are in `buffer`.
+// `readAt(offset, bytes)` reads other bytes of the file. Throws a RangeError if
+// the header is longer than the buffer.
 async function shortenGguf(buffer, readAt) {
   const reader = new GgufReader(buffer);
   const source = new Uint8Array(buffer);
   const magic = reader.u32();
   const version = reader.u32();
-  // Other files are sent unchanged; the server reports the fault.
+  // Sends only the beginning of a file that is not a GGUF of version 2 or 3.
+  // The server reports the fault.
   if (magic !== 0x46554747 || version < 2 || version > 3) {
     return {header: source.subarray(0, 64), tables: []};
   }
@@ -116,7 +117,7 @@ async function shortenGguf(buffer, readAt) {
   return {header, tables};
 }
 
-// The ModelDescription of a File.
+// Returns the ModelDescription of a File.
 async function describeGguf(file) {
   const readAt = (offset, bytes) => file.slice(offset, offset + bytes).arrayBuffer();
   for (let bytes = 1 << 20; ; bytes *= 4) {
@@ -126,8 +127,8 @@ async function describeGguf(file) {
       return {path: file.name, kind: 'DESCRIPTION_KIND_GGUF', gguf: toBase64(header), tables};
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
-      // The file is damaged; its beginning is enough for the server to report
-      // how.
+      // The file is damaged. Its beginning is enough for the server to report
+      // the damage.
       if (bytes >= file.size || bytes >= MOST_HEADER_BYTES) {
         const start = new Uint8Array(buffer).subarray(0, 512 << 10);
         return {path: file.name, kind: 'DESCRIPTION_KIND_GGUF', gguf: toBase64(start), tables: []};

@@ -1,7 +1,7 @@
 'use strict';
 // Calls the server's methods in /v1/, a few at a time.
 
-// An error of the server, or of a failed connection to it.
+// An error that the server reports, or a failed connection to the server.
 class Fault extends Error {
   constructor(code, reason, message) {
     super(message);
@@ -13,7 +13,7 @@ class Fault extends Error {
 const GONE = 'The explorer does not answer. Start posenc explore again with the same --port; ' +
     'what is shown is of its last answers.';
 
-// The server takes two calls a core, also from other clients.
+// The server accepts two calls per core, including calls of other clients.
 const MOST_AT_ONCE = 3;
 let asking = 0;
 const waiting = [];
@@ -44,9 +44,9 @@ async function askNow(method, message) {
     body: JSON.stringify(message),
   };
   let response, text;
-  // A call may be repeated: the server closes silent connections, so that a
-  // browser that was suspended loses one. If the server is gone, the repeat
-  // fails too.
+  // Makes a failed call once more. The server closes silent connections, so
+  // that a browser that was suspended loses its connection. If the server is
+  // gone, the second call fails too.
   for (let tries = 1; text === undefined; ++tries) {
     try {
       response = await fetch('/v1/' + method, request);
@@ -66,12 +66,13 @@ async function askNow(method, message) {
   throw new Fault(told.code, told.reason, told.message || 'HTTP ' + response.status);
 }
 
-// Shortens an error for people: the request has the source in two fields.
+// Shortens an error message. The request has the configuration in two fields,
+// so the message may name both.
 function plainFact(message) {
   return message.replace(/ \(\d+ more: [^)]*\)$/, '').replace(/^(rope|compare_with)\.config_json\b/, 'config.json');
 }
 
-// The values of a tensor that came as base64 of little-endian float32.
+// Returns the values of a tensor whose data is base64 of little-endian float32.
 function floats(tensor) {
   const bytes = Uint8Array.from(atob(tensor.data), c => c.charCodeAt(0));
   return new Float32Array(bytes.buffer);
