@@ -16,7 +16,8 @@ namespace {
 using google::protobuf::EnumDescriptor;
 using google::protobuf::EnumValueDescriptor;
 
-// The common prefix of the values' names is the text before "UNSPECIFIED".
+// Removes the common prefix of the values' names, which is the text before
+// "UNSPECIFIED" in the first name.
 std::string NameOf(const EnumValueDescriptor& value) {
   const absl::string_view prefix =
       absl::StripSuffix(value.type()->value(0)->name(), "UNSPECIFIED");

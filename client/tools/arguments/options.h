@@ -1,6 +1,6 @@
-// Flags that several commands share, and their messages. Flags have the names
-// of the contract's fields, so that an error of the server that names a field
-// also names the flag.
+// Flags that several commands share, and the messages that are built from them.
+// Flags have the names of the contract's fields, so that an error of the server
+// that names a field also names the flag.
 
 #pragma once
 

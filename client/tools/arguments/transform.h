@@ -26,7 +26,7 @@ struct TransformFlags {
 // Adds --in and --out.
 void AddInOutFlags(CLI::App* app, std::string* in, std::string* out);
 
-// Adds --tensor. Its help shows `usual`, the default: "k, *.k".
+// Adds --tensor. The flag's help shows `usual`, the default: "k, *.k".
 void AddTensorFlag(CLI::App* app, const std::string& usual,
                    std::vector<std::string>* tensors);
 

@@ -109,7 +109,7 @@ std::uint16_t FloatToBfloat16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// Properties of a floating point dtype, which functions of the header return.
+// Properties of a floating point dtype, which functions of element.h return.
 struct Format {
   v1::Dtype dtype;
   int significand_bits;

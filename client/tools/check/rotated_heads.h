@@ -30,8 +30,8 @@ struct HeadsView {
 struct TokenRotation {
   // Returns the rotation of an encoding that a server resolved, for tokens with
   // one position each. The result has the server's frequencies; products of
-  // frequency and position are rounded to 64 bits. Returns UNIMPLEMENTED for
-  // encodings that this code cannot check.
+  // frequency and position are rounded to a significand of 64 bits. Returns
+  // UNIMPLEMENTED for encodings that this code cannot check.
   static absl::StatusOr<TokenRotation> Of(const v1::ResolveRopeResponse& rope,
                                           std::int64_t head_dim);
 

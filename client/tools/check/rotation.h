@@ -46,9 +46,9 @@ struct PairChannels {
 //   interleaved   pair i is (f + 2i, f + 2i + 1)
 //   half-split    pair i is (f + i,  f + i + d/2)
 //
-// If pairs_by_axis is set, the slice of d channels has one slice for each axis,
-// and each slice has its own pairs. An example with 2 pairs on the first axis
-// and 1 pair on the second, half-split:
+// If pairs_by_axis is set, the d channels are divided into one slice for each
+// axis, and each slice has its own pairs. An example with 2 pairs on the first
+// axis and 1 pair on the second, half-split:
 //
 //   channel  f+0  f+1  f+2  f+3 | f+4  f+5
 //            x0   x1   y0   y1  | x2   y2

@@ -1,6 +1,6 @@
 // `posenc apply`: rotates q and k of a file, which is the service's main job.
-// One call sends both tensors. Their rotated tensors replace them in a copy of
-// the file.
+// One call sends both tensors. The rotated tensors replace the originals in a
+// copy of the file.
 
 #include <array>
 #include <chrono>

@@ -87,12 +87,12 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   double arithmetic = rounding.Arithmetic(products, from_angle);
   double scale = products / 16;
   if (repositions > 0) {
-    // Every earlier rotation made an error of the same size in both channels of
-    // the pair, because the pair had the same length. Later rotations rotate
-    // this error vector and keep its length, which is at most sqrt(2) times the
-    // error of one channel. Each rotation also rounds a channel by at most half
-    // an ulp. The ulp is taken at 1.01 times the pair's length, which no
-    // channel exceeds, even with its error.
+    // Every earlier rotation also made an error in both channels of the pair.
+    // The pair had the same length then, so the errors have the same bound.
+    // Later rotations rotate this error vector and keep its length, which is at
+    // most sqrt(2) times the error of one channel. Each rotation also rounds a
+    // channel by at most half an ulp. The ulp is taken at 1.01 times the pair's
+    // length, which no channel exceeds, even with its error.
     const double length =
         static_cast<double>(std::hypot(element.x, element.y)) *
         attention_factor;
@@ -128,9 +128,10 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
        &result->max_error_ulps);
 }
 
-// Compares `after` with `before` rotated forward, token t at start + t. The
-// bounds allow for `repositions` later repositions, each of which rounds again.
-// Returns UNIMPLEMENTED for encodings that TokenRotation does not support.
+// Compares `after` with `before` after a forward rotation of each token t at
+// position start + t. The bounds allow for `repositions` later repositions,
+// each of which rounds again. Returns UNIMPLEMENTED for encodings that
+// TokenRotation does not support.
 absl::StatusOr<RotationCheck> CheckRotation(const v1::ResolveRopeResponse& rope,
                                             const check::HeadsView& before,
                                             const check::HeadsView& after,
@@ -230,8 +231,8 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
     pairs.push_back({entry->name, sent, got});
   }
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
-  // The server provides the frequencies and the attention factor; only its
-  // rotation with them is checked.
+  // The server provides the frequencies and the attention factor; only the
+  // server's rotation with these numbers is checked.
   if (request.rope().has_spec()) {
     request.set_head_dim(
         static_cast<std::int32_t>(pairs[0].before.index.head_dim));

@@ -32,7 +32,8 @@ struct ConvertFlags {
 };
 
 // Returns true for a projection of keys. Many models have fewer heads for keys
-// than for queries (grouped-query attention): --kv-heads counts them.
+// than for queries (grouped-query attention): --kv-heads is the number of heads
+// for keys.
 bool IsKeys(const std::string& name) {
   return Matches(name, {"*k_proj*", "*.wk.*", "wk.*"});
 }

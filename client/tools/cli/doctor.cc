@@ -66,7 +66,7 @@ std::string EffectText(const core::doctor::Verdict& verdict,
 void PrintFinding(const core::doctor::Finding& finding, std::int64_t length) {
   absl::PrintF("\n%-8s %s  %s\n", core::doctor::SeverityName(finding.severity),
                finding.id, finding.message);
-  // Readers with the same effect share a line.
+  // Readers with the same effect are printed on one line.
   std::vector<std::pair<std::string, std::string>> effects;
   for (const core::doctor::Verdict& verdict : finding.readers) {
     if (core::doctor::Refuses(verdict))
@@ -190,7 +190,7 @@ absl::StatusOr<v1::DiagnoseRopeRequest> BuildRequest(const DoctorFlags& flags) {
   return request;
 }
 
-// Replaces the field's name in the server's error by the flag's.
+// Replaces the name of the field in the server's error by the name of the flag.
 absl::Status WithFlag(const absl::Status& status) {
   if (status.code() != absl::StatusCode::kInvalidArgument) return status;
   absl::string_view fact = status.message();

@@ -120,8 +120,8 @@ plot::Curve PairCurve(const std::string& name,
   return curve;
 }
 
-// Returns the readings that `compare` and `kept` draw beside the reference: the
-// reading of --compare-*, or one reading for each of --profiles. If the
+// Returns the readings that `compare` and `kept` compare with the reference:
+// the reading of --compare-*, or one reading for each of --profiles. If the
 // profiles are the default ones, profiles that refuse the model are left out.
 absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
                                                    const Reading& reference,
@@ -165,7 +165,7 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
   return others;
 }
 
-// The distances that the flags select. By default there are at most
+// The distances that the flags select. By default there are about
 // kUsualDistances.
 struct Distances {
   std::int64_t max = 0, step = 1;

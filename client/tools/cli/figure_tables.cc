@@ -79,7 +79,8 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
       return UsageError("--values: belongs to rotary encodings");
     }
     RETURN_IF_ERROR(flags.absolute.Read(request.mutable_absolute()));
-    // The names are in the order of the contract's kinds, from 1 on.
+    // The names are in the order of AbsoluteEncoding's kinds, which have
+    // numbers from 1 on.
     constexpr const char* kKinds[] = {"sinusoidal", "learned", "grid's",
                                       "timestep", "Fourier feature"};
     table.name = absl::StrCat("rows of a ",
@@ -335,8 +336,8 @@ absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
     matrix.name = reading.resolved.axis_of_pair().empty()
                       ? "positions along the rows"
                       : "a position for each axis";
-    // Counted from 1, the last cell of the first row has the number `width`,
-    // and the cell below the first has the next number.
+    // Cells are counted from 1. The last cell of the first row has the number
+    // `width`, and the cell below the first cell has the next number.
     absl::StrAppendFormat(&map.description,
                           "%s (%s): cell %d, at the far end of the row, is at "
                           "%.4g, cell %d, just "

@@ -32,9 +32,9 @@ struct ResolveFlags {
   std::optional<std::int64_t> kept_to;
 };
 
-// Returns the value of one field of a scaling. Because of reflection, a new
-// scaling of the contract needs no change here. Lists are shown by their first
-// and last element.
+// Returns the value of one field of a scaling. The function uses reflection, so
+// that it also works for new scalings of the contract. Lists are shown by their
+// first and last element.
 std::string FieldText(const google::protobuf::Message& message,
                       const google::protobuf::FieldDescriptor& field) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
@@ -110,8 +110,8 @@ std::string KeptText(const v1::RopeDifference& difference) {
       difference.first_distance(), percent, difference.length());
 }
 
-// Prints the difference of two encodings. The explanations compare their
-// frequencies.
+// Prints the difference of two encodings. The explanations in `difference`
+// compare the frequencies.
 void PrintDifference(const v1::RopeDifference& difference,
                      const std::string& name) {
   std::printf("\n  compared with %s\n", name.c_str());

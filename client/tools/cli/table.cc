@@ -32,7 +32,7 @@ struct TableFlags {
   std::string out_sin;
 };
 
-// Tensors by their names, "cos", "sin" or "table".
+// Names of tensors ("cos", "sin" or "table") and the tensors.
 using Tensors = std::vector<std::pair<std::string, TensorView>>;
 
 // Sets the request's encoding. A detail of a model can only be changed in the

@@ -100,8 +100,8 @@ class OffsetFile {
   }
 
  private:
-  // Returns true for a pointer of Git LFS: a clone without LFS has these in
-  // place of large files.
+  // Returns true for a pointer of Git LFS: a clone without LFS has such
+  // pointers instead of large files.
   bool IsLfsPointer() const {
     constexpr absl::string_view kBegin = "version https://git-lfs";
     constexpr std::uint64_t kLongest = 1024;  // of a pointer file
@@ -481,7 +481,7 @@ std::vector<ModelDescription> ReadFolder(const std::string& path) {
         return HasExtension(name, ".gguf") ||
                (!has(kIndex) && HasExtension(name, ".safetensors"));
       });
-  // The folder can also have three JSON files.
+  // The folder can also have three JSON files, which are inputs, too.
   if (models > static_cast<std::ptrdiff_t>(kMaxInputs) - 3) {
     return {
         Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,

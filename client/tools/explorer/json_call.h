@@ -13,7 +13,7 @@
 
 namespace posenc::explorer {
 
-// Limit on the cells of a table's tensor: more than fit on a screen.
+// Limit on the number of cells of a table's tensor. Fewer fit on a screen.
 inline constexpr int kMaxTableCells = 512 * 256;
 
 struct JsonAnswer {
@@ -24,7 +24,8 @@ struct JsonAnswer {
 // Methods are info, resolve, analyze, table, doctor, preset and gguf.
 bool IsJsonMethod(absl::string_view name);
 
-// Makes the call of a method and waits for its end. Safe for any thread.
+// Makes the call of a method and waits until it has ended. Can be called from
+// any thread.
 JsonAnswer MakeJsonCall(const Client& client, absl::string_view method,
                         const std::string& body);
 

@@ -1,7 +1,7 @@
-// Reads and writes whole files. A file is read once, into memory, and replaced
-// atomically: a reader of an output sees the old file or the complete new one,
-// even if this program is killed or the disk is full. A replaced file keeps its
-// mode, and a symbolic link to it stays.
+// Reads and writes whole files. An input is read once, into memory. An output
+// is replaced atomically: other programs see the old file or the complete new
+// file, even if this program is killed or the disk is full. A replaced file
+// keeps its mode, and a symbolic link to it stays.
 
 #pragma once
 

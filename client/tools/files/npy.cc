@@ -40,10 +40,10 @@ absl::Status Malformed(absl::string_view fact) {
   return absl::InvalidArgumentError(absl::StrCat("not a .npy file: ", fact));
 }
 
-// Converts the header to JSON. It is a Python literal: a dict with a string, a
-// bool and a tuple of integers. JSON has other brackets, words and quotes, and
-// no comma at the end of a list. Values that are nested more deeply than a
-// tuple are left out.
+// Converts the header, a Python literal, to JSON. The literal is a dict with a
+// string, a bool and a tuple of integers. JSON has other brackets, words and
+// quotes, and no comma at the end of a list. Values that are nested more deeply
+// than a tuple are left out.
 nlohmann::json HeaderOf(absl::string_view literal) {
   const std::string other = absl::StrReplaceAll(literal, {{"'", "\""},
                                                           {"(", "["},
@@ -97,7 +97,7 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
         absl::StrCat(".npy version ", major, ".", minor,
                      " is not supported; 1.0 and 2.0 are"));
   }
-  // Version 1 has the header's length in 16 bits, version 2 in 32.
+  // Version 1 has the header's length in 16 bits; version 2 has it in 32 bits.
   const std::size_t length_bytes = major == 1 ? 2 : 4;
   const std::size_t header_start = 8 + length_bytes;
   if (text.size() < header_start) return Malformed("it ends inside the length");
@@ -159,8 +159,8 @@ absl::StatusOr<std::string> NpyHeader(const TensorView& tensor) {
   std::string dict = absl::StrCat(
       "{'descr': '", descr, "', 'fortran_order': False, 'shape': (",
       absl::StrJoin(tensor.shape, ", "), comma, "), }");
-  // Ten bytes precede the dict. Its length fits into 16 bits, because results
-  // have few extents.
+  // Ten bytes precede the dict. The length of the dict fits into 16 bits,
+  // because results have few extents.
   const std::size_t length =
       (10 + dict.size() + 1 + kAlignment - 1) / kAlignment * kAlignment - 10;
   dict.resize(length - 1, ' ');

@@ -55,9 +55,9 @@ std::vector<int> Spread(int n, int shown);
 // Returns {"dtype": "float32", "shape": [2, 3]}.
 nlohmann::ordered_json TensorJson(const TensorView& tensor);
 
-// Adds all values as a flat list. JSON has no infinities and no NaN: they are
-// the texts "Infinity", "-Infinity" and "NaN". Returns an error with exit code
-// 2 if there are more than kMaxPrintedValues.
+// Adds all values as a flat list. JSON has no infinities and no NaN; they are
+// written as the texts "Infinity", "-Infinity" and "NaN". Returns an error with
+// exit code 2 if there are more than kMaxPrintedValues.
 absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json);
 
 // Returns a message as JSON, with the proto's field names, and including
@@ -71,8 +71,8 @@ void PrintJson(const nlohmann::ordered_json& json);
 void PrintError(const absl::Status& status, bool json,
                 const std::string& flag = "");
 
-// Formats as "%.9g": enough digits to distinguish float32 numbers, and 1
-// instead of 1.0000.
+// Formats as "%.9g", which has enough digits to distinguish float32 numbers,
+// and prints 1 instead of 1.0000.
 std::string NineDigits(double value);
 
 // Returns "41.9 MB", in powers of 1000.

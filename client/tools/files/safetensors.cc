@@ -151,9 +151,8 @@ absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
 
 absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
                                                    std::uint64_t data_size) {
-  // Finds duplicate names and deep nesting during parsing. Afterwards it is too
-  // late for duplicates, because the parser keeps only one of several equal
-  // names.
+  // Finds duplicate names and deep nesting during parsing. Duplicates cannot be
+  // found later, because the parser keeps only one of several equal names.
   std::vector<std::set<std::string>> names;
   absl::Status status;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {

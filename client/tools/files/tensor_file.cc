@@ -16,7 +16,7 @@ namespace {
 constexpr char kNpy[] = ".npy";
 constexpr char kSafetensors[] = ".safetensors";
 
-// Lists the first 8 tensors of a file, for an error about a missing one.
+// Lists the first 8 tensors of a file, for an error about a missing tensor.
 std::string Names(const std::vector<SafetensorsEntry>& entries) {
   constexpr std::size_t kShown = 8;
   const std::size_t shown = std::min(kShown, entries.size());

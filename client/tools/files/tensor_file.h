@@ -30,7 +30,7 @@ class TensorFile {
   const std::vector<SafetensorsEntry>& entries() const { return file_.entries; }
 
   // Returns the entry of this name, or nullptr. The caller may replace its
-  // bytes by others, which must live until Write() has returned.
+  // bytes by other bytes, which must live until Write() has returned.
   SafetensorsEntry* Find(const std::string& name) { return file_.Find(name); }
 
   // Returns the entries whose names match a pattern (the shell's *, ? and
@@ -61,8 +61,8 @@ class TensorFile {
 // the two extensions.
 absl::Status CheckOut(const std::string& path);
 
-// Returns true if a single tensor is written to `path` as .npy. This includes
-// standard output.
+// Returns true if a single tensor is written to `path` as .npy. The result is
+// also true for standard output.
 bool IsNpyOutput(const std::string& path);
 
 // Writes a file with only this tensor. An .npy file cannot store the tensor's

@@ -9,8 +9,8 @@
 
 namespace posenc::load {
 
-// Counts nanoseconds from an arbitrary start and never goes back. Safe for any
-// number of threads.
+// Counts nanoseconds from an arbitrary start and never goes back. Any number of
+// threads can use a clock.
 class Clock {
  public:
   virtual ~Clock() = default;

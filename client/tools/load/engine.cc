@@ -102,8 +102,8 @@ StepResult Engine::Run(const StepOptions& options,
   std::int64_t from = step.measured;
   for (bool done = false; !done;) {
     std::this_thread::sleep_for(kPoll);
-    // Checked before the counts are taken, so that the last interval has all
-    // calls of a worker that is done.
+    // `done` is set before the counts are taken, so that the last interval has
+    // all calls of a worker that is done.
     done = std::all_of(workers.begin(), workers.end(),
                        [](const auto& worker) { return worker->done(); });
     const std::int64_t now = clock_->Now();

@@ -64,7 +64,7 @@ struct StepOptions {
   std::uint64_t seed = 1;
 };
 
-// The results of the calls of a period of time. Not thread-safe.
+// The results of the calls in a period of time. Not thread-safe.
 struct Counts {
   std::int64_t ok = 0;
   std::int64_t good = 0;  // answered OK before their deadline
@@ -129,9 +129,9 @@ struct StepResult {
   // this is the offered rate times the share of good calls, so that the time
   // between the last due call and the last answer does not matter.
   double GoodPerSecond() const;
-  // True if this machine may have caused calls to fail: at least one in a
-  // hundred was sent late, or a thread of the engine was always busy. Figures
-  // of such a step do not describe the server.
+  // True if this machine may have caused calls to fail: more than one call in a
+  // hundred was sent late, or a thread of the engine was always busy. The
+  // numbers of such a step do not describe the server.
   bool TesterLimited() const;
 };
 
@@ -154,9 +154,10 @@ class Engine {
   absl::StatusOr<std::string> Ask(const Case& one, const Request& request,
                                   absl::Duration timeout);
 
-  // Sends every request once, checks the answer with check(), and stores it in
-  // the workload. With StepOptions::verify, later answers are compared with it
-  // bit for bit, because a server answers equal requests with equal bytes.
+  // Sends every request once, checks the answer with check(), and stores the
+  // answer in the workload. With StepOptions::verify, later answers are
+  // compared with this answer bit for bit, because a server answers equal
+  // requests with equal bytes.
   absl::Status Learn(
       std::vector<Case>* workload, absl::Duration timeout,
       const std::function<absl::Status(const Case&, const std::string& request,

@@ -56,7 +56,7 @@ std::string Text(const Json& of, const char* key) {
   return of.at(key).get<std::string>();
 }
 
-// Returns a figure of LatencyJson as text, or "-" for null.
+// Returns a number of LatencyJson() as text, or "-" for null.
 std::string LatencyCell(const Json& latency, const char* key) {
   return latency.is_null() ? "-" : NanosText(Number(latency, key) * 1e3);
 }

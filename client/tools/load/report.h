@@ -16,7 +16,7 @@ namespace posenc::load {
 
 using Json = nlohmann::ordered_json;
 
-// Returns an entry of a step's "series": the figures of about a second.
+// Returns an entry of a step's "series": the numbers of about a second.
 Json PointJson(const Interval& interval);
 
 // Returns an entry of the report's "steps".
@@ -40,15 +40,15 @@ std::string ComparisonText(const std::string& a_name, const Json& a,
                            const std::string& b_name, const Json& b);
 
 // Return one HTML page with tiles, charts and tables of a run, or of two runs
-// side by side. It has the reports as JSON, a style sheet and the script that
-// draws them (page.html). It loads nothing, and can be mailed or kept as an
-// artifact of CI.
+// side by side. The page has the reports as JSON, a style sheet and the script
+// that draws the reports (page.html). It loads nothing, and can be mailed or
+// kept as an artifact of CI.
 std::string ReportPage(const Json& report);
 std::string ComparisonPage(const std::string& a_name, const Json& a,
                            const std::string& b_name, const Json& b);
 
 // Reads a file that --json wrote. NOT_FOUND if it cannot be read, DATA_LOSS if
-// it is no report.
+// it is not a report.
 absl::StatusOr<Json> ReadReport(const std::string& path);
 absl::Status WriteFile(const std::string& path, const std::string& text);
 

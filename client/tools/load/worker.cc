@@ -21,8 +21,9 @@ namespace {
 // due calls up to 0.1 s after the end: the delay is not the server's fault.
 constexpr std::int64_t kLate = 100'000'000;
 
-// A call that is sent this long after its due time was delayed neither by a
-// busy server nor by the scheduler of a machine with a free core.
+// If a call is sent this long after its due time although a slot was free, this
+// machine was too slow. With a free core, the scheduler causes only shorter
+// delays.
 constexpr std::int64_t kTooLate = 10'000'000;
 
 double Seconds(clockid_t clock) {

@@ -104,8 +104,8 @@ class Worker {
   Step* const step_;
   const int index_;
   int slots_;  // this worker's share of options.in_flight
-  // Numbers of free slots; every step->workers-th slot is this worker's.
-  // Guarded by slots_mutex_.
+  // Numbers of free slots. This worker has every step->workers-th slot. Guarded
+  // by slots_mutex_.
   std::vector<int> free_slots_;
   // Slots in which a call reached its deadline. The server may still write to
   // the bytes of such a slot in shared memory, so later results in the slot are

@@ -77,7 +77,7 @@ absl::StatusOr<std::vector<std::vector<std::int64_t>>> ParseShapes(
 // Parses "float32,bfloat16".
 absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& text);
 
-// Makes the requests. INVALID_ARGUMENT names the flag at fault.
+// Makes the requests. INVALID_ARGUMENT names the wrong flag.
 absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
 
 // Puts tensors into shared memory (--shared-memory). Calls then name offsets in

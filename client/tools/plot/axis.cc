@@ -70,7 +70,7 @@ std::vector<Tick> Ticks(const Scale& scale) {
   const double first = std::ceil(scale.low / step - 1e-9);
   std::vector<Tick> ticks;
   for (int i = 0; i <= kMostTicks; ++i) {
-    // The multiple is rounded once, so that 0 is exactly 0, and 0.3 is not
+    // The multiple is rounded only once, so that 0 is exactly 0, and 0.3 is not
     // 0.30000004.
     const double value = (first + i) * step;
     if (value > scale.high + 1e-9 * step) break;

@@ -27,9 +27,9 @@ struct Tick {
 };
 
 // Returns about five multiples of 1, 2 or 5 times a power of ten in the scale.
-// On a logarithmic scale returns powers of ten: with their multiples by 2 and 5
-// if there are few powers, and only every second or third power if there are
-// many.
+// On a logarithmic scale returns powers of ten. If there are few powers,
+// returns also their multiples by 2 and 5. If there are many powers, returns
+// only every second or third power.
 std::vector<Tick> Ticks(const Scale& scale);
 
 // Pixels between the picture's edges and its axes. They are enough for tick

@@ -35,7 +35,7 @@ struct Chart {
   bool equal_units = false;
 };
 
-// Returns the picture as SVG. Curves of equal points are drawn once, with all
+// Returns the picture as SVG. Curves with equal points are drawn once, with all
 // of their names. Points that are not finite, or not positive on a logarithmic
 // axis, are left out, and the curve continues after them.
 std::string Draw(const Chart& chart, int width, int height);

@@ -16,7 +16,8 @@ void AppendUint32(std::uint32_t value, std::string* out) {
   }
 }
 
-// A chunk is its length, its type, its data, and the checksum of the last two.
+// A chunk consists of its length, its type, its data, and the checksum of type
+// and data.
 void AppendChunk(const std::string& type, const std::string& data,
                  std::string* out) {
   AppendUint32(static_cast<std::uint32_t>(data.size()), out);
@@ -54,7 +55,8 @@ std::string CividisPng(int width, int height,
   }
   uLongf size = compressBound(rows.size());
   std::string data(size, '\0');
-  // compressBound() suffices for every input: this fails only without memory.
+  // compressBound() is enough for every input, so compress() fails only if
+  // memory is exhausted.
   if (compress(reinterpret_cast<Bytef*>(data.data()), &size,
                reinterpret_cast<const Bytef*>(rows.data()),
                rows.size()) != Z_OK) {

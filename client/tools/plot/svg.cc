@@ -90,7 +90,7 @@ void Svg::Add(const Label& label) {
   absl::StrAppend(&text_, ">", EscapeXml(label.text), "</text>\n");
 }
 
-// Cells larger than a pixel have sharp edges; browsers average smaller ones.
+// Cells larger than a pixel have sharp edges; browsers average smaller cells.
 void Svg::Add(const Cells& cells) {
   const std::string png =
       CividisPng(cells.columns, cells.rows, cells.levels, cells.masked);
