@@ -1,11 +1,11 @@
 // Flags that fill in a message of the contract. A row describes a flag and its
 // field.
 //
-// Some flags are kinds, and exactly one kind must be given. Other flags are
-// details of a kind, or are independent. CLI11 enforces this: kinds exclude
-// each other, and a detail needs its kind. The server, not this class, checks
-// values. An error of the server names a field, and FlagOfField() (misspelt.h)
-// finds the flag of that field.
+// Some flags are kinds (--alibi is a kind of bias), and exactly one kind must
+// be given. Other flags are details of a kind, or are independent. CLI11
+// enforces this: kinds exclude each other, and a detail needs its kind. The
+// server, not this class, checks values. An error of the server names a field,
+// and FlagOfField() (misspelt.h) finds the flag of that field.
 
 #pragma once
 

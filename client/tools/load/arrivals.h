@@ -11,10 +11,10 @@ namespace posenc::load {
 // Not thread-safe: every worker has its own object, with its share of the rate.
 class Arrivals {
  public:
-  // Makes `rate` calls per second due, from `first_nanos` on. The calls are
-  // evenly spaced, or a Poisson process, whose gaps are independent and
-  // exponentially distributed. Only a Poisson process has bursts, like the
-  // calls of many independent users. Equal seeds give equal times.
+  // Plans `rate` calls per second from `first_nanos` on. The calls are evenly
+  // spaced, or a Poisson process, whose gaps are independent and exponentially
+  // distributed. Only a Poisson process has bursts, like the calls of many
+  // independent users. Equal seeds give equal times.
   Arrivals(double rate, double first_nanos, bool poisson, std::uint64_t seed)
       : gap_(1e9 / rate),
         next_(first_nanos),

@@ -262,7 +262,7 @@ void Worker::Dispatch() {
     }
     Send(due);
   }
-  share.reset();  // before Shutdown(), after which the engine reads it
+  share.reset();  // sets dispatching_share_ before the engine reads it
   std::unique_lock<std::mutex> lock(slots_mutex_);
   slot_freed_.wait(lock, [this] { return used_slots_ == 0; });
   queue_.Shutdown();

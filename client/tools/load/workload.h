@@ -89,8 +89,9 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
 // (worker.h) therefore has its own bytes in the region, and its own requests,
 // which name these bytes. If `in_place`, each call rotates the result of the
 // slot's previous call; before a call that is verified, its input is written
-// again. Learned answers are compared by the bytes of their tensors. Requests
-// without tensors (ResolveRope, BuildTable) are not changed.
+// again. Answers are verified by the bytes of their tensors, if Engine::Learn()
+// has stored an answer. Requests without tensors (ResolveRope, BuildTable) are
+// not changed.
 absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
     const Client& client, bool in_place, int slots,
     std::vector<Case>* workload);
