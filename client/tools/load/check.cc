@@ -65,8 +65,8 @@ absl::Status CheckForm(const std::string& rpc, const v1::Tensor& got,
                    check::ShapeText(shape), " of ", check::DtypeName(dtype)));
 }
 
-// Checks that `got` is `sent`, [B, S, H, D], with token s rotated to position
-// start + s * step.
+// Checks that `got` is the tensor `sent`, [B, S, H, D], after a rotation of
+// each token s to position start + s * step.
 absl::Status CheckHeads(const std::string& rpc, const v1::Tensor& sent,
                         const v1::Tensor& got,
                         const check::TokenRotation& rotation,

@@ -105,8 +105,8 @@ struct StepResult {
   std::int64_t unsent = 0;
   // Open loop: calls that were not sent because their deadline had passed.
   std::int64_t dropped = 0;
-  // Open loop: calls that were due while no slot was free. If there are any,
-  // the limit, not the rate, determined the load.
+  // Open loop: calls that were due while no slot was free. If there are such
+  // calls, the limit, not the rate, determined the load.
   std::int64_t limited = 0;
   // Open loop: calls that were sent more than 10 ms after they were due, or
   // were dropped, although a slot was free: this machine was too slow for them.

@@ -2,8 +2,9 @@
 // the right and y downward. Later marks cover earlier marks. The background is
 // white.
 //
-// Points are numbers in the text, for tests and screen readers. Heat maps are
-// embedded PNGs: an element for each cell would take hundreds of megabytes.
+// Points are numbers in the SVG text, so that tests and screen readers can read
+// them. Heat maps are embedded PNGs: an element for each cell would take
+// hundreds of megabytes.
 
 #pragma once
 
