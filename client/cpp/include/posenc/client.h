@@ -18,28 +18,30 @@
 // memory that the result keeps alive. No call returns before gRPC has released
 // the caller's memory.
 //
-// Size: ApplyRope and Reposition send tensors that are too large for a message
-// as a stream; BuildTable receives such a table as a stream.
+// Size: if tensors are too large for one message, ApplyRope and Reposition send
+// them as a stream. BuildTable receives a table that is too large as a stream.
 //
-// Errors: absl::Status with the server's code and message, nothing throws.
+// Errors: an absl::Status has the server's code and message. Nothing throws.
 // ErrorReason() returns the machine-readable reason. Every call may end as
 //   INVALID_ARGUMENT     the request can never succeed: FIELD_REQUIRED,
 //                        FIELD_INVALID, TENSOR_SIZE_MISMATCH, SHAPE_MISMATCH
 //   UNIMPLEMENTED        the server is older than this client: FIELD_UNKNOWN,
-//                        or no reason; the message tells its version
+//                        or no reason; the message has the server's version
 //   RESOURCE_EXHAUSTED   a message is over a limit (MESSAGE_TOO_LARGE; send
 //                        less) or the server is full (OVERLOADED; retry later)
-//   UNAVAILABLE          the server is draining (DRAINING) or not there, after
-//                        four attempts; the message begins with the target
-//   DEADLINE_EXCEEDED    the timeout is over; the message likewise
+//   UNAVAILABLE          after four attempts the server is draining (DRAINING)
+//                        or was not reached (the message then begins with the
+//                        target)
+//   DEADLINE_EXCEEDED    the timeout is over; the message begins with the
+//                        target
 //   UNAUTHENTICATED      the server requires a token and does not accept this
 //                        one (UNAUTHENTICATED)
-//   PERMISSION_DENIED    the token is not for this method (PERMISSION_DENIED)
+//   PERMISSION_DENIED    the token may not call this method (PERMISSION_DENIED)
 //   INTERNAL             a bug, or an answer that does not fit the request
-// (reasons are written here without "ERROR_REASON_"). A method's comment names
-// the errors that it adds. With a RopeSource, NOT_FOUND is PRESET_UNKNOWN and
-// INVALID_ARGUMENT may be MODEL_CONFIG_INVALID; OUT_OF_RANGE is
-// POSITION_OUT_OF_RANGE. The client checks nothing that the server checks.
+// Reasons are written here without "ERROR_REASON_". The comment of a method
+// names its further errors after "Also". If a method takes a RopeSource,
+// NOT_FOUND has the reason PRESET_UNKNOWN, and INVALID_ARGUMENT may have
+// MODEL_CONFIG_INVALID. OUT_OF_RANGE has POSITION_OUT_OF_RANGE.
 
 #pragma once
 
@@ -63,13 +65,13 @@ namespace posenc {
 
 // PEM files. They are read when the client is made.
 struct TlsOptions {
-  // Authorities of the server's certificate. Empty: the system's.
+  // The certificate authorities that the client trusts. Empty: the system's.
   std::string ca_file;
-  // The client's certificate, followed by its issuers, and its key without a
-  // passphrase, for servers that require one. Set both or neither.
+  // For servers that require a client certificate: the certificate, followed by
+  // its issuers, and its key without a passphrase. Set both or neither.
   std::string cert_file;
   std::string key_file;
-  // The name that the server's certificate must bear. Empty: the target's.
+  // The name that the server's certificate must have. Empty: the target's name.
   std::string server_name;
 };
 
@@ -78,37 +80,38 @@ struct ClientOptions {
   // "unix:/run/posenc". Required.
   std::string target;
 
-  // Default deadline of a unary call. For streams: the longest time without any
-  // progress; the whole stream then has a deadline of a day. Infinity: none.
-  // CallOptions overrides it.
+  // Default deadline of a unary call. For a stream it is the longest time
+  // without any progress, and the whole stream has a deadline of one day.
+  // Infinity: no such limit. CallOptions::timeout overrides it.
   absl::Duration timeout = absl::Seconds(60);
 
-  // Bytes of the largest message, either way: a larger one ends its call as
-  // RESOURCE_EXHAUSTED. At most 2 GiB - 1. The default is the server's; raise
-  // it if the server's limits are raised.
+  // Size in bytes of the largest message, sent or received. A larger message
+  // ends its call as RESOURCE_EXHAUSTED. At most 2 GiB - 1. The server has the
+  // same default; if its limits are raised, raise this one, too.
   std::int64_t max_message_bytes = std::int64_t{512} << 20;
 
-  // Bytes above which ApplyRope and Reposition use a stream instead of one
-  // message. Unset: max_message_bytes. Lower it, for example to 16 MiB, to
-  // overlap transfer with computation.
+  // Size in bytes of a request above which ApplyRope and Reposition use a
+  // stream instead of one message. Unset: max_message_bytes. Lower it, for
+  // example to 16 MiB, to overlap transfer with computation.
   absl::optional<std::int64_t> stream_above_bytes;
 
-  // Connections for messages of 64 KiB and more, made when they are needed: a
-  // single connection would slow concurrent calls down. A call takes the one
-  // with the fewest calls under way. Small messages share another connection.
-  // 0: all messages share it.
+  // Number of connections for messages of 64 KiB and more. A single connection
+  // would slow down concurrent calls. A connection is made when it is needed,
+  // and a call takes the connection with the fewest calls under way. Smaller
+  // messages share another connection. 0: all messages share that connection.
   int bulk_channels = 4;
 
-  // A TCP connection is closed if its peer accepts no bytes for this long. A
-  // call whose deadline passes meanwhile returns only then, as gRPC may still
-  // read its tensors. Unix sockets have no such timeout.
+  // A TCP connection is closed if its peer accepts no bytes for this long. If
+  // the deadline of a call passes before that, the call returns only when the
+  // connection is closed, because gRPC may still read its tensors. Unix sockets
+  // have no such timeout.
   absl::Duration stuck_timeout = absl::Seconds(10);
 
   // gRPC's service config, as JSON. Unset: kServiceConfig.
   absl::optional<std::string> service_config;
 
-  // The caller's own credentials, instead of `tls`. If neither is set:
-  // plaintext.
+  // The caller's own credentials, instead of `tls`. If neither is set,
+  // connections are plaintext.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
 
   // If set, every connection uses TLS. The default TlsOptions() trusts the
@@ -133,18 +136,19 @@ struct CallOptions {
   // 0 or less: the call ends at once.
   absl::optional<absl::Duration> timeout;
 
-  // Called whenever bytes of a result have arrived while ApplyRope, Reposition
-  // or BuildTable uses a stream. `bytes` is the size of all tensors together.
+  // If ApplyRope, Reposition or BuildTable uses a stream, this function is
+  // called whenever bytes of a result have arrived. `bytes` is the size of all
+  // tensors together.
   std::function<void(std::int64_t bytes_done, std::int64_t bytes)> on_progress;
 
   // The call's id in the server's log (metadata "x-request-id") and in its
-  // errors: ErrorFact(status, "requestId"). Unset: the client's, or else 16
-  // random bytes in hexadecimal for each call.
+  // errors: ErrorFact(status, "requestId"). Unset: the client's request_id, or
+  // else 16 random bytes in hexadecimal for each call.
   std::string request_id;
 
-  // The W3C trace context that the call belongs to, for servers with traces:
+  // The W3C trace context that the call belongs to, for servers with tracing:
   // "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01". Unset: the
-  // client's.
+  // client's traceparent.
   std::string traceparent;
 };
 
@@ -154,36 +158,36 @@ extern const char kServiceConfig[];
 
 class Client {
  public:
-  // Makes a client of the server or servers at options.target. It does not wait
-  // for the network and never fails: without a server, the first call fails. If
-  // CheckCredentials() fails, every call returns its error.
+  // Makes a client of the server or servers at options.target. Connect() does
+  // not wait for the network and never fails: without a server, the first call
+  // fails. If CheckCredentials() fails, every call returns its error.
   static Client Connect(const ClientOptions& options);
 
   // Checks that the files of TLS and of the token can be used, and that the
-  // token may be sent to the target. INVALID_ARGUMENT begins with the option:
-  // "tls.ca_file: ...".
+  // token may be sent to the target. The message of INVALID_ARGUMENT begins
+  // with the option: "tls.ca_file: ...".
   static absl::Status CheckCredentials(const ClientOptions& options);
 
   // Makes a client that sends all messages over the caller's channel, for
-  // example that of an in-process server. The channel's limits apply. A call
-  // whose deadline passes while it sends returns once the channel has sent or
-  // dropped its tensors; see stuck_timeout.
+  // example the channel of an in-process server. The channel's limits apply. If
+  // the deadline of a call passes while the call sends, it returns after the
+  // channel has sent or dropped its tensors; see stuck_timeout.
   explicit Client(std::shared_ptr<grpc::Channel> channel,
                   absl::Duration timeout = absl::Seconds(60));
 
   // Makes a region of shared memory with a new name in the server's directory.
-  // Later calls of this client and of its copies pass only the places of
-  // tensors in it (shared_region.h). If the server shares no memory with this
-  // client, the region is private memory, and its tensors are sent. Also
-  // RESOURCE_EXHAUSTED if the directory has too little space, INVALID_ARGUMENT
-  // if the server does not accept such a large file, NOT_FOUND and the like if
-  // the directory cannot be used from here: in another container it may have
-  // another path, see Share().
+  // For tensors in the region, later calls of this client and of its copies
+  // send only the place, not the elements (shared_region.h). If the server
+  // shares no memory with this client, the region is private memory, and its
+  // tensors are sent. Also RESOURCE_EXHAUSTED if the directory has too little
+  // space, and INVALID_ARGUMENT if the server does not accept such a large
+  // file. NOT_FOUND and similar errors mean that this process cannot use the
+  // directory: in another container it may have another path, see Share().
   absl::StatusOr<std::shared_ptr<SharedRegion>> MakeRegion(
       std::size_t bytes, const CallOptions& options = {}) const;
 
-  // Also passes only the places of tensors in this region. The client does not
-  // keep the region alive.
+  // Uses a region that the caller has made (SharedRegion::Create()), as if it
+  // came from MakeRegion(). The client does not keep the region alive.
   void Share(const std::shared_ptr<SharedRegion>& region) const;
 
   // Returns the server's version, instruction set, limits and presets.
@@ -191,14 +195,15 @@ class Client {
       const CallOptions& options = {}) const;
 
   // Converts a preset, a config.json or a specification to exact frequencies,
-  // and lists the assumptions; optionally explains the differences from another
-  // encoding. Also NOT_FOUND.
+  // and lists the assumptions. If the request has compare_with, the response
+  // also explains the differences from that encoding. Also NOT_FOUND.
   absl::StatusOr<v1::ResolveRopeResponse> ResolveRope(
       const v1::ResolveRopeRequest& request,
       const CallOptions& options = {}) const;
 
-  // Reads all descriptions of a checkpoint as each of its readers does. Returns
-  // the disagreements and their fixes.
+  // Interprets all files that describe a checkpoint (config.json, GGUF, ...) as
+  // each engine that reads them does (transformers, vLLM, ...). Returns the
+  // disagreements and their fixes.
   absl::StatusOr<v1::DiagnoseRopeResponse> DiagnoseRope(
       const v1::DiagnoseRopeRequest& request,
       const CallOptions& options = {}) const;
@@ -217,24 +222,25 @@ class Client {
       const CallOptions& options = {}) const;
 
   // Builds rows of a table: cosines and sines of a rotary encoding, or an
-  // absolute encoding; BuildTableResult has the shapes. A table over a limit is
-  // requested again as a stream, and on_progress is called. Also NOT_FOUND and
-  // OUT_OF_RANGE.
+  // absolute encoding. BuildTableResult has the shapes. If the table is larger
+  // than a limit of client or server, it is requested again as a stream, and
+  // on_progress is called. Also NOT_FOUND and OUT_OF_RANGE.
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request,
       const CallOptions& options = {}) const;
 
-  // Builds the same in the caller's memory. The server itself writes outputs in
-  // a SharedRegion if the request determines the table's size. The table of a
-  // preset or a configuration is received and copied: call ResolveRope first to
-  // avoid that.
+  // Builds the same table in the caller's memory. If an output lies in a
+  // SharedRegion and the request determines the table's size, the server itself
+  // writes the output. A preset or a configuration does not determine the size,
+  // so its table is received and copied. To avoid this copy, call ResolveRope
+  // first and send its specification.
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request, const TableOutputs& out,
       const CallOptions& options = {}) const;
 
-  // Builds the same, but calls on_rows for every message, in the order of the
-  // rows, instead of collecting them. If on_rows returns false, the call ends
-  // as CANCELLED.
+  // Builds the same table as a stream. Calls on_rows for the rows of every
+  // message, in their order, instead of collecting all rows. If on_rows returns
+  // false, the call ends as CANCELLED.
   absl::Status BuildTableStream(
       const v1::BuildTableStreamRequest& request,
       const std::function<bool(const TableChunk&)>& on_rows,
@@ -248,64 +254,68 @@ class Client {
                          const std::function<bool(const BiasTile&)>& on_tile,
                          const CallOptions& options = {}) const;
 
-  // Builds the same as one tensor, [heads, query_length, key_length].
+  // Builds the same bias as one tensor, [heads, query_length, key_length].
   absl::StatusOr<TensorResult> BuildBias(const v1::BuildBiasRequest& request,
                                          const CallOptions& options = {}) const;
 
-  // Rotates q, k or both, [B, S, H, D] in the order of args.layout or [T, H,
-  // D]; results have their shapes and dtypes. An output may be its input's own
-  // memory. Tensors over stream_above_bytes, or over the server's limit, go as
-  // a stream. Also NOT_FOUND and OUT_OF_RANGE; INVALID_ARGUMENT also if an
-  // output is not as large as its tensor.
+  // Rotates q, k or both. A tensor is [B, S, H, D] in the order of args.layout,
+  // or [T, H, D]; its result has the same shape and dtype. An output may be the
+  // memory of its own input. Tensors over stream_above_bytes, or over the
+  // server's limit, are sent as a stream. Also NOT_FOUND and OUT_OF_RANGE, and
+  // INVALID_ARGUMENT if an output does not have the size of its tensor.
   absl::StatusOr<ApplyRopeResult> ApplyRope(
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
-  // Rotates through a stream, whatever the size; messages have at most 4 MiB,
-  // and results come while tensors are sent. Arguments without tensor bytes go
-  // as one message. The timeout is the longest time without any progress.
+  // Rotates through a stream, even if the tensors are small. Messages have at
+  // most 4 MiB, and results arrive while tensors are still being sent. If the
+  // tensors have no bytes, one message is sent instead. The timeout is the
+  // longest time without any progress.
   absl::StatusOr<ApplyRopeResult> ApplyRopeStream(
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
-  // Rotates tensors that are larger than memory: args.q and args.k have no
-  // bytes and no outputs. `next` returns the bytes of q, then of k, in pieces
-  // that may end after any element; `take` gets the bytes of the results in the
-  // same order. The first error of either function ends the call and is
-  // returned. Bytes that arrived before an error are valid.
+  // Rotates tensors that do not fit into memory. args.q and args.k have only
+  // dtype and shape: no bytes, and no outputs. `next` returns the bytes of q,
+  // then the bytes of k, in pieces that may end after any element. `take` gets
+  // the bytes of the results in the same order. The first error of either
+  // function ends the call and is returned. Bytes that arrived before an error
+  // are valid.
   absl::Status ApplyRopeStream(const ApplyRopeArgs& args, const NextBytes& next,
                                const TakeBytes& take,
                                const CallOptions& options = {}) const;
 
   // Moves rotated keys to other positions, or from one rotary encoding to
-  // another, in one rotation. Shapes, aliasing, streams and errors are those of
-  // ApplyRope; INVALID_ARGUMENT also if no single rotation converts the old
-  // encoding to the new one (NOT_REPOSITIONABLE).
+  // another, in one rotation. Shapes, aliasing, streams and errors are as in
+  // ApplyRope. Also INVALID_ARGUMENT (NOT_REPOSITIONABLE) if no single rotation
+  // converts the old encoding to the new one.
   absl::StatusOr<TensorResult> Reposition(
       const RepositionArgs& args, const CallOptions& options = {}) const;
 
-  // Repositions through a stream, whatever the size; see ApplyRopeStream.
+  // Repositions through a stream, even if k is small; see ApplyRopeStream.
   absl::StatusOr<TensorResult> RepositionStream(
       const RepositionArgs& args, const CallOptions& options = {}) const;
 
-  // Repositions caches that are larger than memory; see ApplyRopeStream.
+  // Repositions caches that do not fit into memory; see ApplyRopeStream.
   absl::Status RepositionStream(const RepositionArgs& args,
                                 const NextBytes& next, const TakeBytes& take,
                                 const CallOptions& options = {}) const;
 
   // Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute
-  // encoding. `out` may be x's own memory. x must fit into one message
+  // encoding. `out` may be the memory of x. x must fit into one message
   // (max_message_bytes). Also OUT_OF_RANGE.
   absl::StatusOr<TensorResult> AddEncoding(
       const AddEncodingArgs& args, const CallOptions& options = {}) const;
 
-  // Computes attention scores of encodings that act inside attention: q
-  // [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by
-  // sqrt(D). One message each way. Also OUT_OF_RANGE.
+  // Computes attention scores of encodings that act inside attention: q [B, H,
+  // Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk]. The scores are not divided
+  // by sqrt(D). Request and response must each fit into one message. Also
+  // OUT_OF_RANGE.
   absl::StatusOr<TensorResult> ScoreRelative(
       const ScoreRelativeArgs& args, const CallOptions& options = {}) const;
 
   // Reorders the rows of a projection's weight or bias, [H * D, ...], so that
-  // a checkpoint for one pairing works with the other. Elements are moved bit
-  // for bit. `out` may be the weight's own memory. One message.
+  // a checkpoint for one pairing works with the other. Elements keep their
+  // bits. `out` may be the weight's own memory, except in a SharedRegion.
+  // Request and response must each fit into one message.
   absl::StatusOr<TensorResult> ConvertPairing(
       const ConvertPairingArgs& args, const CallOptions& options = {}) const;
 

@@ -11,14 +11,15 @@ namespace posenc {
 
 // Returns the name of the server's posenc.v1.ErrorReason, such as
 // "ERROR_REASON_FIELD_INVALID": branch on this, not on the message. Empty if
-// the error is not the server's, or has no reason.
+// the error does not come from the server, or has no reason.
 std::string ErrorReason(const absl::Status& status);
 
-// Returns a fact that comes with the reason (errors.proto lists them), such as
-// "field" or, for streams, "messageIndex": the message at fault, counted from
-// 0. "requestId" is the id in the call's metadata, whether the server or the
-// client ended the call. Errors about arguments that the library itself refuses
-// have a "field", too. Empty if there is no fact of that name.
+// Returns the fact `name` of an error, such as "field"; errors.proto lists the
+// facts of each reason. For a stream, "messageIndex" is the index of the faulty
+// message, counted from 0. "requestId" is the id in the call's metadata,
+// whether the server or the client ended the call. If the library itself
+// refuses an argument, the error has a "field", too. Empty if the error has no
+// fact of this name.
 std::string ErrorFact(const absl::Status& status, absl::string_view name);
 
 }  // namespace posenc

@@ -1,9 +1,10 @@
 // Arguments and results of the calls of posenc::Client (C++17).
 //
-// Other settings are the generated messages of posenc.v1. Their .proto files
-// are the specification and explain formulas, defaults and errors. A field that
-// keeps its value from this file is not sent, and gets the contract's default
-// or its "required" error.
+// The types of other settings are the generated messages of posenc.v1. Their
+// .proto files are the specification and explain formulas, defaults and errors.
+// If a field keeps the value that it has in this file, it is not sent: the
+// server then uses the contract's default, or reports that the field is
+// required.
 //
 // In shapes B is batch, S sequence, H heads, D head_dim and T all tokens of a
 // packed batch.
@@ -40,17 +41,16 @@ struct TensorView {
   std::vector<std::int64_t> shape;
 
   // The elements: row-major, little-endian, without padding, at any alignment.
-  // Their size must follow from dtype and shape, or the server refuses the
-  // tensor.
+  // Their number must fit the shape; otherwise the call ends as
+  // INVALID_ARGUMENT.
   absl::Span<const char> bytes;
 };
 
-// Return views of elements of these types. Nothing is copied.
+// Each function returns a view of elements of one type. Nothing is copied.
 //
-// The server, not the client, checks that the number of elements fits the
-// shape. If it does not, the call ends as INVALID_ARGUMENT
-// (ERROR_REASON_TENSOR_SIZE_MISMATCH) with both sizes in its message. No byte
-// outside of the span is ever read.
+// ViewOf() does not check that the number of elements fits the shape. If it
+// does not fit, the call ends as INVALID_ARGUMENT; the server's reason is
+// ERROR_REASON_TENSOR_SIZE_MISMATCH. No byte outside of the span is ever read.
 TensorView ViewOf(absl::Span<const float> elements,
                   std::vector<std::int64_t> shape);
 TensorView ViewOf(absl::Span<const double> elements,
@@ -60,33 +60,34 @@ TensorView ViewOf(absl::Span<const std::int32_t> elements,
 TensorView ViewOf(absl::Span<const std::int64_t> elements,
                   std::vector<std::int64_t> shape);
 
-// Return views of elements of 16 and 8 bits, for which C++17 has no types:
-// `dtype` is DTYPE_FLOAT16, DTYPE_BFLOAT16, DTYPE_FLOAT8_E4M3FN or
-// DTYPE_FLOAT8_E5M2, and `elements` are the bits.
+// Each function returns a view of elements of 16 or 8 bits, for which C++17 has
+// no types: `dtype` is DTYPE_FLOAT16, DTYPE_BFLOAT16, DTYPE_FLOAT8_E4M3FN or
+// DTYPE_FLOAT8_E5M2, and `elements` are their bits.
 TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint16_t> elements,
                   std::vector<std::int64_t> shape);
 TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint8_t> elements,
                   std::vector<std::int64_t> shape);
 
-// Returns a view of the `data` of a tensor in a message, such as BuildPositions
-// returns. The view becomes invalid when the message changes.
+// Returns a view of the `data` of a tensor in a message, such as the ids that
+// BuildPositions returns. The view becomes invalid when the message changes.
 TensorView ViewOf(const v1::Tensor& tensor);
 
 // Copies a tensor into a message, for position ids and trained tables.
 v1::Tensor ToTensor(const TensorView& view);
 
-// The caller's memory for a result, exactly as large as the result: another
-// size is INVALID_ARGUMENT. It may be the memory of the call's input of the
-// same name ("q_out" of "q"), from its first byte to its last; it must not
-// overlap other tensors of the call. After an error its contents are
-// unspecified, even if it was the input.
+// The caller's memory for a result. If it does not have exactly the size of the
+// result, the call ends as INVALID_ARGUMENT. An output may be the whole memory
+// of its own input (q_out of q). It must not overlap an input in part, or
+// another tensor of the call. After an error its contents are unspecified, even
+// if it is the input's memory.
 //
-// Unset: the result gets its own memory. For large results it is faster to
-// reuse memory, because page faults of fresh memory cost more than the copy.
+// Unset: the call allocates memory for the result. For large results it is
+// faster to reuse memory, because page faults of fresh memory cost more than
+// the copy.
 using Output = absl::optional<absl::Span<char>>;
 
-// Returns an output over elements: args.q_out =
-// OutputTo(absl::MakeSpan(rotated)).
+// Returns an output over elements:
+//   args.q_out = OutputTo(absl::MakeSpan(rotated));
 template <typename T>
 Output OutputTo(absl::Span<T> elements) {
   return absl::MakeSpan(reinterpret_cast<char*>(elements.data()),
@@ -95,8 +96,8 @@ Output OutputTo(absl::Span<T> elements) {
 
 // A tensor that a call returned.
 struct TensorResult {
-  // Lies in the call's output if there is one, else in 64-byte aligned memory
-  // that `owner` keeps alive.
+  // The tensor lies in the call's output if there is one, else in 64-byte
+  // aligned memory that `owner` keeps alive.
   TensorView tensor;
   std::shared_ptr<const void> owner;
 };
@@ -111,8 +112,8 @@ struct ApplyRopeArgs {
   // Positions of the tokens. Required; see StartAt().
   v1::Positions positions;
 
-  // Order of the dimensions of q and k. Required: a wrong order would not be
-  // noticed.
+  // Order of the dimensions of q and k. Required, without a default: a wrong
+  // order would not be noticed.
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
 
   // Unset: forward. INVERSE undoes a rotation, ADJOINT is its gradient.
@@ -126,9 +127,9 @@ struct ApplyRopeArgs {
   // q or k is FP8; other dtypes ignore it.
   v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
 
-  // The tensors to rotate; at least one. [B, S, H, D] in the order of `layout`,
-  // or [T, H, D]. Both have the same B and S, or T; they may differ in H, D and
-  // dtype, which is a floating one.
+  // The tensors to rotate; at least one is required. A tensor is [B, S, H, D]
+  // in the order of `layout`, or [T, H, D], of a floating dtype. q and k have
+  // the same B and S, or the same T; they may differ in H, D and dtype.
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
 
@@ -137,18 +138,19 @@ struct ApplyRopeArgs {
   Output k_out;
 };
 
-// The rotated tensors. A view of an output stays valid as long as the output;
-// other views as long as `owner` or a copy of it.
+// The rotated tensors. A view of the caller's output is valid as long as that
+// memory. Other views are valid as long as `owner` or a copy of it.
 struct ApplyRopeResult {
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
   std::shared_ptr<const void> owner;
 };
 
-// Returns the next bytes of tensors that are larger than memory; no bytes at
-// the end. They must stay valid until the next call.
+// Returns the next bytes of the tensors that a stream sends, or an empty span
+// at the end. The bytes must stay valid until the function is called again.
 using NextBytes = std::function<absl::StatusOr<absl::Span<const char>>()>;
-// Takes the next bytes of the result, which are valid only during the call.
+// Takes the next bytes of the result, which are valid until the function
+// returns.
 using TakeBytes = std::function<absl::Status(absl::Span<const char>)>;
 
 // Arguments of Reposition.
@@ -156,7 +158,7 @@ struct RepositionArgs {
   // The encoding that k was rotated with. Required.
   v1::RopeSource old_rope;
 
-  // The new encoding of k. Unset: the same.
+  // The new encoding of k. Unset: old_rope.
   absl::optional<v1::RopeSource> new_rope;
 
   // The old and the new positions of the tokens, or their differences.
@@ -183,9 +185,10 @@ struct RepositionArgs {
 
 // ---- Tables and biases -----------------------------------------------------
 
-// A table, or some rows of it. The request's `layout` determines the tensors
-// and their widths; d is the encoding's rotary_dim. If frequencies differ by
-// head, every shape starts with the heads.
+// A table, or some rows of a table. The request's `layout` determines which
+// tensors there are and how wide their rows are; d is the encoding's
+// rotary_dim. If frequencies differ by head, every shape starts with the number
+// of heads.
 struct BuildTableResult {
   // Rotary encodings only: the factor on cosines and sines (YaRN's attention
   // factor). The values already include it.
@@ -203,15 +206,16 @@ struct BuildTableResult {
 };
 
 // Memory for a table's tensors; see BuildTableResult. An output for a tensor
-// that the table lacks is INVALID_ARGUMENT.
+// that the table does not have is INVALID_ARGUMENT.
 struct TableOutputs {
   Output cos;
   Output sin;
   Output table;
 };
 
-// Rows of one message of a table, from row `first_row` on, counted from 0. The
-// caller may keep them: `rows` owns its memory.
+// The rows of a table that one message brings. `first_row` is the index of the
+// first of them, counted from 0. The caller may keep the rows, because `rows`
+// owns its memory.
 struct TableChunk {
   std::int64_t first_row = 0;
   BuildTableResult rows;
@@ -219,7 +223,7 @@ struct TableChunk {
 
 // One tile of a bias.
 struct BiasTile {
-  // Positions of its first query and its first key.
+  // Positions of the tile's first query and first key.
   std::int64_t query_start = 0;
   std::int64_t key_start = 0;
 
@@ -235,11 +239,12 @@ struct AddEncodingArgs {
   // The absolute encoding. Required.
   v1::AbsoluteEncoding encoding;
 
-  // Positions of the tokens. Required, except for a SincosGrid, which takes
-  // none.
+  // Positions of the tokens. Required, except for a SincosGrid, which takes no
+  // positions.
   v1::Positions positions;
 
-  // Unset: add. MULTIPLY and CONCATENATE are for models that have them.
+  // How x and the encoding are combined. Unset: they are added. Some models
+  // need MULTIPLY or CONCATENATE.
   v1::Combination combination = v1::COMBINATION_UNSPECIFIED;
 
   // Factor on x before the combination, such as sqrt(dim) in the Transformer.
@@ -250,8 +255,8 @@ struct AddEncodingArgs {
   // Required.
   absl::optional<TensorView> x;
 
-  // Memory for the result, which has the shape of x; with CONCATENATE the last
-  // extent is larger by the encoding's.
+  // Memory for the result, which has the shape of x. With CONCATENATE its last
+  // extent is the sum of those of x and of the encoding.
   Output out;
 };
 
@@ -261,7 +266,7 @@ struct ScoreRelativeArgs {
   v1::RelativeScore score;
 
   // Positions of the first query and of the first key. In a decode step after
-  // 500 tokens query_start is 500.
+  // 500 tokens, query_start is 500.
   std::int64_t query_start = 0;
   std::int64_t key_start = 0;
 
@@ -282,12 +287,13 @@ struct ConvertPairingArgs {
   v1::Pairing old_pairing = v1::PAIRING_UNSPECIFIED;
   v1::Pairing new_pairing = v1::PAIRING_UNSPECIFIED;
 
-  // Number of heads. A row of the weight is a channel of a head. Required.
+  // Number of heads, H. Each row of the weight is one channel of one head.
+  // Required.
   std::int32_t heads = 0;
 
-  // Number of rotated channels of a head (0: all), and where they are.
+  // Number of rotated channels of a head (0: all), and which channels they are.
   std::int32_t rotary_dim = 0;
-  v1::RotarySlice slice = v1::ROTARY_SLICE_UNSPECIFIED;  // unset: the leading
+  v1::RotarySlice slice = v1::ROTARY_SLICE_UNSPECIFIED;  // unset: leading
 
   // [H * D, ...]: a projection's weight or bias. Required.
   absl::optional<TensorView> weight;
@@ -301,14 +307,15 @@ struct ConvertPairingArgs {
 // Returns positions: token t of every sequence is at start + t.
 v1::Positions StartAt(std::int64_t start);
 
-// Returns an encoding by a name that GetServerInfo lists, such as
+// Returns the encoding of a preset. GetServerInfo lists the names, such as
 // "llama-3.1-8b".
 v1::RopeSource FromPreset(absl::string_view name);
 
-// Returns a model's encoding by the text of its config.json or params.json.
+// Returns a model's encoding from the text of its config.json or params.json.
 v1::RopeSource FromConfigJson(absl::string_view config_json);
 
-// Reads that text from a file. INVALID_ARGUMENT if it cannot be read.
+// Reads the text of a config.json or params.json from a file. INVALID_ARGUMENT
+// if the file cannot be read.
 absl::StatusOr<v1::RopeSource> FromConfigFile(const std::string& path);
 
 }  // namespace posenc

@@ -7,14 +7,16 @@
 //   args.q_out = posenc::OutputTo((*region)->Elements<float>(0, n));
 //   client.ApplyRope(args);  // rotates in place, nothing is copied
 //
-// For a view or output that lies completely within a region, the call passes
-// only its place. If the server shares no memory with this client, the same
-// calls send the bytes, and the results are the same.
+// For a view or output that lies completely within a region, the call sends
+// only its place: the name of the region's file and an offset. If the server
+// shares no memory with this client, the same calls send the bytes, and the
+// results are the same.
 //
-// A call in place must not be made twice, so it is never retried. If it ends as
-// INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, UNIMPLEMENTED or ABORTED,
-// nothing was done. After any other error the tensor may be rotated completely,
-// partly or not at all: write it again. The error's message says this.
+// If an output is its own input, the call must not be made twice, so it is
+// never retried. If such a call ends as INVALID_ARGUMENT, NOT_FOUND,
+// PERMISSION_DENIED, UNIMPLEMENTED or ABORTED, it has not changed the tensor.
+// After any other error the tensor may be rotated completely, partly or not at
+// all: write it again. The message of the error says so.
 
 #pragma once
 
@@ -28,22 +30,24 @@
 
 namespace posenc {
 
-// A file in shared memory that is mapped here. It is removed when the region is
-// destroyed; the server does not keep it. Its bytes are zeros at first. Do not
-// touch bytes that a call is reading or writing.
+// A file in shared memory that this process has mapped. The destructor removes
+// the file; the server does not keep it. All bytes are zero at first. Do not
+// read or write bytes that a running call uses.
 class SharedRegion {
  public:
-  // Makes the file directory/name, of its full size. Its mode is 0600, or 0660
-  // in a directory that gives its files its group (set-group-ID).
-  // INVALID_ARGUMENT if the name has other characters than letters, digits,
-  // '.', '_' and '-'; ALREADY_EXISTS; RESOURCE_EXHAUSTED if the file system has
-  // too little space; NOT_FOUND and the like if the directory cannot be used.
-  // Client::MakeRegion gets the directory from the server.
+  // Makes the file directory/name and allocates its full size. The mode is
+  // 0600. If the directory has the set-group-ID bit, which gives new files its
+  // group, the mode is 0660. INVALID_ARGUMENT if the name has characters other
+  // than letters, digits, '.', '_' and '-'; ALREADY_EXISTS if there is such a
+  // file; RESOURCE_EXHAUSTED if the file system has too little space; NOT_FOUND
+  // and similar errors if the directory cannot be used. Client::MakeRegion gets
+  // the directory from the server.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> Create(
       const std::string& directory, const std::string& name, std::size_t bytes);
 
-  // Makes memory of this process alone, for servers without shared memory:
-  // tensors in it are sent. RESOURCE_EXHAUSTED if there is too little.
+  // Allocates private memory of this process, for servers without shared
+  // memory. Tensors in such a region are sent. RESOURCE_EXHAUSTED if there is
+  // too little memory.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> CreatePrivate(
       std::size_t bytes);
 
@@ -56,8 +60,8 @@ class SharedRegion {
   const std::string& name() const { return name_; }
   absl::Span<char> bytes() const { return bytes_; }
 
-  // Returns the elements from byte `offset` on, a multiple of the element's
-  // alignment; empty if they are not within the region.
+  // Returns `count` elements that begin at byte `offset`. Empty if `offset` is
+  // not a multiple of their alignment, or if they do not lie within the region.
   template <typename T>
   absl::Span<T> Elements(std::size_t offset, std::size_t count) const {
     if (offset % alignof(T) != 0 || offset > bytes_.size() ||
