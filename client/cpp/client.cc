@@ -1,4 +1,4 @@
-// Clients, and the calls without tensors.
+// Makes clients, and the calls without tensors.
 
 #include "posenc/client.h"
 

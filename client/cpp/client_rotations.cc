@@ -7,8 +7,8 @@
 //   StreamBytes()     a stream of bytes that the caller gives
 //   InStream()        a stream of the bytes of tensors in memory
 //   InOneMessage()    one unary call
-//   Rotate()          in one message if it may be so large, else in a stream
-//   RotateInStream()  in a stream unless there are no bytes
+//   Rotate()          one message, or a stream if the message is too large
+//   RotateInStream()  a stream, or one message if there are no bytes
 //
 // Each function calls only functions above it, so a call makes at most two
 // attempts.
@@ -30,7 +30,7 @@
 namespace posenc {
 namespace {
 
-// Ids of fewer bytes are part of a stream's first message.
+// Position ids of fewer bytes are part of a stream's first message.
 constexpr std::size_t kSmallIds = 64 << 10;
 
 // Returns whether a tensor has the number of bytes that its dtype and shape
@@ -63,9 +63,9 @@ bool HasTensorBytes(const typename Rpc::Args& args) {
                      });
 }
 
-// Runs a stream. `calls` is a Client::Calls, here and below. The stream begins
-// with large ids; the bytes of `next` follow. `lend`: as in
-// Calls::StreamBytes().
+// Runs a stream: sends the request, then the bytes of large position ids, then
+// the bytes of `next`. `calls` is a Client::Calls, here and below. `lend` is
+// that of Calls::StreamBytes().
 template <typename Rpc, typename Calls>
 absl::Status StreamBytes(Calls* calls, const typename Rpc::Args& args,
                          const NextBytes& next, bool lend,
@@ -137,7 +137,7 @@ absl::StatusOr<typename Rpc::Result> InStream(Calls* calls,
   }
   whole.owner = std::move(owners);
 
-  std::size_t sent = 0, received = 0;  // whole tensors
+  std::size_t sent = 0, received = 0;  // numbers of tensors
   std::int64_t done = 0;
   const absl::Status status = StreamBytes<Rpc>(
       calls, args,
@@ -171,7 +171,7 @@ absl::StatusOr<typename Rpc::Result> InStream(Calls* calls,
   return Rpc::ResultOf(std::move(whole));
 }
 
-// A unary call, and the size of its message.
+// The message of a unary call, its tensors, and its size.
 template <typename Rpc>
 struct OneMessage {
   explicit OneMessage(const typename Rpc::Args& args)
@@ -242,7 +242,8 @@ absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
   return result;
 }
 
-// Rotates in a stream, whatever the size, unless there are no bytes.
+// Rotates in a stream even if the tensors are small. Uses one message if they
+// have no bytes.
 template <typename Rpc, typename Calls>
 absl::StatusOr<typename Rpc::Result> RotateInStream(
     Calls* calls, const typename Rpc::Args& args, const CallOptions& options) {

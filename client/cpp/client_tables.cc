@@ -44,7 +44,7 @@ BuildTableResult TableOf(double amplitude, ReceivedTensors tensors) {
   return result;
 }
 
-// `bytes` is TableBytes().
+// Checks that the outputs fit the table. `bytes` is the result of TableBytes().
 absl::Status CheckTableOutputs(const v1::BuildTableRequest& request,
                                const TableOutputs& out, std::int64_t bytes) {
   const bool pair =
@@ -94,12 +94,13 @@ absl::Status CheckTable(const v1::BuildTableRequest& request,
   return absl::OkStatus();
 }
 
-// Returns a tile's bytes in one piece that is aligned for elements of 8 bytes.
-// Small tiles lie in one slice of gRPC and are borrowed. Tiles of megabytes
-// come in many slices and are copied once, to memory that later tiles reuse.
+// Provides the bytes of a tile as one block that is aligned to 8 bytes. Small
+// tiles lie in one slice of gRPC and are borrowed. Tiles of megabytes come in
+// many slices and are copied once, to memory that later tiles reuse.
 class TileBytes {
  public:
-  // Valid until the next call, and as long as `message`.
+  // The result is valid until Of() is called again, and not longer than
+  // `message`.
   absl::Span<const char> Of(const ReceivedMessage& message) {
     const wire::BorrowedBytes& bytes = message.bytes(0);
     if (bytes.pieces.empty()) return {};
@@ -149,8 +150,8 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
     if (!whole.ok()) return whole;
     return TableOf(response.amplitude(), *std::move(tensors));
   }
-  // A table whose number of rows is not known (a grid of more than 2^31 cells)
-  // fits into no memory.
+  // RowsOf() is 0 for a grid of more than 2^31 cells. Its table would not fit
+  // into any memory.
   if (!TooLarge(tensors.status()) || RowsOf(request) == 0) {
     return tensors.status();
   }
@@ -168,7 +169,7 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
         std::int64_t done = 0, all = 0;
         for (std::size_t i = 0; i < parts.size(); ++i) {
           if (message.tensor(i) == nullptr) continue;
-          // Cosines and sines have equal sizes.
+          // Cosines and sines are two tensors of the same size.
           absl::Status added =
               chunk.whole_shape().empty()
                   ? absl::OkStatus()
@@ -185,7 +186,7 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
         return absl::OkStatus();
       },
       call.Rest());
-  // The caller's request has no message `table`.
+  // The caller's request does not have the field `table`, which wraps it here.
   if (!status.ok()) return OutsideOf("table", status);
   // All tensors share one owner: a result is kept or dropped as a whole.
   const auto memory = std::make_shared<std::vector<std::shared_ptr<char>>>();
@@ -269,7 +270,7 @@ absl::StatusOr<TensorResult> Client::BuildBias(
       },
       options);
   if (!status.ok()) return status;
-  // Trained tables may have no heads: such a bias comes without any tile.
+  // Trained tables may have 0 heads; then the server sends no tile.
   if (!matrix.begun()) return result;
   result.tensor.shape[0] = matrix.view().shape[0];
   if (matrix.bytes_done() != matrix.view().bytes.size() ||

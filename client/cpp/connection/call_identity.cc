@@ -13,10 +13,11 @@ namespace {
 constexpr char kRequestId[] = "x-request-id";
 constexpr char kTraceparent[] = "traceparent";
 
-// Servers log at most this much.
+// Longest request id and traceparent in bytes: servers do not log more.
 constexpr std::size_t kMaxBytes = 128;
 
-// Refuses other bytes: gRPC would abort the process if a header had them.
+// Refuses bytes that are not printable ASCII: gRPC would abort the process if a
+// header had such bytes.
 absl::Status CheckText(const char* option, const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(),
                                  [](char c) { return c >= ' ' && c <= '~'; });

@@ -1,4 +1,5 @@
-// Request id and trace context of a call, for logs and traces on both sides.
+// Request id and trace context of a call, for logs and traces of client and
+// server.
 
 #pragma once
 

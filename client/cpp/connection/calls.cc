@@ -23,7 +23,7 @@ namespace {
 
 constexpr char kService[] = "/posenc.v1.PositionalEncodingService/";
 
-// The most that protobuf can frame: 2 GiB - 1.
+// Size of the largest message that protobuf can frame: 2 GiB - 1.
 constexpr std::int64_t kMaxProtoBytes = std::numeric_limits<int>::max();
 
 // Bulk connections do not make smaller messages faster.
@@ -34,18 +34,19 @@ constexpr std::int64_t kBulkBytes = 64 << 10;
 // message stays in the cache during its computation.
 constexpr std::int64_t kStreamedBytes = (4 << 20) - (64 << 10);
 
-// Largest size of such a message's framing.
+// Largest size of the framing of a stream's message.
 constexpr std::int64_t kFramingBytes = 6;
 
 // Deadline of a stream without a timeout of its own. Without a deadline, the
 // server would apply its default, which is too short for streams.
 constexpr absl::Duration kLongestStream = absl::Hours(24);
 
-// Time for a connection to send the bytes that an ended call has left in it.
+// When a call has ended, its connection has this much time to send the call's
+// remaining bytes.
 constexpr absl::Duration kGrace = absl::Milliseconds(200);
 
-// How long a request for the server's version, for the text of an error, may
-// take.
+// Timeout of the request for the server's version, which the text of an error
+// names.
 constexpr absl::Duration kVersionTimeout = absl::Seconds(2);
 
 }  // namespace
@@ -67,7 +68,7 @@ absl::Status WithRequestId(absl::Status status, const std::string& request_id) {
 }
 
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
-  // gRPC would not refuse these: it rounds deadlines up to its next
+  // gRPC would not refuse such a timeout: it rounds deadlines up to its next
   // millisecond, and a quick call may end before that.
   if (timeout <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError(absl::StrCat(
@@ -281,8 +282,8 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
     const WantedTensors& wanted, bool once, const CallOptions& options) {
   const absl::Status size = CheckBytes(sent.message_bytes);
   if (!size.ok()) return size;
-  // Destroyed before Recall(): a context keeps its call alive, and a call the
-  // slices that it sends.
+  // The context is destroyed before Recall(), because it keeps the call alive,
+  // and the call keeps the slices that it sends.
   auto context = std::make_unique<grpc::ClientContext>();
   const absl::StatusOr<std::string> id = Begin(options, context.get());
   if (!id.ok()) return id.status();
@@ -295,8 +296,9 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
   Loans loans;
   absl::StatusOr<ReceivedTensors> result;
   {
-    // Only this thread polls the call's own queue: the waiting thread takes the
-    // response, and no other thread must wake up.
+    // The call has its own completion queue, which only this thread polls. So
+    // this thread itself gets the response, without waiting for another thread
+    // to wake up.
     grpc::CompletionQueue queue;
     grpc::GenericStub stub(lease.channel());
     grpc::ByteBuffer outgoing = FrameMessage(request, sent.fields, &loans);
@@ -364,7 +366,7 @@ absl::Status Client::Calls::StreamBytes(const char* name,
         return true;
       },
       [&](const grpc::ByteBuffer& buffer) -> absl::Status {
-        v1::ApplyRopeStreamResponse response;  // all of them have only `data`
+        v1::ApplyRopeStreamResponse response;  // every response has only `data`
         const absl::StatusOr<ReceivedMessage> received =
             ReceivedMessage::Parse(buffer, {wire::kOwnData}, &response);
         if (!received.ok()) return received.status();
@@ -417,9 +419,9 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
 void Client::Calls::Recall(const Loans& loans, Channels::Lease lease) {
   if (loans.AwaitReturn(kGrace)) return;
   // The peer does not accept the bytes that gRPC is still writing, and gRPC
-  // closes no connection before they are written. TCP gives up after
-  // stuck_timeout. Until then other calls cannot use the connection. Drop()
-  // replaces and releases it, so that gRPC may close it; it keeps the
+  // does not close the connection before they are written. TCP gives up after
+  // stuck_timeout. Until then other calls cannot use the connection. So Drop()
+  // replaces and releases it, and gRPC may close it. Drop() keeps the
   // connection of small calls.
   channels_->Drop(std::move(lease));
   loans.AwaitReturn(absl::InfiniteDuration());

@@ -1,11 +1,11 @@
 // Makes the calls of a Client: selects connections and deadlines, limits sizes,
-// and moves the tensors both ways.
+// and sends and receives the tensors.
 //
-// There are three kinds of calls, all over a generic stub, so that the bytes of
-// tensors are sent without a copy, and copied once when they arrive:
+// There are three kinds of calls. All use a generic stub, so that the bytes of
+// tensors are sent without a copy, and are copied only once when they arrive:
 // - Answer(), Bulk(): a unary call without and with tensors.
 // - StreamBytes(): a bidirectional stream that carries the bytes of tensors.
-// - Receive(): one small request, a stream of bulk responses.
+// - Receive(): one small request, and a stream of bulk responses.
 //
 // Calls is shared by all copies of a Client and is safe for any number of
 // threads. A call runs in its caller's thread from beginning to end; no lock is
@@ -36,26 +36,26 @@ namespace posenc {
 // (status_type.h).
 absl::Status ToAbsl(const grpc::Status& status);
 
-// Adds the id of the call to its error, unless it has one: a stream's callback
-// may have made calls of its own.
+// Adds the request id of a call to its error, unless the error has an id
+// already: it may be the error of another call, which a stream's callback made.
 absl::Status WithRequestId(absl::Status status, const std::string& request_id);
 
-// Returns DEADLINE_EXCEEDED if the timeout is not positive. Infinity sets no
-// deadline.
+// Returns DEADLINE_EXCEEDED if the timeout is not positive. An infinite timeout
+// sets no deadline.
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context);
 
 // Returns RESOURCE_EXHAUSTED for 2 GiB and more: protobuf would abort or
 // overflow before the message is sent.
 absl::Status CheckBytes(std::int64_t bytes);
 
-// Returns true if a message is over a limit of the server or the client. A
-// smaller message may then succeed; a retry cannot. False if the server is
-// busy.
+// Returns true if a message is over a limit of the server or the client. Then a
+// smaller message may succeed; a retry of the same message cannot. Returns
+// false if the server is busy.
 bool TooLarge(const absl::Status& status);
 
 // The options of a call that may make several requests. Each request gets the
-// remaining time of the call's own timeout; the client's timeout applies to
-// each request separately.
+// time that remains of CallOptions::timeout. If that is unset, the client's
+// timeout applies to each request separately.
 class WholeCall {
  public:
   explicit WholeCall(const CallOptions& options);
@@ -79,14 +79,15 @@ struct SentTensors {
 
 // The tensors of a unary response, and the memory for them.
 struct WantedTensors {
-  std::vector<int> fields;   // numbers
-  std::vector<Output> into;  // one for each
+  std::vector<int> fields;   // field numbers
+  std::vector<Output> into;  // one output for each
   // Approximate size of the response, if it is larger than the request.
   std::int64_t expected_bytes = 0;
-  // Bytes that each tensor will have; negative, or empty, if not known. The
-  // server may write an output of this size in shared memory.
+  // Size of each tensor in bytes; negative, or an empty vector, if it is not
+  // known. In shared memory, the server may write only outputs of this size.
   std::vector<std::int64_t> exactly;
-  // The type and shape that each tensor must have; unset, or empty: not known.
+  // The type and shape that each tensor must have; unset, or an empty vector,
+  // if they are not known.
   std::vector<absl::optional<TensorView>> like;
 };
 
@@ -97,7 +98,7 @@ class Client::Calls {
 
   Regions& regions() { return regions_; }
   std::int64_t max_message_bytes() const { return max_message_bytes_; }
-  // Larger messages are sent as a stream if their tensors can be cut.
+  // Larger requests of ApplyRope and Reposition are sent as a stream.
   std::int64_t stream_above_bytes() const { return stream_above_bytes_; }
 
   absl::Duration timeout(const CallOptions& options) const {
@@ -110,10 +111,11 @@ class Client::Calls {
   absl::StatusOr<std::string> Begin(const CallOptions& options,
                                     grpc::ClientContext* context) const;
 
-  // Returns the error of a call that the server or gRPC ended, for the caller:
-  // adds the request id, the target if no server answered, and both versions if
-  // the server does not know the request. The request for its version ends at
-  // the call's own `deadline` at the latest.
+  // Makes the error for the caller from the error of a call that the server or
+  // gRPC ended. Adds the request id; the target if no server answered; and the
+  // versions of client and server if the server does not know the request. To
+  // learn the server's version it makes a request, which ends at `deadline`,
+  // the call's own, at the latest.
   absl::Status Ended(const absl::Status& status, const std::string& request_id,
                      std::chrono::system_clock::time_point deadline) const;
 
@@ -132,9 +134,9 @@ class Client::Calls {
   }
 
   // Makes a unary call with tensors, which are not set in `request`. For
-  // tensors in regions it passes only their places, or sends them if the server
-  // shares no memory with this client. `response` gets everything except the
-  // tensors' bytes, which go to `wanted.into`.
+  // tensors in regions it sends only their places (v1::SharedMemory), or their
+  // bytes if the server shares no memory with this client. `response` gets
+  // everything except the tensors' bytes, which go to `wanted.into`.
   absl::StatusOr<ReceivedTensors> Bulk(const char* name,
                                        const google::protobuf::Message& request,
                                        const SentTensors& sent,
@@ -143,19 +145,19 @@ class Client::Calls {
                                        const CallOptions& options);
 
   // Runs a stream of bytes: sends `first`, then the bytes of `next` in messages
-  // of a few MiB, until it returns none. lend: the bytes are not copied, and
-  // must stay valid until the call returns; otherwise only until `next` is
-  // called again. `take` gets the bytes of all responses, piece by piece. Both
-  // functions are called in this thread; their first error ends the call and is
-  // returned.
+  // of a few MiB, until it returns none. If `lend` is true, the bytes are not
+  // copied and must stay valid until the call returns; otherwise they must stay
+  // valid until `next` is called again. `take` gets the bytes of all responses,
+  // piece by piece. `next` and `take` are called in this thread. The first
+  // error of either ends the call and is returned.
   absl::Status StreamBytes(const char* name,
                            const google::protobuf::Message& first,
                            const NextBytes& next, bool lend,
                            const TakeBytes& take, const CallOptions& options);
 
   // Sends `request` and gives every response to `take`, in this thread. The
-  // tensors in the response's fields `numbers` are still in gRPC's memory. The
-  // first error of `take` ends the call and is returned.
+  // tensors with the field numbers `numbers` are then still in gRPC's memory.
+  // The first error of `take` ends the call and is returned.
   template <typename Response, typename Take>
   absl::Status Receive(const char* name,
                        const google::protobuf::Message& request,
@@ -183,7 +185,7 @@ class Client::Calls {
   }
 
  private:
-  // once: never retried.
+  // If `once` is true, gRPC never retries the call.
   absl::StatusOr<ReceivedTensors> SendUnary(
       const char* name, const google::protobuf::Message& request,
       const SentTensors& sent, google::protobuf::Message* response,
@@ -195,13 +197,14 @@ class Client::Calls {
   // Takes the next response.
   using TakeResponse = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
-  // announced: the size of the largest message.
+  // `announced` is the size of the largest message.
   absl::Status RunStream(const char* name, std::int64_t announced,
                          const NextMessage& next, const TakeResponse& take,
                          const CallOptions& options);
 
-  // Returns "; the server is posencd 0.1.0, this client 0.2.0". Asks the
-  // server, until `deadline` at most. Empty if both versions are the same.
+  // Asks the server for its version, until `deadline` at most. Returns "; the
+  // server is posencd 0.1.0, this client is 0.2.0", or "" if both versions are
+  // the same.
   std::string VersionsText(
       std::chrono::system_clock::time_point deadline) const;
 
@@ -210,7 +213,7 @@ class Client::Calls {
 
   const std::unique_ptr<Channels> channels_;
   const absl::Duration timeout_;
-  const std::string request_id_, traceparent_;  // of calls without their own
+  const std::string request_id_, traceparent_;  // defaults of the calls
   const std::int64_t max_message_bytes_;
   const std::int64_t stream_above_bytes_;
   Regions regions_;

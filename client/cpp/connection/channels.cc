@@ -17,7 +17,7 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   args.SetMaxReceiveMessageSize(max_bytes);
   args.SetMaxSendMessageSize(max_bytes);
   // Offers and accepts no compression: tensors do not compress, and a
-  // compressed message can make gRPC 1.51 use up the memory.
+  // compressed message can make gRPC 1.51 use up all memory.
   args.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
               1 << GRPC_COMPRESS_NONE);
@@ -25,17 +25,19 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   // A call that has sent more than this is not retried. gRPC's default, 256
   // KiB, would exclude most tensors. The buffer keeps references, not copies.
   args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
-  // A retry helps only if gRPC has tried to reconnect by then: this is the
-  // first backoff of the retries, in place of gRPC's 1 s.
+  // A retry of a call helps only if gRPC has tried to reconnect before it. So
+  // the first reconnect comes after the first backoff of retries, instead of
+  // gRPC's 1 s.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // By default gRPC resolves a name at most every 30 s, which is too rare if
-  // all known servers have been replaced. Names in Kubernetes live for 5 s.
+  // all known servers have been replaced. Kubernetes lets its names be cached
+  // for 5 s.
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 5000);
-  // Bytes that a stuck peer does not accept are the caller's memory (loans.h).
-  // gRPC releases them when TCP gives up, which needs TCP_USER_TIMEOUT: gRPC
-  // sets it to the keepalive timeout. It does so only if it also sends HTTP/2
-  // pings, and servers close connections that ping too often: one ping an hour
-  // is rare enough.
+  // While a stuck peer accepts no bytes, gRPC holds the caller's memory
+  // (loans.h). gRPC releases it when TCP gives up, after TCP_USER_TIMEOUT. gRPC
+  // sets this option to the keepalive timeout, but only if it also sends HTTP/2
+  // pings. Servers close connections that ping too often; one ping an hour is
+  // rare enough.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 3600 * 1000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
               static_cast<int>(std::clamp<std::int64_t>(
@@ -63,8 +65,8 @@ std::shared_ptr<Channels::Connection> Channels::Create(bool own_connection,
   const grpc::ChannelArguments arguments =
       ChannelArguments(options_, own_connection, retries);
   auto connection = std::make_shared<Connection>();
-  // With null credentials every call over the channel would fail, but none is
-  // made.
+  // Without valid security the channel has null credentials. Calls over it
+  // would fail, but Begin() refuses every call before.
   connection->channel =
       security_.ok()
           ? security_->CreateChannel(options_.target, arguments)
@@ -75,8 +77,9 @@ std::shared_ptr<Channels::Connection> Channels::Create(bool own_connection,
 Channels::Lease Channels::Bulk() {
   if (bulk_.empty()) return Lease(small_);
   const std::lock_guard<std::mutex> lock(mutex_);
-  // The rank is twice the calls under way: a connection that is not made yet
-  // then comes between idle and busy ones. One that cannot connect comes last.
+  // The rank is twice the number of calls under way. A connection that is not
+  // made yet has rank 1, between idle and busy connections. A connection that
+  // cannot connect comes last.
   const auto rank = [](const std::shared_ptr<Connection>& connection) {
     if (connection == nullptr) return 1;
     if (connection->channel->GetState(false) ==

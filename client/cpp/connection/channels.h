@@ -1,4 +1,4 @@
-// The connections of a client: one for small calls, and a few for bulk ones. A
+// The connections of a client: one for small calls, and a few for bulk calls. A
 // single connection is a bottleneck: four concurrent calls of 1 MiB ran 1.5
 // times as fast over four connections (loopback).
 
@@ -19,8 +19,8 @@
 
 namespace posenc {
 
-// Returns the arguments of a channel. With `own_connection` it shares no
-// connection with other channels.
+// Returns the arguments of a channel. With `own_connection` the channel shares
+// no connection with other channels.
 grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
                                         bool own_connection, bool retries);
 
@@ -32,8 +32,8 @@ class Channels {
   };
 
  public:
-  // A call's use of a connection, which counts the call until this is
-  // destroyed.
+  // A call's use of a connection. The connection counts the call until the
+  // lease is destroyed.
   class Lease {
    public:
     explicit Lease(std::shared_ptr<Connection> connection)
@@ -68,19 +68,21 @@ class Channels {
   Lease Small() const { return Lease(small_); }
 
   // Returns the bulk connection with the fewest calls under way; makes a new
-  // one if all connections have calls. So a caller that makes one call at a
-  // time stays on one connection: gRPC keeps many MiB for every connection that
-  // has received a large message. Connections with the same number of calls are
-  // used in turn. Otherwise a connection whose calls fail at once would get all
-  // calls, because it is nearly always idle.
+  // connection if all others have calls. So a caller that makes one call at a
+  // time uses one connection only. That saves memory: gRPC keeps many MiB for
+  // every connection that has received a large message. Connections with the
+  // same number of calls are used in turn. Otherwise a connection whose calls
+  // fail at once would get all calls, because it is nearly always idle.
   Lease Bulk();
 
-  // Returns a connection that does not retry calls; the first use makes it. The
-  // caller's own channel is used unchanged.
+  // Returns a connection that does not retry calls; Once() makes it at its
+  // first call. If the client has the caller's own channel, returns this
+  // channel unchanged.
   Lease Once();
 
   // Removes a stuck connection of Bulk() or Once(), and ends the lease. A new
-  // one is made when it is needed; calls on the old one keep it.
+  // connection is made when it is needed. Calls on the old connection keep it
+  // alive.
   void Drop(Lease lease);
 
  private:
@@ -90,8 +92,9 @@ class Channels {
   const absl::StatusOr<ChannelSecurity> security_;
   const std::shared_ptr<Connection> small_;
   std::mutex mutex_;
-  // Guarded by mutex_. A null entry: not made yet. No entries: small_ serves
-  // all calls. The connection that was used last is the last entry.
+  // Guarded by mutex_. A null entry is a connection that is not made yet.
+  // Without entries, small_ serves all calls. The connection that was used last
+  // is the last entry.
   std::vector<std::shared_ptr<Connection>> bulk_;
   std::shared_ptr<Connection> once_;  // null: not made yet
 };

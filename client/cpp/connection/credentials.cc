@@ -58,7 +58,7 @@ absl::StatusOr<std::string> ReadFile(absl::string_view option,
   return text.str();
 }
 
-// Gives no passphrase: OpenSSL would ask for one at the terminal.
+// Gives no passphrase, so that OpenSSL does not ask for one at the terminal.
 int NoPassphrase(char*, int, int, void*) { return 0; }
 
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
@@ -198,7 +198,7 @@ class Bearer final : public grpc::MetadataCredentialsPlugin {
   File file_;
 };
 
-// The kind of a target on this machine, from the target's text.
+// How the text of a target shows that it is on this machine.
 enum class Local { kNo, kTcp, kUnix };
 
 bool IsLoopback(absl::string_view address) {

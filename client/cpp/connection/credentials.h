@@ -17,7 +17,7 @@ class ChannelSecurity {
  public:
   // Reads the files that `options` name. INVALID_ARGUMENT for an option that
   // cannot be used, for options that exclude each other, and for a token that
-  // would be sent unencrypted to another machine. Its message begins with the
+  // would be sent unencrypted to another machine. The message begins with the
   // option ("tls.ca_file: ...").
   static absl::StatusOr<ChannelSecurity> Of(const ClientOptions& options);
 

@@ -40,7 +40,7 @@ void Shorten(absl::string_view prefix, google::protobuf::Any* detail) {
   }
 }
 
-// Returns the ErrorInfo of the server or of WrongArgument(); an empty one if
+// Returns the ErrorInfo that the server or WrongArgument() added; empty if
 // there is none.
 rpc::ErrorInfo InfoOf(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kStatusType);

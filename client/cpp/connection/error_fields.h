@@ -9,7 +9,7 @@ namespace posenc {
 
 // Removes `path` from the field names of the server's error, in text and
 // details: `table.rows` becomes `rows`. This is for requests that the library
-// has wrapped in another message.
+// wraps in another message.
 absl::Status OutsideOf(absl::string_view path, const absl::Status& error);
 
 // Makes the error of an argument or option that the client itself refuses. Its

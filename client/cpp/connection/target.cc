@@ -29,8 +29,8 @@ absl::Status CheckTarget(absl::string_view target) {
     const std::size_t colon = address.rfind(':');
     if (colon == absl::string_view::npos) continue;
     const absl::string_view port = address.substr(colon + 1);
-    // Four digits are at most a valid port. Letters or a bracket are the end of
-    // an IPv6 address.
+    // A number of up to four digits is never too large. Letters or a bracket
+    // belong to an IPv6 address, not to a port.
     if (!std::all_of(port.begin(), port.end(), absl::ascii_isdigit) ||
         port.size() < 5) {
       continue;

@@ -18,19 +18,19 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// The number of `data` in streams of bytes.
+// Field number of `data` in the messages of byte streams.
 constexpr int kData = v1::ApplyRopeStreamRequest::kDataFieldNumber;
 
-// Smaller tensors are copied, because that costs less than a slice that must be
-// returned. So only bulk connections (calls.cc), which carry messages of at
-// least this size, hold the caller's memory.
+// Smaller tensors are copied, because that costs less than waiting until gRPC
+// has returned a slice. So only bulk connections (calls.cc), which carry
+// messages of at least this size, hold the caller's memory.
 constexpr std::size_t kLentBytes = 64 << 10;
 
 // A cache line, and the largest vector register.
 constexpr std::size_t kAlignment = 64;
 
-// Reflection serves all RPCs with one function; its cost is negligible beside a
-// tensor.
+// Reflection serves all RPCs with one function; its cost is negligible beside
+// that of a tensor.
 const FieldDescriptor* FieldOf(const Message& message, int number) {
   return message.GetDescriptor()->FindFieldByNumber(number);
 }
@@ -95,7 +95,7 @@ void SetTensors(absl::Span<const TensorField> tensors, Message* message) {
 void TensorReader::Read(std::size_t size, char* to) {
   while (size > 0) {
     const absl::Span<const char> piece = pieces_.front().subspan(offset_, size);
-    std::memmove(to, piece.data(), piece.size());  // they may overlap
+    std::memmove(to, piece.data(), piece.size());  // may overlap
     to += piece.size();
     size -= piece.size();
     offset_ += piece.size();
@@ -129,7 +129,7 @@ absl::StatusOr<ReceivedMessage> ReceivedMessage::Parse(
     result.bytes_ = std::move(split.tensors);
   } else {
     // The bytes are malformed, or have a valid but unusual framing: the
-    // generated parser decides. Then its message holds the tensors' bytes.
+    // generated parser decides. `message` then holds the tensors' bytes, too.
     std::string whole;
     for (const absl::Span<const char> piece : pieces) {
       whole.append(piece.data(), piece.size());

@@ -1,9 +1,9 @@
 // Messages with tensors, without a copy of the tensors' bytes.
 //
-// In a request the bytes are lent to gRPC (loans.h), which sends them from the
-// caller's memory. In a response they stay in the slices in which gRPC received
-// them until they are copied, once, to their destination. Only the small
-// fields go through the generated code.
+// In a request, the bytes are lent to gRPC (loans.h), which sends them from the
+// caller's memory. In a response, the bytes stay in gRPC's slices until they
+// are copied, once, to their destination. Only the small fields go through the
+// generated code.
 
 #pragma once
 
@@ -26,8 +26,8 @@
 
 namespace posenc {
 
-// A request's field of type posenc.v1.Tensor. In the contract tensors have a
-// message's highest numbers, so that they come last on the wire.
+// A request's field of type posenc.v1.Tensor. In the contract, tensors have the
+// highest field numbers of a message, so that they come last on the wire.
 struct TensorField {
   int number;
   const TensorView* view;
@@ -45,8 +45,8 @@ grpc::ByteBuffer FrameMessage(const google::protobuf::Message& message,
                               absl::Span<const TensorField> tensors,
                               Loans* loans);
 
-// Writes a message of a stream of bytes, which has only `data`. loans: null if
-// the bytes are to be copied.
+// Writes a message of a byte stream, which has only `data`. If `loans` is null,
+// the bytes are copied.
 grpc::ByteBuffer FrameData(absl::Span<const char> data, Loans* loans);
 
 // Copies the tensors into `message`.
@@ -84,8 +84,8 @@ class ReceivedMessage {
   // message does not have that tensor.
   const v1::Tensor* tensor(std::size_t index) const;
   std::string name(std::size_t index) const;
-  // Returns the name of a tensor's output in errors: the contract's field for
-  // its place, such as q_output.
+  // Returns the name that errors have for a tensor's output: the contract's
+  // field for the output's place, such as q_output.
   std::string output_name(std::size_t index) const;
   const wire::BorrowedBytes& bytes(std::size_t index) const {
     return bytes_[index];
@@ -109,7 +109,7 @@ struct ReceivedTensors {
   std::shared_ptr<const void> owner;
 };
 
-// Allocates memory at a multiple of 64 bytes, not initialised.
+// Allocates uninitialised memory that is aligned to 64 bytes.
 std::shared_ptr<char> AlignedMemory(std::size_t bytes);
 
 // Returns INTERNAL if a tensor of the answer lacks bytes, or if `like` is set
@@ -117,8 +117,8 @@ std::shared_ptr<char> AlignedMemory(std::size_t bytes);
 absl::Status CheckAnswer(const ReceivedMessage& message, std::size_t index,
                          const absl::optional<TensorView>& like);
 
-// Returns INTERNAL if one of the answer's first `tensors` lies in shared memory
-// although the request names no place for it.
+// Returns INTERNAL if one of the answer's first `tensors` tensors lies in
+// shared memory although the request names no place for it.
 absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
                          const google::protobuf::Message& request);
 
@@ -134,9 +134,9 @@ absl::StatusOr<ReceivedTensors> TakeTensors(
 TensorResult OnlyTensor(ReceivedTensors tensors);
 
 // Returns INVALID_ARGUMENT if `output` is not as large as `tensor`, or if there
-// is no tensor. For calls whose result is as large as the tensor: otherwise a
-// wrong size would be found only after the work, and an output without a tensor
-// never.
+// is no tensor. For calls whose result has the size of the tensor. Without this
+// check, a wrong size would be found only after the server's work, and an
+// output without a tensor would not be found at all.
 absl::Status CheckOutput(absl::string_view name,
                          const absl::optional<TensorView>& tensor,
                          const Output& output);

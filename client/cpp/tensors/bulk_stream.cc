@@ -8,7 +8,7 @@
 namespace posenc {
 namespace {
 
-// A longer wait counts as infinite: added to the clock, it could overflow.
+// A longer wait counts as infinite, because the time of its end could overflow.
 constexpr absl::Duration kForever = absl::Hours(24 * 365);
 
 }  // namespace
@@ -19,8 +19,8 @@ grpc::Status BulkStream::Run(const std::shared_ptr<grpc::Channel>& channel,
                              const Take& take, absl::Status* local) {
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(context, method, grpc::StubOptions(), this);
-  // Reads and writes are started outside of gRPC's reactions, so the hold keeps
-  // gRPC from ending the call before RemoveHold().
+  // Reads and writes are started outside of gRPC's callbacks, so the call needs
+  // a hold: gRPC does not end the call before RemoveHold().
   AddHold();
   StartCall();
   StartRead(&incoming_);
@@ -97,7 +97,7 @@ absl::Status BulkStream::Write(const Next& next) {
 }
 
 absl::Status BulkStream::Read(const Take* take) {
-  // The next response may arrive while this one is taken.
+  // The next response may arrive while `take` processes this one.
   grpc::ByteBuffer response;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -1,9 +1,9 @@
 // A stream of bulk messages, driven from the caller's thread.
 //
 // gRPC's threads send and receive. The caller's thread provides messages and
-// takes responses: the callbacks of the public API run in it, and a slow
-// callback delays only its own stream. The two sides share a few flags under
-// one mutex:
+// takes responses: the callbacks of the public API run in this thread, and a
+// slow callback delays only its own stream. The two threads share a few flags
+// under one mutex:
 //
 //   caller's thread                      gRPC's threads
 //   Await() waits for an event     <--   OnReadDone, OnWriteDone: set a flag
@@ -46,14 +46,14 @@ class BulkStream final
   // Takes the next response.
   using Take = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
-  // If nothing happens for `patience`, the stream is cancelled. With infinity,
-  // only the call's deadline ends it.
+  // If nothing happens for `patience`, the stream is cancelled. If `patience`
+  // is infinite, only the call's deadline ends the stream.
   explicit BulkStream(absl::Duration patience) : patience_(patience) {}
 
-  // Runs the call to its end, once. `next` and `take` are called in this
-  // thread. The first error of either function, or the end of `patience`,
-  // cancels the call and is stored in `local`; if that is OK, the result is the
-  // call's.
+  // Runs the call to its end. Call Run() only once. `next` and `take` are
+  // called in this thread. The first error of either function, or the end of
+  // `patience`, cancels the call and is stored in `local`. If `local` is OK,
+  // the returned status is that of the call.
   grpc::Status Run(const std::shared_ptr<grpc::Channel>& channel,
                    const std::string& method, grpc::ClientContext* context,
                    const Next& next, const Take& take, absl::Status* local);
@@ -69,12 +69,12 @@ class BulkStream final
 
   enum class Event {
     kMayWrite,  // nothing is being written
-    kResponse,  // incoming_ has one
+    kResponse,  // incoming_ has a response
     kNoMore,    // the server has ended the stream, and everything is read
     kSilence    // none of these within `patience_`
   };
   Event Await();
-  // Sends the message of `next`, or the end of messages.
+  // Sends the message of `next`; half-closes the stream if there is none.
   absl::Status Write(const Next& next);
   // Gives a response to `take`; drops it if `take` is null.
   absl::Status Read(const Take* take);
@@ -85,9 +85,9 @@ class BulkStream final
   std::int64_t answered_ = 0;  // responses taken so far
   bool silent_ = false;
   bool stopped_ = false;       // nothing more is to be written
-  grpc::ByteBuffer outgoing_;  // gRPC's while writing_
+  grpc::ByteBuffer outgoing_;  // in gRPC's use while writing_
 
-  // Guards the members below; see the top for the buffers.
+  // Guards the members below. For the buffers, see the top of this file.
   std::mutex mutex_;
   std::condition_variable changed_;  // one of the flags was set
   bool writing_ = false;
@@ -95,7 +95,7 @@ class BulkStream final
   bool response_ready_ = false;
   bool no_more_ = false;
   bool done_ = false;
-  grpc::Status status_;  // once done_
+  grpc::Status status_;  // valid if done_
   grpc::ByteBuffer incoming_;
 };
 

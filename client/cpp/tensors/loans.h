@@ -1,7 +1,7 @@
-// The caller's memory that gRPC sends from.
+// Lends the caller's memory to gRPC, which sends from it without a copy.
 //
 // A call that lends memory must not return before gRPC has released all of it:
-// the caller may free it, or write to it, at once. gRPC may keep a slice after
+// the caller may then free or overwrite it at once. gRPC may keep a slice after
 // a call has ended: in the write buffer of a connection whose peer accepts no
 // bytes, or for a retry.
 //
@@ -33,8 +33,8 @@ class Loans {
   // the slice.
   grpc::Slice Lend(absl::Span<const char> bytes);
 
-  // Waits until gRPC has returned all slices. Returns false if it still has one
-  // after `timeout`, which may be infinite.
+  // Waits until gRPC has returned all slices. Returns false if gRPC still has a
+  // slice after `timeout`, which may be infinite.
   bool AwaitReturn(absl::Duration timeout) const;
 
  private:

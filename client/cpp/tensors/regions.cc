@@ -12,8 +12,8 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 
-// Returns the request's field for the place of the response's tensor; null if
-// there is none.
+// Returns the request's field that names the place for tensor `number` of the
+// response; null if there is none.
 const FieldDescriptor* OutputField(const google::protobuf::Message& request,
                                    const google::protobuf::Message& response,
                                    int number) {
@@ -62,9 +62,9 @@ absl::optional<Regions::Found> Regions::Find(absl::Span<const char> bytes) {
   return absl::nullopt;
 }
 
-// Finds only views whose size fits dtype and shape. For other views the server
-// would read memory outside of them; so these are sent, and the server reports
-// the fault.
+// Finds only views whose size fits dtype and shape. Given the place of another
+// view, the server could read memory outside of it. So the bytes of such a view
+// are sent, and the server reports the fault.
 absl::optional<Regions::Found> Regions::FindTensor(const TensorView& view) {
   if (!on_.load() ||
       std::any_of(view.shape.begin(), view.shape.end(),

@@ -16,8 +16,8 @@
 
 namespace posenc {
 
-// The parts of a unary call for which only places are passed. Keeps their
-// regions alive.
+// How the tensors of a unary call are passed: as bytes, or by their places in
+// regions. Keeps these regions alive.
 struct SharedParts {
   std::vector<TensorField> sent;  // the other tensors
   bool any = false;
@@ -34,7 +34,8 @@ class Regions {
   // False if no tensor can lie in a region.
   bool any() const { return on_.load(); }
 
-  // Finds nothing from now on: the server shares no memory with this client.
+  // Finds nothing until the next Add(), because the server shares no memory
+  // with this client.
   void SwitchOff() { on_.store(false); }
 
   // Sets in `request` the tensors and outputs that lie in regions. into[i] is
@@ -47,7 +48,8 @@ class Regions {
                     const google::protobuf::Message& response,
                     google::protobuf::Message* request);
 
-  // Returns the size of the tensors that would not be sent.
+  // Returns the size in bytes of all tensors that lie in regions, and so are
+  // not sent.
   std::int64_t SharedBytes(absl::Span<const TensorField> fields);
 
  private:

@@ -1,4 +1,4 @@
-// The differences of ApplyRope and Reposition, for the templates of
+// The differences between ApplyRope and Reposition, for the templates of
 // client_rotations.cc.
 
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace posenc {
 
-// One of an RPC's tensors: its names in errors, its number in the messages, and
-// its members of the arguments.
+// A tensor of an RPC: its names in errors, its field number in the messages,
+// and its members in the arguments.
 template <typename Args>
 struct RpcTensor {
   const char* name;
@@ -25,8 +25,8 @@ struct RpcTensor {
 
 // ---- Descriptions ----------------------------------------------------------
 //
-// Each has the types and names of its RPC, its tensors in the order of a
-// stream's bytes, and its own ways to fill in messages.
+// Each description has the types and names of its RPC, the tensors in the order
+// of a stream's bytes, and functions that fill in messages.
 
 struct ApplyRopeRpc {
   using Args = ApplyRopeArgs;
@@ -57,7 +57,8 @@ struct ApplyRopeRpc {
     return request;
   }
 
-  // Returns the ids whose bytes a stream can carry, in its order.
+  // Returns the position ids whose bytes a stream can carry, in the stream's
+  // order.
   static std::vector<v1::Tensor*> IdsOf(Request* request) {
     if (!request->positions().has_ids()) return {};
     return {request->mutable_positions()->mutable_ids()};

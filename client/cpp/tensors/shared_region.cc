@@ -21,7 +21,7 @@ std::string PathOf(const std::string& directory, const std::string& name) {
   return absl::StrCat(directory, "/", name);
 }
 
-// Accepts the names that the server accepts: no path leads out of its
+// Accepts the names that the server accepts, which cannot lead out of its
 // directory.
 absl::Status CheckName(const std::string& name) {
   const bool letters = std::all_of(name.begin(), name.end(), [](char c) {
@@ -60,13 +60,14 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Create(
   const int file =
       open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return failed(errno, "cannot make");
-  // From here on the file is removed with the region.
+  // From here on the region's destructor removes the file.
   const std::shared_ptr<SharedRegion> region(new SharedRegion(directory, name));
   // Allocates now: if the file system were full later, client and server would
   // get SIGBUS. An empty file cannot be allocated or mapped.
   int error =
       bytes == 0 ? 0 : posix_fallocate(file, 0, static_cast<off_t>(bytes));
-  // The umask may have removed the group's rights from the mode above.
+  // Gives the group its rights. open() would apply the umask to them; fchmod()
+  // does not.
   if (error == 0 && IsGroupsOwn(directory) && fchmod(file, 0660) != 0) {
     error = errno;
   }

@@ -12,7 +12,8 @@ std::int64_t LastExtent(const v1::Tensor& tensor) {
   return tensor.shape_size() == 0 ? 0 : *tensor.shape().rbegin();
 }
 
-// Returns the elements of a row of one tensor; 0 if only the server knows.
+// Returns the number of elements in a row of one tensor; 0 if only the server
+// knows it.
 std::int64_t TableWidth(const v1::BuildTableRequest& request) {
   const v1::AbsoluteEncoding& absolute = request.absolute();
   switch (absolute.encoding_case()) {

@@ -12,8 +12,8 @@ namespace posenc {
 // determine it. Correct for every request that the server accepts.
 std::int64_t RowsOf(const v1::BuildTableRequest& request);
 
-// Returns the size in bytes of each tensor of that table; -1 if only the server
-// knows it, as for presets, configurations and requests that it refuses.
+// Returns the size in bytes of each tensor of the requested table; -1 if the
+// request does not determine it (a preset or a configuration), or is not valid.
 std::int64_t TableBytes(const v1::BuildTableRequest& request);
 
 }  // namespace posenc

@@ -11,7 +11,7 @@
 namespace posenc {
 namespace {
 
-// No memory has as many bytes.
+// More bytes than any memory has.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
 
 bool AllPositive(absl::Span<const std::int64_t> shape) {
@@ -77,7 +77,8 @@ absl::Status TensorParts::Add(std::int64_t row, std::int64_t column,
   if (!answer.ok()) return answer;
   const absl::Span<const std::int64_t> shape(tensor->shape().data(),
                                              tensor->shape().size());
-  // The part has the bytes that its shape says, so no product overflows.
+  // CheckAnswer() has compared the part's size with its shape, so no product of
+  // extents overflows.
   if (tensor->dtype() != view_.dtype || tensor->has_shared() ||
       shape.size() != view_.shape.size() || !AllPositive(shape)) {
     return misfit;
@@ -88,7 +89,7 @@ absl::Status TensorParts::Add(std::int64_t row, std::int64_t column,
       (column > 0 && part.rows != band_rows_)) {
     return misfit;
   }
-  // Whole rows lie side by side.
+  // Rows of the whole width are contiguous in memory.
   const std::int64_t together = part.columns == whole_.columns ? part.rows : 1;
   TensorReader reader(message.bytes(index));
   for (std::int64_t head = 0; head < part.heads; ++head) {

@@ -15,9 +15,9 @@
 
 namespace posenc {
 
-// A tensor is [heads, rows, columns]: the axes before that of the rows are
-// heads, and those after it are columns. A part has every head of some rows and
-// columns, and parts come in row-major order:
+// A tensor is seen as [heads, rows, columns]. One axis is that of the rows; the
+// axes before it count as heads, and the axes after it as columns. A part has
+// all heads of some rows and columns. Parts come in row-major order:
 //
 //            column
 //              v
@@ -27,33 +27,35 @@ namespace posenc {
 //   |  2  |  3  |   here part 2 has come, and part 3 must be the next
 //   +-----+-----+
 //
-// This class checks the order. So every element is written exactly once: the
+// This class checks the order. So every element is written exactly once. The
 // memory need not be cleared first, and no server can make the client write
-// outside of it.
+// outside of the memory.
 class TensorParts {
  public:
-  // row_axis: the number of axes before that of the rows.
+  // row_axis: the index of the axis of the rows.
   explicit TensorParts(std::size_t row_axis) : row_axis_(row_axis) {}
 
-  // Sets the shape of the whole, and the dtype: that of tensor `index` of the
-  // first message. into: the caller's memory; unset: allocates it. INTERNAL if
-  // no tensor has this shape, INVALID_ARGUMENT if `into` has another size,
-  // RESOURCE_EXHAUSTED if the machine has less memory than `tensors` of this
-  // size.
+  // Sets the shape of the whole tensor. Its dtype is that of tensor `index` of
+  // the first message. `into` is the caller's memory; if it is unset, Begin()
+  // allocates memory. INTERNAL if the shape cannot be valid, INVALID_ARGUMENT
+  // if `into` has another size, RESOURCE_EXHAUSTED if the machine has less
+  // memory than `tensors` tensors of this size need.
   absl::Status Begin(const ReceivedMessage& message, std::size_t index,
                      absl::Span<const std::int64_t> shape, const Output& into,
                      int tensors);
   bool begun() const { return data_ != nullptr; }
 
-  // Copies tensor `index` of a message to its place. INTERNAL if it is not the
-  // next part of the whole.
+  // Copies tensor `index` of a message to its place, which begins at `row` and
+  // `column`. INTERNAL if it is not the next part of the whole tensor.
   absl::Status Add(std::int64_t row, std::int64_t column,
                    const ReceivedMessage& message, std::size_t index);
 
-  // Number of received bytes; view().bytes.size() if all were received.
+  // Number of received bytes. It equals view().bytes.size() if all were
+  // received.
   std::size_t bytes_done() const { return bytes_done_; }
 
-  // The whole. `owner` keeps it alive; null if it is the caller's memory.
+  // The whole tensor. owner() keeps its memory alive; null if the memory is the
+  // caller's.
   const TensorView& view() const { return view_; }
   const std::shared_ptr<char>& owner() const { return owner_; }
 
