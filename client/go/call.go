@@ -28,11 +28,11 @@ const (
 	traceparentKey  = "traceparent"
 	messageBytesKey = "posenc-message-bytes"
 
-	// Deadline of a stream whose only limit is progress. Without one the server would set its default.
+	// Deadline of a stream that is limited only by its progress. Without a deadline the server would set its default.
 	longestStream = 24 * time.Hour
 )
 
-// begin returns the context of a call with its metadata, and its id.
+// begin adds request id and traceparent to the context of a call. It returns the context and the request id.
 func begin(ctx context.Context, options []Option) (context.Context, string) {
 	o := optionsOf(options)
 	if o.traceparent != "" {
@@ -46,12 +46,12 @@ func begin(ctx context.Context, options []Option) (context.Context, string) {
 	return metadata.AppendToOutgoingContext(ctx, requestIDKey, id), id
 }
 
-// announce sends the size of a call's largest message.
+// announce adds the size of a call's largest message to its metadata.
 func announce(ctx context.Context, bytes int) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, messageBytesKey, strconv.Itoa(bytes))
 }
 
-// unary is an interceptor that gives a call metadata, a deadline and an announced size, and translates its error.
+// unary is an interceptor that gives a unary call metadata, a deadline and an announced size, and translates its error.
 func (c *Client) unary(ctx context.Context, method string, request, response any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...Option) error {
 	if _, set := ctx.Deadline(); !set && c.timeout > 0 {
 		var cancel context.CancelFunc
@@ -83,7 +83,7 @@ type stream struct {
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...Option) (grpc.ClientStream, error) {
 	ctx, id := begin(ctx, options)
 	s := &stream{client: c, method: method, id: id, lends: desc.ClientStreams, idle: c.timeout}
-	if s.lends { // a retry keeps what it would send again
+	if s.lends { // for a retry, gRPC would keep all messages that were sent
 		options = append(slices.Clone(options), neverAgain())
 	}
 	if _, set := ctx.Deadline(); set || c.timeout <= 0 {
@@ -119,9 +119,9 @@ func (s *stream) progress(err error) error {
 	return s.client.errorOf(err, s.method, s.id)
 }
 
-// SendMsg is part of grpc.ClientStream. If the stream has many messages, they are sent from the caller's memory, and
-// SendMsg waits for its return: copies would take as much memory again. After an io.EOF, RecvMsg returns the error of
-// the stream.
+// SendMsg is part of grpc.ClientStream. If the client sends many messages, it sends them from the caller's memory,
+// because copies would take as much memory again. SendMsg then waits until the connection has released this memory.
+// After an io.EOF, RecvMsg returns the error of the stream.
 func (s *stream) SendMsg(message any) error {
 	lent := &loans{}
 	if s.lends {
@@ -138,7 +138,7 @@ func (s *stream) SendMsg(message any) error {
 // RecvMsg is part of grpc.ClientStream.
 func (s *stream) RecvMsg(message any) error { return s.progress(s.ClientStream.RecvMsg(message)) }
 
-// call is a unary call whose tensors are not in its messages, but have the names of the messages' fields.
+// call is a unary call. Its tensors are not in its messages, but beside them, with the names of the messages' fields.
 type call struct {
 	method            string
 	request, response proto.Message
@@ -155,14 +155,14 @@ type input struct {
 // result is a tensor of an answer.
 type result struct {
 	name   protoreflect.Name
-	want   *posencv1.Tensor // its type and shape (nil if only the server knows the shape); nil: there is no such tensor
-	into   Tensor           // the caller's memory for it; not given: new memory
+	want   *posencv1.Tensor // expected type and shape (nil: only the server knows the shape); nil: there is no such tensor
+	into   Tensor           // the caller's memory for the tensor; not given: new memory
 	got    Tensor
-	joined int64 // received bytes, if it comes in parts
+	joined int64 // received bytes, if the tensor comes in parts
 }
 
-// place returns where the server may write the result. It is nil if the size of the result is not known, because the
-// server writes the whole result.
+// place returns the place in shared memory where the server may write the result; nil: nowhere. If the size of the
+// result is not known, place returns nil, because the server always writes the whole result.
 func (r *result) place() *posencv1.SharedMemory {
 	if r.want.GetShape() == nil {
 		return nil
@@ -170,7 +170,7 @@ func (r *result) place() *posencv1.SharedMemory {
 	return r.into.m.GetShared()
 }
 
-// take takes the caller's memory for the result. Errors name the contract's field for its place.
+// take sets the caller's memory for the result. Errors name the contract's field for its place, such as q_output.
 func (r *result) take(output Tensor) error {
 	switch wrong := output.mismatch(r.want); {
 	case !output.Given():
@@ -183,7 +183,7 @@ func (r *result) take(output Tensor) error {
 	return nil
 }
 
-// check returns an error unless the answer has the tensor with the expected type and shape, and it fits the
+// check returns an error unless the answer has the tensor with the expected type and shape, and the tensor fits the
 // caller's memory.
 func (r *result) check() error {
 	if r.got.m.GetShared() != nil {
@@ -201,8 +201,9 @@ func (r *result) check() error {
 	return r.take(r.into)
 }
 
-// perform makes a call, and puts its results into the response. It sends places if a tensor lies in shared memory;
-// bytes if none does, or if the server refuses places; and a stream if the message would be too large.
+// perform makes a call, and puts its results into the response. If a tensor lies in shared memory, it sends places. If
+// no tensor does, or if the server refuses places, it sends bytes: in one message or, if the message would be too
+// large, in a stream.
 func (c *Client) perform(ctx context.Context, k *call, options []Option) (err error) {
 	for i, output := range optionsOf(options).outputs {
 		if i < len(k.results) {
@@ -299,8 +300,9 @@ func (c *Client) send(ctx context.Context, k *call, m protoreflect.Message, opti
 	return err
 }
 
-// mayRepeat returns whether a call with places may be made again with bytes. It may not if these inputs may have
-// been overwritten; then the error's text says this.
+// mayRepeat returns whether a call with places that ended with err may be made again with bytes. inPlace are the inputs
+// that the server overwrites. If they may have been overwritten, mayRepeat adds this to the error's text and returns
+// false.
 func mayRepeat(err error, inPlace []string) bool {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -308,7 +310,7 @@ func mayRepeat(err error, inPlace []string) bool {
 	}
 	switch e.Code {
 	case codes.Unimplemented, codes.PermissionDenied:
-		return e.Reason == "SHARED_MEMORY_UNAVAILABLE" || e.Reason == "FIELD_UNKNOWN" // by an older server
+		return e.Reason == "SHARED_MEMORY_UNAVAILABLE" || e.Reason == "FIELD_UNKNOWN" // the reason of an older server
 	case codes.InvalidArgument, codes.NotFound, codes.Aborted: // refused
 		return false
 	}
@@ -319,7 +321,8 @@ func mayRepeat(err error, inPlace []string) bool {
 	return false
 }
 
-// AddEncoding combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. The request lacks x.
+// AddEncoding combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. The request itself
+// does not have x.
 func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingRequest, x Tensor, options ...Option) (Tensor, error) {
 	want, response := x.described(), &posencv1.AddEncodingResponse{}
 	if x.Given() && request.GetCombination() == posencv1.Combination_COMBINATION_CONCATENATE {

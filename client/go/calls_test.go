@@ -101,7 +101,7 @@ func TestAnnouncesTheExactSizeAndSendsIDAndTrace(t *testing.T) {
 		size <- proto.Size(r)
 		return &posencv1.ApplyRopeResponse{Q: r.GetQ(), K: r.GetK()}, nil
 	}}))
-	for _, tokens := range []int{1, 300} { // copied into the message, and lent
+	for _, tokens := range []int{1, 300} { // 1: q is copied into the message; 300: q is lent to gRPC
 		values := numbers(tokens * 2 * 64)
 		q := tensorWith(t, DtypeFloat32, values, 1, tokens, 2, 64)
 		q, k, err := c.ApplyRope(context.Background(), ApplyRopeArgs{
@@ -122,7 +122,7 @@ func TestAnnouncesTheExactSizeAndSendsIDAndTrace(t *testing.T) {
 	}
 }
 
-// holding is a server that takes a call and answers only when it is cancelled.
+// holding is a server that takes a call and answers only when the call is cancelled.
 func holding() *fake {
 	return &fake{apply: func(ctx context.Context, _ *posencv1.ApplyRopeRequest) (*posencv1.ApplyRopeResponse, error) {
 		<-ctx.Done()
@@ -130,8 +130,8 @@ func holding() *fake {
 	}}
 }
 
-// rotateUntil makes a call of 8 MiB, and writes to its tensor as soon as it returns: the race
-// detector finds code that still reads it.
+// rotateUntil makes a call of 8 MiB, and writes to its tensor as soon as the call has returned: the race detector finds
+// code that still reads the tensor.
 func rotateUntil(t *testing.T, c *Client, timeout time.Duration) *Error {
 	t.Helper()
 	q := make([]float32, 1<<21)
@@ -162,8 +162,7 @@ func TestAPeerThatTakesNoBytesGivesTheTensorsBack(t *testing.T) {
 	}
 }
 
-// startStuckProxy accepts connections to the server, and passes on only this number of bytes of
-// each.
+// startStuckProxy accepts connections to the server, and forwards only the first `bytes` bytes of each connection.
 func startStuckProxy(t *testing.T, server string, bytes int64) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -311,7 +310,7 @@ func TestAnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed(t *testing.T) {
 	}
 }
 
-// The server refuses such fields, because the results would lack their effect.
+// The server refuses fields that it does not know, because the results would lack their effect.
 func TestFieldsOfANewerContractAreNotLost(t *testing.T) {
 	address := startServer(t)
 	source := Spec(proto.CloneOf(halfSplit)).Message()

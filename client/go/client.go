@@ -7,11 +7,11 @@
 //		posenc.Float32(q, 1, 1024, 32, 128), posenc.Float32(k, 1, 1024, 8, 128))
 //
 // A [Tensor] views the caller's memory. During a call other code must not write to its tensors, or read its outputs.
-// Tensors of 64 KiB and more are sent from there without a copy. So no call returns, not even after its deadline, before
-// the connection has released them; if the peer does not read, that takes up to [WithStuckTimeout].
+// Tensors of 64 KiB and more are sent from this memory without a copy. So no call returns before the connection has
+// released its tensors, not even after its deadline. If the peer does not read, that takes up to [WithStuckTimeout].
 //
-// If a call ends with an error, its outputs may hold a part of the result. In place, only a part of the tensor may
-// then be rotated, if the tensor was so large that it went through a stream.
+// If a call ends with an error, its outputs may hold a part of the result. If a tensor was rotated in place, and was so
+// large that it went through a stream, only a part of it may be rotated.
 package posenc
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// Version is this client's.
+// Version is the version of this client.
 const Version = "0.2.0"
 
 // Round robin over healthy servers, and up to four attempts for calls that end as UNAVAILABLE.
@@ -49,7 +49,8 @@ type Client struct {
 }
 
 // NewClient makes a client of the server at target: "localhost:50051", "dns:///posenc:50051", "unix:/run/posenc.sock".
-// It fails if options or their files are wrong, but does not wait for the network: then the first call fails.
+// It fails if options or their files are wrong. It does not wait for the network: without a server, the first call
+// fails.
 func NewClient(target string, options ...DialOption) (*Client, error) {
 	c := &Client{target: target, config: config{
 		timeout:         time.Minute,
@@ -91,7 +92,8 @@ func (c *Client) Close() error {
 }
 
 // Stub returns the generated client over this client's connection. Its calls have options, request ids, default
-// deadlines and *Error like all others, and its unary calls announce their size and do not copy what they send.
+// deadlines and *Error like the methods of Client. Its unary calls announce their size, and do not copy the tensors
+// that they send.
 func (c *Client) Stub() posencv1.PositionalEncodingServiceClient {
 	return c.PositionalEncodingServiceClient
 }
@@ -122,24 +124,25 @@ func collect[O ~func(*T), T any](to *T, options []O) *T {
 // DialOption is an option of a Client.
 type DialOption func(*config)
 
-// WithTimeout sets the deadline of calls whose context has none; of streams, the longest time without progress. 60 s.
+// WithTimeout sets the timeout of unary calls whose context has no deadline; for streams, it is the longest time
+// without progress. The default is 60 s.
 func WithTimeout(timeout time.Duration) DialOption { return func(c *config) { c.timeout = timeout } }
 
 // WithStuckTimeout sets the time after which a TCP connection is closed (on Linux) if its peer does not read waiting
-// bytes. A call whose deadline passes earlier waits until then for the connection to release its tensors. 10
-// s.
+// bytes. If the deadline of a call passes before that, the call waits at most until then for the connection to release
+// its tensors. The default is 10 s.
 func WithStuckTimeout(timeout time.Duration) DialOption {
 	return func(c *config) { c.stuckTimeout = timeout }
 }
 
-// WithMaxMessageBytes sets the largest size of a message, either way. Larger ones are neither sent nor received. At
-// least 4 MiB, which is the size of a stream's answers; at most 2 GiB - 1; the default is 512 MiB.
+// WithMaxMessageBytes sets the largest size of a message. Larger messages are neither sent nor received. The least
+// value is 4 MiB, the size of a stream's answers; the largest is 2 GiB - 1; the default is 512 MiB.
 func WithMaxMessageBytes(bytes int64) DialOption {
 	return func(c *config) { c.maxMessageBytes = bytes }
 }
 
-// WithStreamAbove sets the size above which tensors to rotate or reposition go through a stream. The default is the
-// largest message. With a lower value, such as 16 MiB, transfer and computation overlap.
+// WithStreamAbove sets the size of a message above which ApplyRope and Reposition use a stream. The default is the
+// largest size of a message. With a lower value, such as 16 MiB, transfer and computation overlap.
 func WithStreamAbove(bytes int64) DialOption { return func(c *config) { c.streamAbove = bytes } }
 
 // WithTLS requires TLS for every connection.
@@ -187,14 +190,14 @@ func Traceparent(value string) Option {
 	return option{set: func(o *settings) { o.traceparent = value }}
 }
 
-// Progress is called while a tensor or table goes through a stream. It gets the numbers of bytes of all
-// tensors together.
+// Progress sets a function that is called while a tensor or table goes through a stream. The function gets the numbers
+// of bytes of all tensors together.
 func Progress(report func(done, total int64)) Option {
 	return option{set: func(o *settings) { o.progress = report }}
 }
 
-// Into names the memory for a call's results, in the order of its tensors: q's, then k's. An output may be its input's
-// memory. Without Into a Rope rotates in place, and other calls allocate memory.
+// Into names the memory for a call's results, in the order of its tensors: for q, then for k. An output may be the
+// memory of its own input. Without Into a Rope rotates in place, and other calls allocate memory.
 func Into(outputs ...Tensor) Option {
 	return option{set: func(o *settings) { o.outputs = outputs }}
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// codec is gRPC's own, except that it does not copy sent tensors, and copies received ones only
-// once.
+// codec is gRPC's protobuf codec, except that it does not copy sent tensors, and copies received tensors only once.
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Marshal(message any) (mem.BufferSlice, error) {
@@ -41,15 +40,15 @@ type lentMessage struct {
 	loans *loans
 }
 
-// loans counts the memory that a call has lent to its connection. It is a buffer pool: gRPC gives a buffer back to its
-// pool with the last reference.
+// loans counts the buffers that a call has lent to its connection. It is a mem.BufferPool: gRPC returns a buffer to its
+// pool when it drops the last reference.
 type loans struct{ sync.WaitGroup }
 
-// Fields of fewer bytes are copied, which costs less than to wait for their return.
+// Fields of fewer bytes are copied, which costs less than waiting until gRPC returns them.
 const lendFrom = 64 << 10
 
-// marshal returns the message in pieces: first all small fields, then the head and the bytes of each large
-// field.
+// marshal returns the message in pieces: first all small fields, then, for each large field, its tag and length and its
+// bytes.
 func (l *loans) marshal(m protoreflect.Message) (mem.BufferSlice, error) {
 	small, large, failed := m.New(), mem.BufferSlice{}, error(nil)
 	small.SetUnknown(m.GetUnknown())
@@ -88,9 +87,9 @@ func (l *loans) Get(int) *[]byte { return nil }
 // Put is part of mem.BufferPool.
 func (l *loans) Put(*[]byte) { l.Done() }
 
-// recall waits until gRPC has returned all memory, so that the caller may change the tensors. gRPC (1.80) does not
-// return what an ended connection was sending. So the wait also ends after the time after which a stuck connection
-// is closed.
+// recall waits until gRPC has returned all memory, so that the caller may change the tensors. If a connection ends,
+// gRPC 1.80 does not return the buffers that it was sending. So the wait also ends a second after stuckTimeout, when a
+// stuck connection is closed.
 func (l *loans) recall(stuckTimeout time.Duration) {
 	returned := make(chan struct{})
 	go func() {
@@ -108,7 +107,8 @@ const dataField = 15
 
 var tensorType = (*posencv1.Tensor)(nil).ProtoReflect().Descriptor()
 
-// read adds the fields of a message of this length to m. `data` goes to the memory that m has for it, if it fits.
+// read adds the fields of a message of this length to m. The bytes of `data` go to the memory that m already has for
+// them, if they fit.
 func read(reader *mem.Reader, length int, m proto.Message) error {
 	var data *[]byte
 	switch m := m.(type) {
@@ -144,7 +144,7 @@ func readFields(reader *mem.Reader, length int, take func(field protowire.Number
 			return nil, err
 		}
 		field, kind := protowire.DecodeTag(tag)
-		head, size := protowire.AppendVarint(nil, tag), uint64(0) // of what follows the head
+		head, size := protowire.AppendVarint(nil, tag), uint64(0) // size of the value after the head
 		switch kind {
 		case protowire.Fixed32Type:
 			size = 4

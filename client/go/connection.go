@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Bytes that a connection reads and writes at once (gRPC's 32 KiB took a third more processor time with 64 MiB on
-// loopback), and windows so large that neither tensors nor answers wait for them.
+// A connection reads and writes bufferBytes at once; gRPC's 32 KiB took a third more processor time for 64 MiB on
+// loopback. The flow-control windows are so large that neither tensors nor answers wait for them.
 const (
 	bufferBytes      = 256 << 10
 	streamWindow     = 16 << 20
@@ -33,18 +33,19 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A retry helps only after the connection was tried again, so this is the retries' first backoff, not gRPC's 1 s.
+	// A retry of a call helps only if gRPC has tried to reconnect before it. So the first reconnect comes after the first
+	// backoff of retries, not after gRPC's 1 s.
 	reconnect := backoff.DefaultConfig
 	reconnect.BaseDelay = 100 * time.Millisecond
 	dialing := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
 		grpc.WithUserAgent("posenc-go/" + Version),
 		grpc.WithDefaultServiceConfig(serviceConfig),
-		grpc.WithDisableServiceConfig(), // DNS's config would cost a look-up
+		grpc.WithDisableServiceConfig(), // a config from DNS would cost a look-up
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 20 * time.Second}),
-		// On Linux gRPC sets TCP_USER_TIMEOUT to this timeout. The kernel then ends connections to machines that are
-		// gone, and to peers that read nothing. gRPC does this only if it also sends pings. One ping an hour, because
-		// servers close connections that ping often.
+		// On Linux gRPC sets TCP_USER_TIMEOUT to this timeout. The kernel then ends connections to machines that are gone,
+		// and to peers that read nothing. gRPC sets TCP_USER_TIMEOUT only if it also sends pings. It sends one ping an hour,
+		// because servers close connections that ping often.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Hour, Timeout: c.stuckTimeout}),
 		grpc.WithReadBufferSize(bufferBytes),
 		grpc.WithWriteBufferSize(bufferBytes),
@@ -55,8 +56,8 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(int(c.maxMessageBytes)),
 			grpc.MaxCallSendMsgSize(int(c.maxMessageBytes)),
-			// A call that has sent more than this is not retried. gRPC's default of 256 KiB would exclude most tensors;
-			// it keeps references, not copies.
+			// A call that has sent more than this is not retried. gRPC's default of 256 KiB would exclude most tensors. gRPC
+			// keeps references to the messages, not copies.
 			grpc.MaxRetryRPCBufferSize(int(c.maxMessageBytes)),
 			grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto")}),
 		),
@@ -69,11 +70,11 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 
 // TLS names PEM files, which NewClient reads. The zero TLS trusts the system's authorities.
 type TLS struct {
-	CAFile string // authorities of the server's certificate; empty: the system's
-	// This client's own certificate, followed by its issuers, and its key without a passphrase, for servers that
-	// require them. Both or none.
+	CAFile string // certificate authorities that the client trusts; empty: the system's
+	// For servers that require a client certificate: the certificate, followed by its issuers, and its key without a
+	// passphrase. Set both or neither.
 	CertFile, KeyFile string
-	ServerName        string // that the server's certificate must bear; empty: the target's
+	ServerName        string // name that the server's certificate must have; empty: the target's name
 }
 
 func (t TLS) credentials() (credentials.TransportCredentials, error) {

@@ -15,7 +15,7 @@ import (
 )
 
 // Error is the error of every call, from the server, the connection or this library. errors.Is finds
-// context.DeadlineExceeded and context.Canceled in it, and status.FromError its code and details.
+// context.DeadlineExceeded and context.Canceled in it, and status.FromError finds its code and details.
 type Error struct {
 	Code       codes.Code
 	Reason     string                                  // ErrorReason without its prefix, such as "FIELD_REQUIRED": branch on it; or empty
@@ -31,7 +31,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("posenc: %v: %s", e.Code, e.Message) }
 
-// Unwrap returns the context's error, or that of a file, if it was the cause.
+// Unwrap returns the cause, if it is an error of the context or of a file.
 func (e *Error) Unwrap() error { return e.cause }
 
 // GRPCStatus makes status.FromError and status.Code work.

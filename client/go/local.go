@@ -5,16 +5,18 @@ import (
 	"errors"
 )
 
-// Local starts posencd, and makes a client of it; the client's Close ends the server, too.
+// Local starts a server, posencd, and returns its client. The client's Close ends the server, too.
 //
-// flags are more of posencd's, such as "--threads=1". posencd is the file that the variable POSENCD names, else the first
-// on PATH. It does not get the variables POSENC_..., which are meant for other servers and clients. It listens on a unix
-// socket in a folder of /dev/shm that only this user may enter, and shares memory there ([Client.SharedRegion]).
+// flags are additional flags of posencd, such as "--threads=1". posencd is the file that the environment variable
+// POSENCD names, or else the first posencd on PATH. It does not get the variables POSENC_..., which are meant for other
+// servers and clients. It listens on a unix socket in a folder of /dev/shm that only this user may enter, and shares
+// memory there ([Client.SharedRegion]).
 //
-// Each call starts a server of its own. It also ends when this process is killed: it reads a pipe that this process
-// alone holds, and the kernel closes that at any end.
+// Each call starts another server. The server also ends when this process is killed: it reads a pipe that only this
+// process holds, and the kernel closes the pipe when this process ends in any way.
 //
-// The error has the code Unavailable if the server cannot be started, and its text has the remedy. ctx bounds the start.
+// If the server cannot be started, the error has the code Unavailable, and its text says what to do. ctx bounds the
+// time of the start.
 func Local(ctx context.Context, flags ...string) (*Client, error) {
 	server, err := startLocal(ctx, flags)
 	if err != nil {

@@ -34,7 +34,7 @@ type localServer struct {
 	ended  chan struct{} // closed when the process has ended
 }
 
-// startLocal is what Local says.
+// startLocal starts the server of Local, and waits until it is ready.
 func startLocal(ctx context.Context, flags []string) (*localServer, error) {
 	posencd, err := findPosencd()
 	if err != nil {
@@ -78,7 +78,7 @@ func privateFolder(parent string) (string, error) {
 	return folder, nil
 }
 
-// reasonOf returns the system's error without the call and the path, which the text has already.
+// reasonOf returns the system's error without the call and the path, which the text of localError has already.
 func reasonOf(err error) error {
 	var system syscall.Errno
 	if errors.As(err, &system) {
@@ -104,7 +104,7 @@ func (s *localServer) start(posencd string, flags []string) error {
 	s.cmd.Args[0] = "posencd"
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "POSENC_") })
-	// A session of its own, because Control-C at a terminal is for this process alone.
+	// posencd gets a session of its own, so that Control-C at a terminal ends only this process.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if s.stdin, err = s.cmd.StdinPipe(); err == nil {
 		err = s.cmd.Start()
@@ -114,7 +114,7 @@ func (s *localServer) start(posencd string, flags []string) error {
 		return localError("%s: %w; %s", posencd, reasonOf(err), remedyOf(posencd, err))
 	}
 	go func() {
-		_ = s.cmd.Wait() // endOf tells how it ended
+		_ = s.cmd.Wait() // endOf reads how it ended
 		close(s.ended)
 	}()
 	return nil
@@ -152,7 +152,7 @@ func (s *localServer) awaitReady(ctx context.Context) error {
 	}
 }
 
-// endOf says how the server ended, and its last words.
+// endOf returns how the server ended, and the end of its log.
 func (s *localServer) endOf() string {
 	status := s.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	how := fmt.Sprintf("posencd ended with code %d", status.ExitStatus())
@@ -170,7 +170,7 @@ func (s *localServer) endOf() string {
 	return how + ": " + said
 }
 
-// whyGone tells an end that the caller did not want, for the text of an error.
+// whyGone returns, for the text of an error, how the server ended; "" if it still runs after a short wait.
 func (s *localServer) whyGone() string {
 	select {
 	case <-s.ended:
@@ -193,7 +193,7 @@ func (s *localServer) stop() error {
 	return os.RemoveAll(s.folder)
 }
 
-// removeLeftovers removes the folders, with the memory of their regions, of processes that were killed.
+// removeLeftovers removes the folders of processes that were killed, with the memory of their regions.
 func removeLeftovers() {
 	folders, _ := filepath.Glob(filepath.Join(sharedMemory, localPrefix+"*"))
 	for _, folder := range folders {
@@ -201,7 +201,7 @@ func removeLeftovers() {
 		if err != nil || !about.IsDir() || about.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
 			continue
 		}
-		// A young one may belong to a server that is starting.
+		// A young folder may belong to a server that is starting.
 		if time.Since(about.ModTime()) < longestStart {
 			continue
 		}

@@ -45,7 +45,7 @@ func localFolders(t *testing.T) []string {
 	return found
 }
 
-// serversAt returns the folders in /proc of the processes that serve in a folder.
+// serversAt returns the folders in /proc of the servers that Local started in this folder.
 func serversAt(folder string) (found []string) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range paths {
@@ -153,7 +153,7 @@ func TestALocalServerEndsWhenItsProcessIsKilled(t *testing.T) {
 			t.Fatal("the server outlives its parent")
 		}
 	}
-	// Its folder, which may hold regions, goes at the next start; that of a running server stays.
+	// The next start removes its folder, which may hold regions, but not the folder of a running server.
 	c := startedLocal(t)
 	for _, each := range []string{folder, c.local.folder} {
 		if err := os.Chtimes(each, time.Unix(0, 0), time.Unix(0, 0)); err != nil {
@@ -182,7 +182,7 @@ func TestAPosencdThatCannotStartIsNamed(t *testing.T) {
 	usePosencd(t)
 	for _, c := range []struct{ what, program, text string }{
 		{"not there", "", "no such file or directory; POSENCD must name the server's program"},
-		// Permission is denied on a file system mounted noexec, too.
+		// A file system that is mounted noexec gives the same error.
 		{"not executable", " ", "permission denied; it must be executable, .* noexec"},
 		{"without its loader", "#!/lib/ld-musl-x86_64.so.1\n", "no such file .* needs glibc, which musl"},
 		{"for another machine", "\x7fELF" + strings.Repeat("\x00", 60), "exec format error; is it a program for this machine"},

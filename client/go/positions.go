@@ -13,7 +13,7 @@ const (
 	THD  = posencv1.Layout_LAYOUT_THD
 )
 
-// Pairings: the channels that form pairs.
+// The pairings: which two channels form a pair.
 const (
 	HalfSplit   = posencv1.Pairing_PAIRING_HALF_SPLIT
 	Interleaved = posencv1.Pairing_PAIRING_INTERLEAVED

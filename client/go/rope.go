@@ -37,7 +37,8 @@ func LayerIndex(index int) SourceOption {
 // SequenceLength is the length for length-dependent scalings.
 func SequenceLength(n int64) SourceOption { return func(s *source) { s.SequenceLength = &n } }
 
-// HeadDim is the width of the widest heads that are rotated, if it is not the model's: keys beside values, latent rows.
+// HeadDim is the width of the widest heads that are rotated. Set it if these are wider than the model's heads: keys
+// beside values, or latent rows.
 func HeadDim(channels int) SourceOption { return func(s *source) { s.HeadDim = int32(channels) } }
 
 // Profile selects the project whose interpretation of a configuration applies.
@@ -124,7 +125,7 @@ type Rope struct {
 	source RopeSource
 }
 
-// Rope resolves an encoding. A specification without rotary_dim is used without a call; Resolved is then nil.
+// Rope resolves an encoding. A specification without rotary_dim is used as it is, without a call; Resolved is then nil.
 func (c *Client) Rope(ctx context.Context, source RopeSource, options ...Option) (*Rope, error) {
 	if source.err != nil {
 		return nil, source.err
@@ -163,7 +164,8 @@ func (r *Rope) Reposition(ctx context.Context, layout Layout, movement *Movement
 	return err
 }
 
-// Table builds the cosines and sines of positions 0, 1, ..., [rows, pairs] in float32; BuildTable has all options.
+// Table builds the cosines and sines of positions 0, 1, ... as tensors [rows, pairs] of float32. BuildTable has all
+// options.
 func (r *Rope) Table(ctx context.Context, rows int, options ...Option) (*Table, error) {
 	return r.client.BuildTable(ctx, &posencv1.BuildTableRequest{
 		Encoding:  &posencv1.BuildTableRequest_Rope{Rope: r.source.message},

@@ -17,7 +17,8 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// ApplyRopeArgs are ApplyRope's arguments. Tensors, at least one, are [B, S, H, D] in Layout's order, or [T, H, D].
+// ApplyRopeArgs are ApplyRope's arguments. At least one tensor is required. A tensor is [B, S, H, D] in Layout's order,
+// or [T, H, D].
 type ApplyRopeArgs struct {
 	Rope       RopeSource
 	Positions  *Positions
@@ -38,8 +39,8 @@ type RepositionArgs struct {
 	K                Tensor
 }
 
-// ApplyRope rotates q, k or both. Results have their shapes and types, in new memory or in the memory of the option
-// Into. Tensors over WithStreamAbove, or over the server's limit, go through a stream.
+// ApplyRope rotates q, k or both. Results have the shapes and types of q and k. They lie in new memory, or in the
+// memory of the option Into. Tensors over WithStreamAbove, or over the server's limit, go through a stream.
 func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...Option) (q, k Tensor, err error) {
 	if args.Rope.err != nil {
 		return Tensor{}, Tensor{}, args.Rope.err
@@ -66,7 +67,7 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 	return Tensor{response.K}, err
 }
 
-// streamed are the bytes of a stream's answers: the results, one after the other.
+// streamed receives the bytes of a stream's answers: the results, one after the other.
 type streamed struct {
 	into        [][]byte // memory that is not filled yet
 	done, total int64
@@ -91,7 +92,7 @@ func (s *streamed) take(data []byte) error {
 	return nil
 }
 
-// rotate makes a call whose results are like its inputs. first is the first message of its stream.
+// rotate makes a call whose results have the types and shapes of its inputs. first is an empty message of its stream.
 func (c *Client) rotate(ctx context.Context, method string, request, response, first proto.Message, options []Option, inputs ...input) error {
 	k := &call{method: method, request: request, response: response, inputs: inputs}
 	for _, in := range inputs {
@@ -145,9 +146,9 @@ func (c *Client) rotateByStream(ctx context.Context, k *call, first protoreflect
 	}
 }
 
-// unload returns a message without the bytes of its tensors, and these in the order of their fields, as a stream sends
-// them. A tensor whose bytes do not fit its shape stays in the message, so that the server names
-// the fault.
+// unload returns a message without the bytes of its tensors. It also returns these bytes, in the order of the tensors'
+// fields, in which a stream sends them. A tensor whose bytes do not fit its shape stays in the message, so that the
+// server names the fault.
 func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 	if t, ok := m.Interface().(*posencv1.Tensor); ok {
 		if len(t.Data) == 0 || sizeOf(t) != int64(len(t.Data)) {
@@ -173,11 +174,10 @@ func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 }
 
 // neverAgain keeps gRPC from repeating a call that has sent a message. To repeat a stream, gRPC would have to
-// keep the tensors. Also, gRPC 1.80 may lose a message that is sent while gRPC decides not to repeat the
-// stream.
+// keep the tensors. In addition, gRPC 1.80 may lose a message that is sent while gRPC decides not to repeat the stream.
 func neverAgain() Option { return grpc.MaxRetryRPCBufferSize(0) }
 
-// exchange sends the first message and then the data, in messages of this size.
+// exchange sends the first message and then the data, in messages of `size` bytes, and takes the results.
 func (c *Client) exchange(ctx context.Context, method string, first protoreflect.Message, data [][]byte, size int, results *streamed, options []Option) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -185,7 +185,7 @@ func (c *Client) exchange(ctx context.Context, method string, first protoreflect
 	if err != nil {
 		return err
 	}
-	// Sends before it reads, so that gRPC does not repeat the stream.
+	// The first message is sent before anything is read, so that gRPC does not repeat the stream.
 	if err := s.SendMsg(first.Interface()); err != nil && err != io.EOF {
 		return err
 	}
@@ -204,7 +204,7 @@ func (c *Client) exchange(ctx context.Context, method string, first protoreflect
 		s.CloseSend()
 	}()
 	for err == nil {
-		m := &posencv1.ApplyRopeStreamResponse{} // RepositionStream's are alike
+		m := &posencv1.ApplyRopeStreamResponse{} // RepositionStream's answers have the same field
 		if len(results.into) > 0 {
 			m.Data = results.into[0][:0]
 		}

@@ -47,7 +47,7 @@ func TestRotatesFloat8AndSaturatesAsItIsTold(t *testing.T) {
 		want := rotatedAll(elements.Values(k.Dtype(), k.Bytes()), 8, 10000, func(head int) float64 { return 1000 + float64(head/2) })
 		expectValues(t, rotated, want, tolerance(dtype))
 
-		// About an eighth of a turn: x cos + x sin is 1.4 x.
+		// A rotation by about 45 degrees: x cos + x sin is 1.4 x.
 		turned := &posencv1.RopeSpec{Pairing: posencv1.Pairing_PAIRING_HALF_SPLIT,
 			Scaling: &posencv1.RopeSpec_ExplicitFrequencies{
 				ExplicitFrequencies: &posencv1.ExplicitFrequencies{Values: []float64{0.785}}}}
@@ -180,7 +180,7 @@ func TestRefusesAnOutputForATensorThatIsNotGiven(t *testing.T) {
 	}
 }
 
-// Every layout and kind of positions, in chunks of 200 bytes: a few heads each.
+// Tests every layout and kind of positions, in chunks of 200 bytes, which hold a few heads.
 func TestStreamsInChunksAsTheFormulaSays(t *testing.T) {
 	c := dial(t, startServer(t), WithStreamAbove(1))
 	c.chunkBytes = 200
@@ -189,7 +189,7 @@ func TestStreamsInChunksAsTheFormulaSays(t *testing.T) {
 	for i := range ids {
 		ids[i] = int32(i*i + 5)
 	}
-	// The sequence and the token of a head, which is given by its number in memory.
+	// The sequence b and the token s of a head; bshd() gets the index of the head in memory.
 	type place struct{ b, s int }
 	bshd := func(h int) place { return place{h / (tokens * heads), h / heads % tokens} }
 	cases := map[string]struct {
@@ -238,7 +238,7 @@ func TestStreamsInChunksAsTheFormulaSays(t *testing.T) {
 	}
 }
 
-// With the lower limit even the ids are too large for one message.
+// With a limit of 256 KiB, even the position ids are too large for one message.
 func TestStreamsWhatTheServerDoesNotTakeAtOnce(t *testing.T) {
 	const tokens = 1 << 17
 	values, ids := numbers(tokens*16), make([]int32, tokens)
@@ -290,7 +290,7 @@ func TestRepositionsKeysInPlaceAndInChunks(t *testing.T) {
 func TestServesManyGoroutines(t *testing.T) {
 	c := dial(t, startServer(t))
 	const calls = 16
-	values := numbers(64 * 8 * 128) // 256 KiB: over the connections for tensors
+	values := numbers(64 * 8 * 128) // 256 KiB, which are sent without a copy
 	var wait sync.WaitGroup
 	results, failed := make([]Tensor, calls), make([]error, calls)
 	for i := range calls {

@@ -97,7 +97,7 @@ func dial(t *testing.T, target string, options ...DialOption) *Client {
 	return c
 }
 
-// numbers are multiples of 1/64 in [-2, 2), which every element type has.
+// numbers returns multiples of 1/64 in [-2, 2), which all floating types except FP8 hold exactly.
 func numbers(count int) []float64 {
 	values := make([]float64, count)
 	state := uint32(1)
@@ -108,8 +108,8 @@ func numbers(count int) []float64 {
 	return values
 }
 
-// tensorWith returns values in a type. For 16-bit types it cuts off bits, which are 0 in the
-// numbers above.
+// tensorWith returns a tensor of these values. For 16-bit types it cuts off bits, which are 0 in the values of
+// numbers().
 func tensorWith(t *testing.T, dtype Dtype, values []float64, shape ...int) Tensor {
 	t.Helper()
 	switch dtype {
@@ -171,7 +171,7 @@ func rotatedHead(head []float64, position, theta float64) []float64 {
 	return out
 }
 
-// rotatedAll rotates every head of a tensor; positionOf gets the number of the head in memory.
+// rotatedAll rotates every head of a tensor. positionOf gets the index of a head in memory, and returns its position.
 func rotatedAll(values []float64, dim int, theta float64, positionOf func(head int) float64) []float64 {
 	var out []float64
 	for at := 0; at < len(values); at += dim {
@@ -180,10 +180,9 @@ func rotatedAll(values []float64, dim int, theta float64, positionOf func(head i
 	return out
 }
 
-// tolerance is that of numbers below 4, which pairs of the numbers above reach:
-// half a step of the type, and for float32's arithmetic four units of 2^-24 of
-// the length (proto/testdata/README.md). In float64 the angles of this oracle are less exact than
-// the server's: positions below 2^12 times 2^-52.
+// tolerance returns the largest allowed error of rotated numbers(), which stay below 4. It is half a step of the type,
+// and for float32's arithmetic four units of 2^-24 of the length (proto/testdata/README.md). In float64 the expected
+// angles of rotatedHead are less exact than the server's: their error is up to 2^12, the largest position, times 2^-52.
 func tolerance(dtype Dtype) float64 {
 	arithmetic := 4 * math.Ldexp(1, -24) * 4
 	switch dtype {

@@ -13,12 +13,12 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// SharedRegion is memory that a server on this host also maps: calls carry only the places of tensors in it.
+// SharedRegion is memory that a server on this host also maps. For its tensors, calls send only the places.
 type SharedRegion struct {
 	name string // of the file; empty if no memory is shared
 	path string
 
-	memory []byte // nil once it is closed
+	memory []byte // nil after Close
 }
 
 type regionOptions struct{ name, directory string }
@@ -29,13 +29,13 @@ type RegionOption func(*regionOptions)
 // RegionName names the region's file. The default is the server's prefix and random letters.
 func RegionName(name string) RegionOption { return func(o *regionOptions) { o.name = name } }
 
-// RegionDirectory is this process's path of the server's directory, if it differs.
+// RegionDirectory is the path of the server's directory in this process, if it differs from the server's path.
 func RegionDirectory(path string) RegionOption { return func(o *regionOptions) { o.directory = path } }
 
 var fileName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
 
 // SharedRegion makes a region of this many bytes, which the caller closes. If the server shares no memory with this
-// client, it is ordinary memory, and calls send its bytes.
+// client, the region is ordinary memory, and calls send its bytes.
 func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...RegionOption) (*SharedRegion, error) {
 	if memory := machineMemory(); bytes <= 0 || bytes > memory {
 		return nil, wrongArgument("bytes", "is %d; must be 1 to %d, this machine's memory", bytes, memory)
@@ -66,8 +66,9 @@ func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...Regio
 // Name returns the name of the region's file; "" if the server shares no memory with the client.
 func (r *SharedRegion) Name() string { return r.name }
 
-// Tensor views the bytes from offset on. Calls send the tensor's place, and the server writes results there if Into
-// names it; a tensor made from a slice of its elements is sent as bytes.
+// Tensor views the region's bytes from offset on. Calls send only the tensor's place, and if Into names the tensor, the
+// server writes the result there. But a tensor that is made from a slice of its elements, such as by Float32, is sent
+// as bytes.
 func (r *SharedRegion) Tensor(dtype Dtype, offset int64, shape ...int) (Tensor, error) {
 	if r.memory == nil {
 		return Tensor{}, wrongArgument("region", "is closed; make another one")
@@ -91,8 +92,8 @@ func (r *SharedRegion) Tensor(dtype Dtype, offset int64, shape ...int) (Tensor, 
 	return tensor, nil
 }
 
-// Close removes the file and unmaps the memory: using a slice of it afterwards crashes the program. No call with its
-// tensors may be running.
+// Close removes the file and unmaps the memory. After Close, access to a slice of this memory crashes the program. No
+// call with tensors of the region may be running.
 func (r *SharedRegion) Close() error {
 	memory := r.memory
 	if r.memory = nil; memory == nil || r.path == "" {

@@ -20,11 +20,11 @@ func newSharedFile(path string, bytes int64) (memory []byte, err error) {
 		return nil, wrongArgument("directory", "%w; must be the server's, as this process sees it", err)
 	}
 	defer file.Close()
-	// Without it, a full file system would cause a signal when the bytes are used.
-	for err = syscall.EINTR; err == syscall.EINTR; { // Go's own signals
+	// Without Fallocate, a full file system would cause a signal when the bytes are used.
+	for err = syscall.EINTR; err == syscall.EINTR; { // Go's own signals interrupt it
 		err = syscall.Fallocate(int(file.Fd()), 0, 0, bytes)
 	}
-	// Files in such a directory belong to its group, for example in a volume with an fsGroup.
+	// Files in a directory with the set-group-ID bit belong to its group, for example in a volume with an fsGroup.
 	directory := filepath.Dir(path)
 	if of, failed := os.Stat(directory); failed == nil && of.Mode()&os.ModeSetgid != 0 {
 		err = errors.Join(err, file.Chmod(0o660))

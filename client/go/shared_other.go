@@ -11,5 +11,5 @@ func newSharedFile(path string, _ int64) ([]byte, error) {
 
 func unmap([]byte) error { return nil }
 
-// machineMemory is not known here.
+// machineMemory returns no limit, because the memory of this system is not known.
 func machineMemory() int64 { return math.MaxInt64 }

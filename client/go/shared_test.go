@@ -56,7 +56,7 @@ func regionOf(t *testing.T, c *Client, bytes int64) *SharedRegion {
 	return region
 }
 
-// tensorIn makes a tensor with these values in a region.
+// tensorIn makes a copy of the tensor `like` in a region.
 func tensorIn(t *testing.T, region *SharedRegion, offset int64, like Tensor) Tensor {
 	t.Helper()
 	tensor, err := region.Tensor(like.Dtype(), offset, like.Shape()...)
@@ -160,7 +160,7 @@ func TestOtherTensorsGoByTheirPlaceToo(t *testing.T) {
 	if got, err := c.AddEncoding(ctx, add, held, Into(held)); err != nil || string(held.Bytes()) != string(want.Bytes()) || got.m.GetShared() != held.m.GetShared() {
 		t.Errorf("AddEncoding in place: %v", err)
 	}
-	// Twice as large as x: bytes behind an output that is too small must not change.
+	// The result is twice as large as x. Bytes behind an output that is too small must not change.
 	add.Combination = posencv1.Combination_COMBINATION_CONCATENATE
 	behind, _ := region.Tensor(DtypeInt32, 2048, 40)
 	for i := range behind.Int32s() {
@@ -346,7 +346,7 @@ func TestRegionsAndViewsThatCannotBeAreErrorsThatNameTheField(t *testing.T) {
 	}
 }
 
-// failureWith is an error with a reason, as the server makes them.
+// failureWith is an error with a reason, like the errors of the server.
 func failureWith(t *testing.T, code codes.Code, reason string) error {
 	t.Helper()
 	s, err := status.New(code, "no").WithDetails(&errdetails.ErrorInfo{Reason: reason})

@@ -25,8 +25,8 @@ import (
 
 type ropeStream = grpc.BidiStreamingServer[posencv1.ApplyRopeStreamRequest, posencv1.ApplyRopeStreamResponse]
 
-// echoing is a server that knows no unary rotation, and in a stream sends the
-// bytes of the tensors back, cut at random places.
+// echoing is a server that does not implement unary rotation. In a stream it sends the bytes of the tensors back, cut
+// at random places.
 func echoing(random *rand.Rand, more string) *fake {
 	return &fake{
 		info: func(context.Context) (*posencv1.GetServerInfoResponse, error) {
@@ -174,8 +174,8 @@ func TestAStreamThatStandsStillOrIsCancelledGivesTheTensorsBack(t *testing.T) {
 	}
 }
 
-// The server's bytes are those of the unary call, wherever the stream is cut: through the client, and through the
-// generated client, which cuts at random elements.
+// A stream gives the same bytes as the unary call, wherever it is cut. The test streams through the client, and through
+// the generated client, with cuts between random elements.
 func TestAStreamEqualsTheUnaryCallBitForBit(t *testing.T) {
 	address := startServer(t)
 	unary, c := dial(t, address), dial(t, address, WithStreamAbove(1))
@@ -229,8 +229,8 @@ func described(args ApplyRopeArgs) *posencv1.ApplyRopeRequest {
 		Saturation: args.Saturation, Q: args.Q.described(), K: args.K.described()}
 }
 
-// throughStub sends bytes by the generated client, in messages of random size that lie in the same memory, and returns
-// the joined answers.
+// throughStub sends bytes by the generated client, in messages of random size, and returns the joined answers. All
+// messages use the same memory, one after the other.
 func throughStub(t *testing.T, c *Client, random *rand.Rand, element int, call *posencv1.ApplyRopeRequest, data []byte) ([]byte, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -319,7 +319,7 @@ func TestAStreamThatIsNotAsDescribedIsRefused(t *testing.T) {
 	}
 }
 
-// A caller of the generated stream that cancels, stops sending, or never reads.
+// The caller of the generated stream cancels, stops sending, or never reads.
 func TestAStreamThatIsLeftInTheMiddleEndsClearlyAndKeepsNothing(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

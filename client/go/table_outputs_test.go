@@ -13,7 +13,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// tableRequests are tables by their encoding.
+// tableRequests returns requests for every kind of table, by name.
 func tableRequests() map[string]*posencv1.BuildTableRequest {
 	rope := func(dtype Dtype, layout posencv1.TableLayout, spec *posencv1.RopeSpec) *posencv1.BuildTableRequest {
 		return &posencv1.BuildTableRequest{Encoding: &posencv1.BuildTableRequest_Rope{Rope: Spec(spec).Message()},
@@ -50,7 +50,7 @@ func tableRequests() map[string]*posencv1.BuildTableRequest {
 	}
 }
 
-// theTensors are cos and sin, or the one table.
+// theTensors returns cos and sin, or the one table.
 func theTensors(table *Table) []Tensor {
 	if table.Table.Given() {
 		return []Tensor{table.Table}
@@ -108,8 +108,7 @@ func TestAGridOfMoreThan31BitsIsTooLarge(t *testing.T) {
 	}
 }
 
-// A server that limits its answers: tensors that it writes to memory of the
-// caller's do not count.
+// The server limits the size of its answers. Tensors that it writes to the caller's memory do not count.
 func TestATableInSharedMemoryIsNoLargeAnswer(t *testing.T) {
 	socket, _, _ := startSharing(t, "--max-response-bytes", "4KiB")
 	c := dial(t, socket)
@@ -181,7 +180,7 @@ func TestATableThatTheServerCannotPlaceComesAsBytes(t *testing.T) {
 	if !strings.HasPrefix(region.Name(), prefix) {
 		t.Fatal("no memory is shared")
 	}
-	other := dial(t, address) // whose calls may not name memory
+	other := dial(t, address) // calls over TCP may not name shared memory
 	rope, err := other.Rope(context.Background(), Spec(&posencv1.RopeSpec{Pairing: HalfSplit, RotaryDim: 8}))
 	if err != nil {
 		t.Fatal(err)

@@ -24,14 +24,13 @@ type Table struct {
 }
 
 // BuildTable builds rows of a table: cosines and sines of a rotary encoding, or an absolute encoding. If the table is
-// over a limit, it is requested again as a stream, and Progress follows it. Into names memory for cos and sin, or for
-// the single table. If it names shared memory, the client first asks the server for the table's
-// shape.
+// over a limit, it is requested again as a stream, and Progress is called. Into names memory for cos and sin, or for
+// the single table. If Into names shared memory, the client first asks the server for the table's shape.
 func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableRequest, options ...Option) (*Table, error) {
 	o, body := optionsOf(options), &posencv1.BuildTableResponse{}
 	k := &call{method: "BuildTable", request: request, response: body}
 	k.results = []*result{{name: "cos"}, {name: "sin"}}
-	rows := 2 // their axis, counted from the last
+	rows := 2 // the axis of the rows, counted from the last
 	if request.GetLayout() == posencv1.TableLayout_TABLE_LAYOUT_COMPLEX {
 		rows = 3
 	}
@@ -71,8 +70,8 @@ func (c *Client) BuildTable(ctx context.Context, request *posencv1.BuildTableReq
 	return &Table{Amplitude: body.Amplitude, Cos: Tensor{body.Cos}, Sin: Tensor{body.Sin}, Table: Tensor{body.Table}}, nil
 }
 
-// tableByRows gets a table as a stream. Errors name the fields of the unary request, because the caller knows only
-// that one.
+// tableByRows gets a table as a stream. Errors name the fields of the unary request, because the caller knows only this
+// request.
 func (c *Client) tableByRows(ctx context.Context, table *posencv1.BuildTableRequest, rows int64, take func(firstRow int64, rows *Table) error, options []Option) error {
 	err := c.BuildTableStream(ctx, &posencv1.BuildTableStreamRequest{Table: table, RowsPerMessage: rows}, take, options...)
 	var e *Error
@@ -107,7 +106,7 @@ func receive[Q, A any](ctx context.Context, open func(context.Context, *Q, ...Op
 	return err
 }
 
-// join copies parts of results to their place. The first parts have the shape of the whole.
+// join copies parts of results to their place. whole is the shape of a whole result; only the first parts come with it.
 func join(results []*result, whole []int64, parts []Tensor, at []int64, progress func(done, total int64)) error {
 	done, total := int64(0), int64(0)
 	for i, r := range results {
@@ -115,7 +114,8 @@ func join(results []*result, whole []int64, parts []Tensor, at []int64, progress
 		if !r.got.Given() {
 			r.got = Tensor{&posencv1.Tensor{Dtype: part.Dtype(), Shape: whole, Data: r.into.Bytes(), Shared: r.into.m.GetShared()}}
 			size := sizeOf(r.got.m)
-			// Go ends the process if the kernel refuses memory, and the kernel ends it if it has overcommitted.
+			// If the kernel refuses memory, Go ends the process. If the kernel has overcommitted memory, it ends the process
+			// later.
 			if memory := machineMemory(); size < 0 || size > memory/int64(len(results)) {
 				return newError(codes.ResourceExhausted, "the result has shape %v, %d bytes, and this machine %d of memory; ask for less, or take it in parts", whole, size, memory)
 			}
@@ -177,7 +177,7 @@ func (c *Client) BuildBias(ctx context.Context, request *posencv1.BuildBiasReque
 	if err = cmp.Or(err, joined(bias)); err != nil {
 		return Tensor{}, err
 	}
-	if !bias[0].got.Given() { // trained tables may have no heads
+	if !bias[0].got.Given() { // trained tables may have 0 heads
 		return Bytes(request.GetDtype(), nil, 0, int(request.GetQueryLength()), int(request.GetKeyLength())), nil
 	}
 	return bias[0].got, nil

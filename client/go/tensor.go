@@ -27,7 +27,8 @@ const (
 // Saturation is the treatment of results past the largest number of an FP8 type. Calls with FP8 heads require it.
 type Saturation = posencv1.Saturation
 
-// SaturationFinite: such results become that number. SaturationNone: infinity, or NaN in E4M3, which has no infinity.
+// With SaturationFinite, such results become the largest number. With SaturationNone they become infinity, or NaN in
+// E4M3, which has no infinity.
 const (
 	SaturationFinite = posencv1.Saturation_SATURATION_FINITE
 	SaturationNone   = posencv1.Saturation_SATURATION_NONE
@@ -35,7 +36,7 @@ const (
 
 // Tensor views a dense row-major tensor in the caller's or a result's memory. The zero Tensor means no tensor.
 type Tensor struct {
-	m *posencv1.Tensor // has data, and `shared` beside it if they lie in a shared region
+	m *posencv1.Tensor // has `data`, and also `shared` if the data is in a shared region
 }
 
 // Float32 views elements as a tensor of this shape.
@@ -82,7 +83,7 @@ func recast[T, F any](from []F) []T {
 	return unsafe.Slice(first, len(from)*int(unsafe.Sizeof(*new(F)))/int(unsafe.Sizeof(*new(T))))
 }
 
-// The wire is little-endian, and so is every machine that Go's users are likely to have.
+// checkOrder panics on a big-endian machine: tensors are little-endian in messages, and so in the caller's memory.
 func checkOrder() {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		panic("posenc: typed views need a little-endian machine; use posenc.Bytes and Tensor.Bytes")
@@ -172,8 +173,8 @@ func (t Tensor) message() *posencv1.Tensor {
 	return m
 }
 
-// mismatch tells how the tensor differs from one of this type and shape. A nil shape means any
-// shape.
+// mismatch returns how the tensor differs from the type and shape of want; "" if it does not differ. A nil shape means
+// any shape.
 func (t Tensor) mismatch(want *posencv1.Tensor) string {
 	switch dtype, shape := t.Dtype(), t.m.GetShape(); {
 	case dtype != want.GetDtype():

@@ -15,8 +15,9 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// Unmeasured calls run first, for this long and at least one over every
-// connection, as in the benchmarks of all clients.
+// The calls of the warm-up are not measured. There is at least one for every
+// connection, and they take at least this time, as in the benchmarks of all
+// clients.
 const (
 	warmUp      = 2 * time.Second
 	connections = 4

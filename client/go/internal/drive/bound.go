@@ -61,7 +61,7 @@ func (f format) nearest(x *big.Float) float64 {
 		value, _ := rounded.Float64()
 		return value
 	}
-	// Below the smallest step: 0, or one step if it is more than half of it.
+	// x is below the smallest step: it becomes one step if it is over half a step, else 0.
 	half := new(big.Float).SetMantExp(big.NewFloat(1), step-1)
 	if new(big.Float).Abs(x).Cmp(half) <= 0 {
 		return 0
@@ -69,7 +69,7 @@ func (f format) nearest(x *big.Float) float64 {
 	return math.Copysign(math.Ldexp(1, step), float64(x.Sign()))
 }
 
-// encode rounds values to a type's bytes.
+// encode rounds values to a type and returns their bytes.
 func encode(dtype posenc.Dtype, values []float64) ([]byte, bool) {
 	var data []byte
 	order := binary.LittleEndian
@@ -127,7 +127,7 @@ func float8Bits(x float64) uint8 {
 	}
 }
 
-// check compares one field of an answer.
+// check compares one field of an answer with the expectation.
 func (e expectation) check(answer reply) error {
 	got, err := answer.find(e.Path)
 	if err != nil {
@@ -181,7 +181,7 @@ func (b bound) check(i int, answer, expected any, f format) error {
 	difference := new(big.Float).SetPrec(200).Sub(big.NewFloat(a), truth)
 	allowed := 0.0
 	switch b.Kind {
-	case "exact", "ulp": // exact values are also rounded, to 20 digits
+	case "exact", "ulp": // the expected numbers have 20 digits: exact ones are rounded, too
 		nearest := f.nearest(truth)
 		difference.Sub(big.NewFloat(a), big.NewFloat(nearest))
 		allowed = b.Value * f.ulp(nearest)
@@ -200,7 +200,7 @@ func (b bound) check(i int, answer, expected any, f format) error {
 	return nil
 }
 
-// found is a field of an answer, flat.
+// found is a field of an answer, with its values in one list.
 type found struct {
 	dtype  posenc.Dtype
 	shape  []int64

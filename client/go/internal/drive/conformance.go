@@ -19,7 +19,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// vector is a case of proto/testdata/conformance, which has a README.
+// vector is a case of proto/testdata/conformance; see proto/testdata/README.md.
 type vector struct {
 	Name    string
 	RPC     string
@@ -260,9 +260,10 @@ func reposition(ctx context.Context, c *posenc.Client, request *posencv1.Reposit
 	return reply{tensors: map[string]posenc.Tensor{"k": out}}, err
 }
 
-// take moves a tensor out of a request, as bytes. It leaves a malformed tensor
-// there (no type, bytes beside its values, or another number of elements than its
-// shape): only a request can have one.
+// take moves a tensor out of a request, as bytes. It returns false for a
+// malformed tensor (no type, bytes beside its values, or another number of
+// elements than its shape), which stays in the request: a posenc.Tensor cannot
+// be malformed in these ways.
 func take(field **posencv1.Tensor) (posenc.Tensor, bool) {
 	m := *field
 	if m == nil {

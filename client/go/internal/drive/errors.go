@@ -38,9 +38,9 @@ type errorCase struct {
 		Start  *int64
 		Rows   int64 // of a table
 		IDs    []any
-		// null: none is given
+		// null: the call has none
 		Positions, Q json.RawMessage
-		Bytes        int // of q; 0: the shape's
+		Bytes        int // size of q; 0: that of its shape
 		Out          *struct {
 			Shape []int
 			Dtype string
@@ -173,7 +173,7 @@ var dtypes = map[string]posenc.Dtype{
 	"float64": posenc.DtypeFloat64, "int32": posenc.DtypeInt32, "int64": posenc.DtypeInt64,
 }
 
-// Bytes of an element; the names end in bits.
+// elementSize returns the bytes of an element. The names of types end in their number of bits.
 func elementSize(dtype string) int {
 	for bits, size := range map[string]int{"16": 2, "32": 4, "64": 8} {
 		if strings.HasSuffix(dtype, bits) {
@@ -247,7 +247,7 @@ func (c errorCase) rotate(client *posenc.Client) error {
 	return err
 }
 
-// zeros makes a tensor of `bytes` zeros; 0: the bytes of its shape.
+// zeros makes a tensor of `bytes` zeros. If bytes is 0, the size follows from the shape.
 func zeros(dtype string, shape []int, bytes int) posenc.Tensor {
 	if bytes == 0 {
 		bytes = elementSize(dtype)

@@ -15,7 +15,7 @@ var sizes = map[posencv1.Dtype]int{
 	posencv1.Dtype_DTYPE_FLOAT8_E4M3FN: 1, posencv1.Dtype_DTYPE_FLOAT8_E5M2: 1,
 }
 
-// Size returns the bytes of an element.
+// Size returns the size of an element in bytes.
 func Size(dtype posencv1.Dtype) int { return sizes[dtype] }
 
 // Values returns the elements. int64 elements above 2^53 are rounded.
@@ -53,13 +53,14 @@ func Value(dtype posencv1.Dtype, data []byte) float64 {
 	}
 }
 
-// smallFloat decodes a sign, an exponent and a fraction of so many bits. Only with
-// 5 bits of exponent the largest one means infinity or NaN, as IEEE says.
+// smallFloat decodes a number of a sign, an exponent and a fraction, which have
+// exponentBits and fractionBits. The largest exponent means infinity or NaN, as
+// in IEEE 754, only if the exponent has 5 bits.
 func smallFloat(bits uint16, exponentBits, fractionBits int) float64 {
 	sign := 1 - 2*float64(bits>>(exponentBits+fractionBits))
 	exponent := int(bits>>fractionBits) & (1<<exponentBits - 1)
 	fraction := float64(bits & (1<<fractionBits - 1))
-	lowest := 2 - 1<<(exponentBits-1) - fractionBits // of subnormal numbers
+	lowest := 2 - 1<<(exponentBits-1) - fractionBits // exponent of the smallest subnormal number
 	switch {
 	case exponent == 31 && fraction != 0:
 		return math.NaN()
