@@ -61,7 +61,8 @@ inline std::string BytesOfHex(absl::string_view digits) {
 }
 
 // Limits the metadata that a peer may send with a call. Newer gRPC has two
-// limits, and refuses a part of the calls between them at random.
+// limits, and refuses some of the calls between them at random. So both limits
+// get the same value here.
 inline void SetMaxMetadataBytes(int bytes, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, bytes);
 #ifdef GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE
@@ -71,8 +72,9 @@ inline void SetMaxMetadataBytes(int bytes, grpc::ServerBuilder* builder) {
 
 // Limits the open calls of a connection. Newer gRPC also counts calls that have
 // ended but are not freed yet, and then refuses calls of clients that keep the
-// limit. Its overload protection is switched off, because the caller counts
-// open calls itself; gRPC 1.83 still refuses some (docs/platforms.md).
+// limit. This overload protection is switched off, because the caller of this
+// function counts open calls itself. gRPC 1.83 still refuses some calls
+// (docs/platforms.md).
 inline void SetMaxConcurrentStreams(int streams, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, streams);
 #ifdef GRPC_ARG_MAX_CONCURRENT_STREAMS_OVERLOAD_PROTECTION
@@ -81,9 +83,9 @@ inline void SetMaxConcurrentStreams(int streams, grpc::ServerBuilder* builder) {
 #endif
 }
 
-// Returns TLS options of a server. `provider` provides its identity and, with
-// `clients`, the authorities of clients' certificates. gRPC 1.83 deprecates the
-// former way.
+// Returns TLS options of a server. `provider` provides the server's certificate
+// and, if `clients` is true, the authorities that may sign clients'
+// certificates. gRPC 1.83 deprecates the older API.
 inline grpc::experimental::TlsServerCredentialsOptions TlsServerOptions(
     std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider,
     bool clients) {
@@ -99,7 +101,7 @@ inline grpc::experimental::TlsServerCredentialsOptions TlsServerOptions(
   return options;
 }
 
-// A line that gRPC logs, or protobuf from version 22 on.
+// A line of the log of gRPC, or of protobuf 22 and newer.
 struct LogLine {
   enum Level { kDebug, kInfo, kWarning, kError } level;
   absl::string_view file;
@@ -176,7 +178,8 @@ inline void SetLog(LogFunction write) {
 // Logs an error as gRPC itself does. For tests.
 inline void LogError(const char* file, int line, const char* text) {
 #if POSENC_GRPC_BEFORE(66)
-  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);  // before grpc_init(): none
+  // Before grpc_init(), gRPC logs nothing by default.
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
   gpr_log(file, line, GPR_LOG_SEVERITY_ERROR, "%s", text);
 #else
   LOG(ERROR).AtLocation(file, line) << text;

@@ -14,7 +14,7 @@ std::uint64_t Tag(int field, std::uint64_t wire_type) {
   return static_cast<std::uint64_t>(field) << 3 | wire_type;
 }
 
-// Does the same as VarintBytes for lengths beyond 64 bits.
+// Does the same as VarintBytes, also for lengths of more than 64 bits.
 std::size_t LengthBytes(absl::uint128 length) {
   std::size_t bytes = 1;
   for (; length >= 0x80; length >>= 7) ++bytes;
@@ -71,7 +71,7 @@ absl::uint128 DataBytes(std::size_t element_bytes,
                         absl::Span<const std::int64_t> shape) {
   absl::uint128 bytes = element_bytes;
   for (const std::int64_t extent : shape) {
-    if (extent == 0) return 0;  // even if the others are large
+    if (extent == 0) return 0;  // even if other extents are large
     const absl::uint128 factor = Bits(extent);
     bytes = bytes > kHuge / factor ? kHuge : bytes * factor;
   }

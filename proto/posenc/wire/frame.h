@@ -14,10 +14,11 @@
 //   |  7a 80 20           | data (field 15, length-delimited); 4096 bytes
 //   |  .. .. .. ..        | the elements
 //
-// AppendTensorFieldHeader writes the first four lines, the header. No framing
-// follows the data, so a message that ends with its tensors (the contract gives
-// them the highest field numbers) ends with their bytes. An unspecified dtype,
-// an empty shape and empty data are left out with their tags, as in protobuf.
+// AppendTensorFieldHeader writes the first four lines, the header. Nothing
+// follows the data. In the contract, tensors have the highest field numbers of
+// a message, so a message ends with the bytes of its last tensor. An
+// unspecified dtype, an empty shape and empty data are left out with their
+// tags, as in protobuf.
 
 #pragma once
 
@@ -40,11 +41,12 @@ std::size_t ElementBytes(v1::Dtype dtype);
 absl::uint128 DataBytes(std::size_t element_bytes,
                         absl::Span<const std::int64_t> shape);
 
-// Size of a length-delimited field with its tag and its length.
+// Size of a length-delimited field of `length` bytes, with its tag and length.
 absl::uint128 FieldBytes(int field, absl::uint128 length);
 
-// Size of a tensor field: its header (see below) and `data_bytes`. `values`
-// have 8 bytes each; their header is that of `data` of the same size.
+// Size of a tensor field: its header (see below) and `data_bytes`. A value in
+// `values` has 8 bytes; the header of `values` is as long as that of `data` of
+// the same size.
 absl::uint128 TensorFieldBytes(int field, v1::Dtype dtype,
                                absl::Span<const std::int64_t> shape,
                                absl::uint128 data_bytes);

@@ -8,9 +8,9 @@ namespace posenc::wire {
 // for a stream of requests, of the largest one. The value is a decimal number.
 //
 // Before the server reads a message, it claims this many bytes of its budget.
-// Without the number it claims a small part of the budget (5 MiB a message for
-// a stream of requests), and may refuse a message that is larger. So
-// every client should send it.
+// Without the number, the server claims a small part of the budget (5 MiB a
+// message for a stream of requests), and may refuse a larger message. So every
+// client should send the number.
 //
 // A message that is larger than announced is refused as INVALID_ARGUMENT; an
 // announcement above the server's limit is refused as RESOURCE_EXHAUSTED

@@ -14,7 +14,7 @@ constexpr int kTensorData = 15;  // posenc.v1.Tensor.data
 enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 
 constexpr std::size_t kMaxVarintBytes = 10;  // of 64 bits
-constexpr std::size_t kMaxLengthBytes = 5;   // of 31 bits: messages are smaller
+constexpr std::size_t kMaxLengthBytes = 5;   // of 31 bits; no message has more
 
 // Reads forward through slices. It checks nothing: a caller must not read more
 // than left().
@@ -80,9 +80,9 @@ class Cursor {
   std::size_t left_ = 0;
 };
 
-// Reads a length. Returns false unless it is as short as possible, and fits in
-// `limit` together with the bytes that it counts. The caller may then read
-// these bytes unchecked.
+// Reads a length. Returns false unless its varint is as short as possible, and
+// fits into `limit` bytes together with the bytes that it counts. If it does,
+// the caller may read these bytes without further checks.
 bool ReadLength(Cursor* cursor, std::size_t limit, std::size_t* length) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < kMaxLengthBytes && i < limit; ++i) {
@@ -96,9 +96,9 @@ bool ReadLength(Cursor* cursor, std::size_t limit, std::size_t* length) {
   return false;
 }
 
-// Copies a record, whose `tag` has been read. Returns false if it is longer
-// than `limit`, has a wire type that no writer uses, or if `to` would get
-// longer than `most`.
+// Copies a record whose `tag` has been read. Returns false if the record is
+// longer than `limit` or has a wire type that no writer uses, or if `to` would
+// become longer than `most`.
 bool CopyRecord(Cursor* cursor, std::uint8_t tag, std::size_t limit,
                 std::size_t most, std::string* to) {
   if (to->size() >= most) return false;
@@ -139,7 +139,7 @@ bool ReadTag(Cursor* cursor, std::uint8_t* tag) {
 }
 
 // Splits the next `bytes` bytes, which are one tensor: appends its small fields
-// to `rest`, borrows its data.
+// to `rest`, and borrows its data.
 bool SplitTensor(Cursor* cursor, std::size_t bytes, std::size_t most_rest,
                  std::string* rest, BorrowedBytes* data) {
   const std::size_t end = cursor->left() - bytes;
@@ -154,7 +154,7 @@ bool SplitTensor(Cursor* cursor, std::size_t bytes, std::size_t most_rest,
     }
     std::size_t length = 0;
     if (!ReadLength(cursor, cursor->left() - end, &length)) return false;
-    *data = BorrowedBytes();  // of several, the last one counts
+    *data = BorrowedBytes();  // if there are several, the last one counts
     cursor->Borrow(length, data);
   }
   return true;
@@ -186,7 +186,8 @@ bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
     }
     std::size_t length = 0;
     if (!ReadLength(&cursor, cursor.left(), &length)) return false;
-    // The tensor becomes shorter, and so does its length in `rest`.
+    // Without its data the tensor is shorter, so `rest` has another length for
+    // it.
     tensor.clear();
     if (!SplitTensor(&cursor, length, most_rest, &tensor,
                      &out->tensors[field - tensor_fields.begin()])) {

@@ -36,8 +36,9 @@ struct BorrowedBytes {
 };
 
 struct SplitMessage {
-  // The message without those bytes. All other records are unchanged and in
-  // order, so that the generated parser merges and overrides fields as usual.
+  // The message without the bytes of `tensors`. All other records are unchanged
+  // and in order, so that the generated parser merges and overrides fields as
+  // usual.
   std::string rest;
   // One entry for each of `tensor_fields`.
   absl::InlinedVector<BorrowedBytes, 2> tensors;
@@ -48,9 +49,9 @@ struct SplitMessage {
 inline constexpr int kOwnData = 0;
 
 // Splits the message in `slices`; `out` then points into them. `tensor_fields`
-// are numbers below 16 of fields of type posenc.v1.Tensor, or kOwnData alone.
-// If the `data` of a tensor occurs more than once, the last one counts, as in
-// protobuf.
+// are field numbers, below 16, of fields of type posenc.v1.Tensor, or kOwnData
+// alone. If the `data` of a tensor occurs more than once, the last one counts,
+// as in protobuf.
 //
 // Returns false if the message is malformed, or has valid framing that no
 // writer uses (groups, padded varints). The generated parser must then decide
@@ -62,16 +63,17 @@ bool SplitTensors(
     std::size_t most_rest = std::numeric_limits<std::size_t>::max());
 
 struct SplitEnvelope {
-  std::string rest;                   // as above
+  std::string rest;                   // as in SplitMessage
   std::vector<BorrowedBytes> values;  // in the order of the message
-  // Numbers of the message's records by field number, including those of
+  // records[n] is the number of records that have the field number n, including
   // values.
   std::array<std::size_t, 16> records = {};
 };
 
-// Splits a message whose field `field`, a number below 16, is repeated bytes:
-// the values stay where they are, and `rest` is everything else. Values after
-// the first `most` are only counted. Returns false as above.
+// Splits a message with a field of repeated bytes, which has the field number
+// `field`, below 16. The values of this field stay where they are, and `rest`
+// is everything else. Values after the first `most` are only counted. Returns
+// false in the cases in which SplitTensors() does.
 bool SplitValues(absl::Span<const absl::Span<const char>> slices, int field,
                  std::size_t most, SplitEnvelope* out);
 
