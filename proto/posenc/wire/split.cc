@@ -14,7 +14,7 @@ constexpr int kTensorData = 15;  // posenc.v1.Tensor.data
 enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 
 constexpr std::size_t kMaxVarintBytes = 10;  // of 64 bits
-constexpr std::size_t kMaxLengthBytes = 5;   // of 31 bits; no message has more
+constexpr std::size_t kMaxLengthBytes = 5;   // of 31 bits: below 2 GiB
 
 // Reads forward through slices. It checks nothing: a caller must not read more
 // than left().
