@@ -37,9 +37,10 @@ class TensorParts {
 
   // Sets the shape of the whole tensor. Its dtype is that of tensor `index` of
   // the first message. `into` is the caller's memory; if it is unset, Begin()
-  // allocates memory. INTERNAL if the shape cannot be valid, INVALID_ARGUMENT
-  // if `into` has another size, RESOURCE_EXHAUSTED if the machine has less
-  // memory than `tensors` tensors of this size need.
+  // allocates memory. INTERNAL if the message has no such tensor or the shape
+  // is not valid, INVALID_ARGUMENT if `into` has another size,
+  // RESOURCE_EXHAUSTED if the machine has less memory than `tensors` tensors of
+  // this size need.
   absl::Status Begin(const ReceivedMessage& message, std::size_t index,
                      absl::Span<const std::int64_t> shape, const Output& into,
                      int tensors);
