@@ -114,8 +114,8 @@ class Client::Calls {
   // Makes the error for the caller from the error of a call that the server or
   // gRPC ended. Adds the request id; the target if no server answered; and the
   // versions of client and server if the server does not know the request. To
-  // learn the server's version it makes a request, which ends at `deadline`,
-  // the call's own, at the latest.
+  // learn the server's version, it sends a request, which ends at `deadline`,
+  // the deadline of the failed call, at the latest.
   absl::Status Ended(const absl::Status& status, const std::string& request_id,
                      std::chrono::system_clock::time_point deadline) const;
 
@@ -155,9 +155,9 @@ class Client::Calls {
                            const NextBytes& next, bool lend,
                            const TakeBytes& take, const CallOptions& options);
 
-  // Sends `request` and gives every response to `take`, in this thread. The
-  // tensors with the field numbers `numbers` are then still in gRPC's memory.
-  // The first error of `take` ends the call and is returned.
+  // Sends `request` and gives every response to `take`, in this thread. During
+  // `take`, the tensors with the field numbers `numbers` are still in gRPC's
+  // memory. The first error of `take` ends the call and is returned.
   template <typename Response, typename Take>
   absl::Status Receive(const char* name,
                        const google::protobuf::Message& request,

@@ -30,8 +30,8 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   // gRPC's 1 s.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // By default gRPC resolves a name at most every 30 s, which is too rare if
-  // all known servers have been replaced. Kubernetes lets its names be cached
-  // for 5 s.
+  // all known servers have been replaced. Names in Kubernetes may be cached for
+  // 5 s.
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 5000);
   // While a stuck peer accepts no bytes, gRPC holds the caller's memory
   // (loans.h). gRPC releases it when TCP gives up, after TCP_USER_TIMEOUT. gRPC
@@ -65,8 +65,8 @@ std::shared_ptr<Channels::Connection> Channels::Create(bool own_connection,
   const grpc::ChannelArguments arguments =
       ChannelArguments(options_, own_connection, retries);
   auto connection = std::make_shared<Connection>();
-  // Without valid security the channel has null credentials. Calls over it
-  // would fail, but Begin() refuses every call before.
+  // Without valid security the channel has null credentials. Calls over this
+  // channel would fail, but Begin() refuses every call.
   connection->channel =
       security_.ok()
           ? security_->CreateChannel(options_.target, arguments)

@@ -75,9 +75,9 @@ class Channels {
   // fail at once would get all calls, because it is nearly always idle.
   Lease Bulk();
 
-  // Returns a connection that does not retry calls; Once() makes it at its
-  // first call. If the client has the caller's own channel, returns this
-  // channel unchanged.
+  // Returns a connection that does not retry calls; The first call of Once()
+  // makes it. If the client has the caller's own channel, returns this channel
+  // unchanged.
   Lease Once();
 
   // Removes a stuck connection of Bulk() or Once(), and ends the lease. A new

@@ -12,8 +12,9 @@ namespace posenc {
 // wraps in another message.
 absl::Status OutsideOf(absl::string_view path, const absl::Status& error);
 
-// Makes the error of an argument or option that the client itself refuses. Its
-// text and details name the field like the server's errors: "field: fact".
+// Makes the error of an argument or option that the client itself refuses. The
+// text and the details of this error name the field as the server's errors do:
+// "field: fact".
 absl::Status WrongArgument(absl::string_view field, absl::string_view fact);
 
 }  // namespace posenc

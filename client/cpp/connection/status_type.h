@@ -7,8 +7,8 @@ namespace posenc {
 // it.
 constexpr char kStatusType[] = "type.googleapis.com/google.rpc.Status";
 
-// The type of its detail that has the reason and the field, and the domain of
-// posenc's reasons.
+// In that google.rpc.Status: the type of the detail with reason and field, and
+// the domain of posenc's reasons.
 constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr char kErrorDomain[] = "posenc";
 

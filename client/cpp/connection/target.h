@@ -9,8 +9,7 @@ namespace posenc {
 
 // Returns INVALID_ARGUMENT, with a message that begins with "target: ", if the
 // target is empty, or if an address ends in a port beyond 65535: gRPC 1.51
-// would cut it to 16 bits and connect to that port. gRPC checks everything
-// else.
+// would cut the port to 16 bits and connect. gRPC checks everything else.
 absl::Status CheckTarget(absl::string_view target);
 
 // Returns false for a host without a port, for which gRPC uses port 443.

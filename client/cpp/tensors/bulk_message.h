@@ -134,9 +134,9 @@ absl::StatusOr<ReceivedTensors> TakeTensors(
 TensorResult OnlyTensor(ReceivedTensors tensors);
 
 // Returns INVALID_ARGUMENT if `output` is not as large as `tensor`, or if there
-// is no tensor. For calls whose result has the size of the tensor. Without this
-// check, a wrong size would be found only after the server's work, and an
-// output without a tensor would not be found at all.
+// is no tensor. This check is for calls whose result has the size of the
+// tensor. Without it, a wrong size would be found only after the server's work,
+// and an output without a tensor would not be found at all.
 absl::Status CheckOutput(absl::string_view name,
                          const absl::optional<TensorView>& tensor,
                          const Output& output);

@@ -40,7 +40,8 @@ std::int64_t TableWidth(const v1::BuildTableRequest& request) {
 
 std::int64_t RowsOf(const v1::BuildTableRequest& request) {
   const v1::Positions& positions = request.positions();
-  // The last extent of ids counts tokens; the others are axes or sequences.
+  // The last extent of ids counts tokens; the other extents count axes or
+  // sequences.
   if (positions.has_ids() && positions.ids().shape_size() > 0) {
     return positions.ids().shape(positions.ids().shape_size() - 1);
   }

@@ -213,8 +213,8 @@ struct TableOutputs {
   Output table;
 };
 
-// The rows of a table that one message brings. `first_row` is the index of the
-// first of them, counted from 0. The caller may keep the rows, because `rows`
+// The rows of a table that one message brings. `first_row` is the index of
+// their first row, counted from 0. The caller may keep the rows, because `rows`
 // owns its memory.
 struct TableChunk {
   std::int64_t first_row = 0;
@@ -255,8 +255,8 @@ struct AddEncodingArgs {
   // Required.
   absl::optional<TensorView> x;
 
-  // Memory for the result, which has the shape of x. With CONCATENATE its last
-  // extent is the sum of those of x and of the encoding.
+  // Memory for the result, which has the shape of x. With CONCATENATE the last
+  // extent is the sum of the last extents of x and of the encoding.
   Output out;
 };
 
