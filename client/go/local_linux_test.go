@@ -153,7 +153,8 @@ func TestALocalServerEndsWhenItsProcessIsKilled(t *testing.T) {
 			t.Fatal("the server outlives its parent")
 		}
 	}
-	// The next start removes its folder, which may hold regions, but not the folder of a running server.
+	// The next start removes the folder of the killed process, which may hold regions, but not the folder of a running
+	// server.
 	c := startedLocal(t)
 	for _, each := range []string{folder, c.local.folder} {
 		if err := os.Chtimes(each, time.Unix(0, 0), time.Unix(0, 0)); err != nil {

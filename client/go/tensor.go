@@ -187,7 +187,7 @@ func (t Tensor) mismatch(want *posencv1.Tensor) string {
 	return ""
 }
 
-// paste copies a part to its place in the tensor. Returns false if it does not fit.
+// paste copies a part to its place in the tensor. It returns false if the part does not fit.
 func (t Tensor) paste(part Tensor, at []int64) bool {
 	whole, extents := t.m.GetShape(), part.m.GetShape()
 	if part.mismatch(&posencv1.Tensor{Dtype: t.Dtype()}) != "" || len(at) == 0 || len(at) != len(whole) || len(at) != len(extents) {

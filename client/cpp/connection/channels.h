@@ -75,7 +75,7 @@ class Channels {
   // fail at once would get all calls, because it is nearly always idle.
   Lease Bulk();
 
-  // Returns a connection that does not retry calls; The first call of Once()
+  // Returns a connection that does not retry calls. The first call of Once()
   // makes it. If the client has the caller's own channel, returns this channel
   // unchanged.
   Lease Once();

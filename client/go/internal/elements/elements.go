@@ -53,9 +53,9 @@ func Value(dtype posencv1.Dtype, data []byte) float64 {
 	}
 }
 
-// smallFloat decodes a number of a sign, an exponent and a fraction, which have
-// exponentBits and fractionBits. The largest exponent means infinity or NaN, as
-// in IEEE 754, only if the exponent has 5 bits.
+// smallFloat decodes a number with one sign bit, exponentBits bits of exponent
+// and fractionBits bits of fraction. The largest exponent means infinity or
+// NaN, as in IEEE 754, only if the exponent has 5 bits.
 func smallFloat(bits uint16, exponentBits, fractionBits int) float64 {
 	sign := 1 - 2*float64(bits>>(exponentBits+fractionBits))
 	exponent := int(bits>>fractionBits) & (1<<exponentBits - 1)
