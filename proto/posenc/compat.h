@@ -1,6 +1,6 @@
 // Hides differences between versions of libraries: gRPC 1.51 to 1.83, protobuf
 // 3.21 to 36, abseil 20220623 to 20260526. All code that depends on a version
-// is here, except that for xsimd, which is in core/simd/kernels_convert.inl.
+// is here, except code for xsimd, which is in core/simd/kernels_convert.inl.
 
 #pragma once
 
@@ -165,7 +165,7 @@ inline void Hook() {
 }  // namespace internal
 
 // Sends the log lines of gRPC and protobuf only to `write`, which is called on
-// any thread; null drops them. May be called again.
+// any thread; null drops them. May be called several times.
 inline void SetLog(LogFunction write) {
   internal::log_function.store(write);
 #if GOOGLE_PROTOBUF_VERSION < 4022000

@@ -173,7 +173,7 @@ var dtypes = map[string]posenc.Dtype{
 	"float64": posenc.DtypeFloat64, "int32": posenc.DtypeInt32, "int64": posenc.DtypeInt64,
 }
 
-// elementSize returns the bytes of an element. The names of types end in their number of bits.
+// elementSize returns the size of an element in bytes. The names of types end in their number of bits.
 func elementSize(dtype string) int {
 	for bits, size := range map[string]int{"16": 2, "32": 4, "64": 8} {
 		if strings.HasSuffix(dtype, bits) {
