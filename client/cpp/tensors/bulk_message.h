@@ -84,8 +84,8 @@ class ReceivedMessage {
   // message does not have that tensor.
   const v1::Tensor* tensor(std::size_t index) const;
   std::string name(std::size_t index) const;
-  // Returns the name that errors have for a tensor's output: the contract's
-  // field for the output's place, such as q_output.
+  // Returns the name of a tensor's output, for errors: the contract's field for
+  // the place of this output, such as q_output.
   std::string output_name(std::size_t index) const;
   const wire::BorrowedBytes& bytes(std::size_t index) const {
     return bytes_[index];

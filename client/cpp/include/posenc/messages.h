@@ -116,7 +116,8 @@ struct ApplyRopeArgs {
   // order would not be noticed.
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
 
-  // Unset: forward. INVERSE undoes a rotation, ADJOINT is its gradient.
+  // Unset: forward. INVERSE undoes a rotation. ADJOINT computes the gradient of
+  // a rotation.
   v1::Direction direction = v1::DIRECTION_UNSPECIFIED;
 
   // Also multiplies q by a factor that depends on the position. Unset: no
