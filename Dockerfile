@@ -84,5 +84,5 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=2s --start-period=5s --retries=3 \
   CMD ["posencd", "--probe", "127.0.0.1:50051"]
 ENTRYPOINT ["posencd"]
-# Listens on every address of the container; its operator must limit access.
+# Listens on every address of the container; the operator must limit access.
 CMD ["--listen=0.0.0.0:50051", "--allow-insecure"]

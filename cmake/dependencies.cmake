@@ -1,4 +1,4 @@
-# Finds the libraries of posenc. A missing one ends the configuration with a
+# Finds the libraries of posenc. A missing library ends the configuration with a
 # line that names Debian's package.
 
 function(posenc_missing what debian)
@@ -29,8 +29,8 @@ macro(posenc_find_by_pkg_config name module debian)
   endif()
 endmacro()
 
-# Makes programs need no shared library but glibc's. Called before libraries are
-# found, so that the names of files end in .a.
+# Makes programs need only glibc's shared libraries. Must be called before
+# libraries are found, so that CMake searches file names that end in .a.
 macro(posenc_prefer_static)
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
   set(OPENSSL_USE_STATIC_LIBS ON)
@@ -39,8 +39,9 @@ macro(posenc_prefer_static)
                    -Wl,-z,relro,-z,now)
 endmacro()
 
-# Debian's CMake files of gRPC and abseil name shared libraries; the static ones lie
-# beside them. Their targets already link what a static library needs.
+# Debian's CMake files of gRPC and abseil name shared libraries; the static
+# libraries are in the same folder. The targets already link what a static library
+# needs.
 function(posenc_replace_shared)
   get_property(targets DIRECTORY PROPERTY IMPORTED_TARGETS)
   foreach(target ${targets})
@@ -50,7 +51,7 @@ function(posenc_replace_shared)
                                              ${CMAKE_MATCH_1}.a)
     endif()
   endforeach()
-  # gRPC's CMake files name it -lre2, which is the shared one.
+  # gRPC's CMake files name re2 as -lre2, which is the shared library.
   find_library(POSENC_RE2 re2)
   set_property(TARGET re2::re2 PROPERTY INTERFACE_LINK_LIBRARIES ${POSENC_RE2})
 endfunction()
@@ -68,7 +69,8 @@ macro(posenc_find_grpc)
   endif()
   posenc_find(Protobuf "libprotobuf-dev protobuf-compiler" 3.21)
   posenc_find(gRPC "libgrpc++-dev protobuf-compiler-grpc" 1.51)
-  # A newer gRPC's own files leave it out when they compile for another machine.
+  # CMake files of newer gRPCs leave this target out when they compile for
+  # another machine.
   if(NOT TARGET gRPC::grpc_cpp_plugin)
     add_executable(gRPC::grpc_cpp_plugin IMPORTED GLOBAL)
     set_target_properties(gRPC::grpc_cpp_plugin

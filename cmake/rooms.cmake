@@ -4,9 +4,9 @@
 
 # posenc_door(NAME FOLDER [HEADERS ...] [USES ...] [LIBS ...])
 #
-# Adds the interface library posenc_NAME. Who links it can include the headers
-# of FOLDER (or only its HEADERS), those of the rooms in USES, and those of LIBS.
-# Its include path is a folder that has nothing but a link to FOLDER.
+# Adds the interface library posenc_NAME. A target that links it can include the
+# headers of FOLDER (or only HEADERS), of the rooms in USES, and of LIBS. The
+# library's include path is a folder that contains only a link to FOLDER.
 function(posenc_door name folder)
   cmake_parse_arguments(arg "" "" "HEADERS;USES;LIBS" ${ARGN})
   set(path ${PROJECT_BINARY_DIR}/rooms/${name})
@@ -30,8 +30,9 @@ endfunction()
 # posenc_room(NAME FOLDER PRECOMPILED TARGET SOURCES ... [door's arguments])
 #
 # Adds the door posenc_NAME, and the object library posenc_NAME_objects of the
-# SOURCES in FOLDER, which see all of FOLDER. `ninja posenc_NAME_objects` compiles
-# this room alone. PRECOMPILED is the target of its precompiled headers.
+# SOURCES in FOLDER. These sources can include all headers of FOLDER. `ninja
+# posenc_NAME_objects` compiles only this room. PRECOMPILED is the target of the
+# precompiled headers.
 function(posenc_room name folder)
   cmake_parse_arguments(arg "" "PRECOMPILED" "SOURCES;HEADERS;USES;LIBS" ${ARGN})
   posenc_door(${name} ${folder} HEADERS ${arg_HEADERS} USES ${arg_USES} LIBS

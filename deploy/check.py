@@ -3,9 +3,10 @@
 
 usage: check.py RENDERED.yaml [BASE.yaml] [--types CRD.yaml...]
 
-Checks of RENDERED: budgets below limits, times that depend on each other,
-probes, Pod Security. With BASE, both must be equal, except for Helm's own
-labels. With CRDs, objects of their kinds must have their fields and types.
+Checks that RENDERED has budgets below limits, times that fit each other, and right
+probes and Pod Security. With BASE, RENDERED and BASE must be equal, except for
+Helm's own labels. With CRDs, objects of these kinds must have the fields and types
+of the CRDs.
 """
 import argparse
 import re
@@ -14,7 +15,7 @@ import sys
 import yaml
 
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-# Memory of an idle server; measured 25 MiB.
+# Memory of an idle server; 25 MiB were measured.
 PROCESS = 30 * 2**20
 HELM_LABELS = {"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version"}
 
@@ -46,7 +47,7 @@ def read(path):
 
 
 def sorted_by_name(value):
-    """Returns the object with lists sorted whose order has no meaning."""
+    """Returns the object with sorted lists of volumes, because their order has no meaning."""
     if isinstance(value, dict):
         value = {key: sorted_by_name(each) for key, each in value.items()}
         for key in value.keys() & {"volumes", "volumeMounts"}:
@@ -80,7 +81,7 @@ def listener_faults(pod, container, flags):
         if flag not in flags:
             continue
         mount = mounts.get(flags[flag].rsplit("/", 1)[0], {})
-        # A file mounted by subPath would not follow its secret.
+        # A file that is mounted by subPath does not change when its secret changes.
         if not mount.get("readOnly") or "subPath" in mount or mount["name"] not in secrets:
             yield f"--{flag} is in no secret that is mounted as a folder, read-only"
         elif secrets[mount["name"]].get("defaultMode") != 0o440:
@@ -122,7 +123,7 @@ def admin_faults(objects, container, flags):
 
 
 def shared_memory_faults(pod, container, flags):
-    """Returns containers that share memory with the server, and its volume."""
+    """Finds faults in the containers that share memory with the server, and in their volume."""
     others = [each for each in pod["containers"] if each is not container]
     if "shared-memory-prefix" not in flags:
         if others:
@@ -158,7 +159,7 @@ def shared_memory_faults(pod, container, flags):
 
 
 def reference_faults(objects):
-    """Finds autoscalers and routes that lead to no object of ours."""
+    """Finds autoscalers and routes whose target is not one of these objects."""
     scalers = [each for (kind, _), each in objects.items() if kind in ("HorizontalPodAutoscaler", "ScaledObject")]
     if len(scalers) != 1:
         yield "not one HorizontalPodAutoscaler or ScaledObject"

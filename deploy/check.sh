@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 
 check() { /usr/bin/python3 check.py "$@"; }
 
-# refused MESSAGE ARGUMENT...: the chart must refuse these values.
+# refused MESSAGE ARGUMENT...: checks that the chart refuses these values.
 refused() {
   local message=$1
   shift
@@ -98,7 +98,7 @@ refused 'sidecar.memory' --set sidecar.enabled=true,sidecar.memory=lots,sidecar.
 helm template --kube-version 1.30.0 posenc helm --set tls.secretName=a >"$work/tls.yaml"
 check "$work/tls.yaml"
 grep -q -- '--tls-ca, /ca/ca.crt' "$work/tls.yaml"
-# What docs/how-to/scale.md says, and beside it a route and addresses of IPv6.
+# The blocks of docs/how-to/scale.md; also a GRPCRoute and addresses of IPv6.
 /usr/bin/python3 - ../docs/how-to/scale.md "$work" <<'EOT'
 import re, sys, yaml
 page, work = open(sys.argv[1]).read(), sys.argv[2]
@@ -130,7 +130,7 @@ assert scaled["spec"] == read("keda-object")[0]["spec"], "the page's ScaledObjec
 (scaler,) = [each for each in read("chart-adapter") if each["kind"] == "HorizontalPodAutoscaler"]
 metric = scaler["spec"]["metrics"][1]["pods"]
 assert metric["metric"]["name"] == rule["name"]["as"] and metric["target"]["averageValue"] == "700m"
-# Pod a has three calls for four places, pod b one; a server of another namespace is full.
+# Pod a has three calls for four places, pod b has one call; a server of another namespace is full.
 calls = {("posenc", "a"): (2, 1, 4), ("posenc", "b"): (1, 0, 4), ("other", "a"): (4, 4, 4)}
 series = [{"series": f'posenc_calls_{name}{{namespace="{namespace}", service="posenc-admin", pod="{pod}"}}',
            "values": f"{value}x8"}

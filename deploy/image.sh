@@ -2,11 +2,11 @@
 # Builds the image for amd64 and arm64 under one name, and shows that it works on each:
 # read-only, without capabilities, as a user without a name.
 #   image.sh [--keep FILE] [--archive FILE] [--native]
-# --keep: this machine's image, as an archive (gzip) for `docker load`.
-# --archive: both, as an OCI archive for `skopeo copy --all`.
-# --native: only this machine's architecture.
-# Needs root, buildah, and docker to try the images; starts and stops a daemon if none
-# runs. Tries another architecture under qemu.
+# --keep: writes this machine's image, as an archive (gzip) for `docker load`.
+# --archive: writes both images, as an OCI archive for `skopeo copy --all`.
+# --native: builds only for this machine's architecture.
+# Needs root, buildah, and docker to try the images; starts and stops a docker daemon if
+# no daemon runs. Tries the image of another architecture under qemu.
 #   GRPC    1.51 or 1.83: see SECURITY.md
 #   MIRROR  for debootstrap, if the base cannot be pulled
 #   CACHE   storage of buildah and of the started daemon
@@ -56,8 +56,8 @@ finish() {
 }
 trap finish EXIT
 
-# Starts a separate daemon: another socket and storage than the system's, no
-# bridge, and no changes to the host's forwarding and firewall.
+# Starts a separate daemon, with a socket and a storage of its own, without a
+# bridge, and without changes to the host's forwarding and firewall.
 start_daemon() {
   docker version >/dev/null 2>&1 && return
   export DOCKER_HOST=unix://$work/docker.sock
@@ -78,9 +78,9 @@ make_base() {
   say "making $name by debootstrap"
   debootstrap --variant=minbase "$suite" "$root" ${MIRROR:+"$MIRROR"} >"$work/debootstrap.log" ||
     { tail -n 5 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
-  # Debian's mirror, or MIRROR: debootstrap wrote it down.
+  # Debian's mirror, or MIRROR: debootstrap has written its URL to this file.
   mirror=$(awk '$1 == "deb" { print $2; exit }' "$root/etc/apt/sources.list")
-  # A mirror of a past day has expired dates.
+  # A snapshot of the mirror of an earlier day has expired dates.
   [[ -z ${MIRROR:-} ]] ||
     echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/past-mirror"
   if [[ $suite == bookworm ]]; then
@@ -115,7 +115,7 @@ build() {
   "${buildah[@]}" manifest create "$image" >/dev/null
   for architecture in "${architectures[@]}"; do
     say "building $image for $architecture with gRPC $grpc"
-    # Layers: a second run builds only changes. OCI's format has no HEALTHCHECK.
+    # With layers, a second run builds only changes. OCI's format has no HEALTHCHECK.
     "${buildah[@]}" build --format docker --layers --pull-never --network host -t "$image-$architecture" \
       --platform "linux/$architecture" --build-arg BUILDPLATFORM="linux/$native" \
       --build-arg GRPC="$grpc" --build-arg "$base_argument=$base_name" \
@@ -178,7 +178,7 @@ try() {
   client check --preset llama-3.1-8b --layout bshd --before /tensors/before.safetensors \
     --after /tensors/after.safetensors
   say "rotated a tensor, every element checked"
-  if [[ $architecture == "$native" ]]; then # a probe under qemu takes longer than it may
+  if [[ $architecture == "$native" ]]; then # under qemu, a probe exceeds its time limit
     until_true 200 healthy || die "Docker's HEALTHCHECK does not pass"
     say "healthy by Docker's HEALTHCHECK"
   fi

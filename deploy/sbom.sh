@@ -8,7 +8,8 @@ installed=$(mktemp)
 listed=$(mktemp)
 # shellcheck disable=SC2016 # dpkg-query's fields
 format='${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\t${db:Status-Abbrev}\n'
-# A pipe would hide that a query failed, and the bill would lack packages.
+# With a pipe, the failure of a query would not be noticed, and the bill would
+# lack packages.
 dpkg-query --admindir="$3/var/lib/dpkg" -W -f "$format" >"$listed"
 awk -F'\t' '$6 ~ /^ii/' "$listed" >"$installed"
 distro=$(. "$3/etc/os-release" && echo "$VERSION_CODENAME")

@@ -1,11 +1,11 @@
-"""Draws the gallery: docs/gallery.md and its pictures, each by the command
-beside it.
+"""Draws the gallery: docs/gallery.md and its pictures. The page shows the command of
+each picture.
 
-    gallery.py POSENC          writes them
-    gallery.py POSENC check fails if the command draws other pictures now
+    gallery.py POSENC        writes page and pictures
+    gallery.py POSENC check  fails if the commands draw other pictures now
 
 The check compares the SVG without its embedded PNGs, whose bytes depend on
-zlib. """
+zlib."""
 
 import re
 import shlex
@@ -80,7 +80,7 @@ prints the numbers; `posenc.plots` of the Python client draws with matplotlib.
 
 
 def draw(posenc, folder):
-    """Pictures by name, and the page."""
+    """Returns the pictures by name, and the page."""
     page, pictures = HEAD, {}
     for name, title, text, arguments in PICTURES:
         path = folder / f"{name}.svg"

@@ -2,8 +2,8 @@
 server.md and load.md from the programs' own help; checks.md from the command's list of
 doctor's checks.
 
-    reference.py BIN          writes them; BIN holds posenc, posencd and posenc-load
-    reference.py BIN check    fails if they are old
+    reference.py BIN          writes it; BIN holds posenc, posencd and posenc-load
+    reference.py BIN check    fails if the reference is old
 """
 
 import json
@@ -41,7 +41,7 @@ def paragraph(comment):
 
 
 def cell(comment):
-    """Returns the same as one line for a table."""
+    """Returns a comment's lines as one line of Markdown, for a table."""
     return " ".join(("<br>" if line.startswith("- ") or not line else "") + escaped(line) for line in comment).strip()
 
 

@@ -28,8 +28,9 @@ bench_core() {
   fi
   cmake --preset release -B build/peers -DCMAKE_POSITION_INDEPENDENT_CODE=ON >/dev/null
   cmake --build build/peers --target posenc-core-peers >&2
-  # Keeps freed memory in the process: for peers that make a new tensor in every
-  # call, most of the measured time would be page faults.
+  # Makes malloc keep freed memory in the process. Otherwise page faults would
+  # take most of the measured time of peers that make a new tensor in every
+  # call.
   OMP_NUM_THREADS=1 \
     GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=4294967296:glibc.malloc.hugetlb=1 \
     "$venv/bin/python" -B tests/bench/core_peers.py \

@@ -13,8 +13,8 @@ lint_packages=(clang-format clang-tidy-19 python3)
 
 as_root() { if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi; }
 
-# Installs missing Debian packages. A package that is installed for two architectures has
-# two lines.
+# Installs missing Debian packages. dpkg-query prints two lines for a package that is
+# installed for two architectures.
 need() {
   local missing=() package
   for package in "$@"; do
@@ -48,8 +48,8 @@ timed() {
 
 # run_tests PRESET [ARGUMENT...]: runs all tests of a build, or those that ctest
 # selects by the arguments. A label is the test's folder, and ctest matches any
-# part of it: `cli` would also select `client`. So a plain folder becomes a
-# pattern for itself and folders below it.
+# part of a label: `cli` would also select `client`. So a plain folder becomes a
+# pattern for this folder and folders below it.
 run_tests() {
   local preset=$1 argument previous= arguments=()
   shift

@@ -9,7 +9,7 @@ program=build/release/bin/posenc-exactness first=
 "$program" "$millions"
 for isa in sse2 avx2 avx512 avx512_bf16; do
   line=$(POSENC_FORCE_ISA=$isa "$program" "$millions" digest)
-  # An instruction set that the CPU lacks is replaced by the fastest.
+  # An instruction set that the CPU lacks is replaced by the fastest instruction set.
   [[ $line == "$isa:"* ]] || { echo "$isa: not on this CPU"; continue; }
   echo "$line"
   digest=${line##* }

@@ -18,8 +18,8 @@ contract() {
   rm -f "$set"
 }
 
-# Compares copies of the version with VERSION, by files and patterns. A pattern's
-# group is the version, and each file must match at least once.
+# Compares copies of the version with VERSION, by files and patterns. The group
+# of a pattern is the version, and each file must match at least once.
 versions() {
   local version file pattern copies
   version=$(<VERSION)
@@ -48,8 +48,9 @@ client/rust/README.md ^posenc = . path = "posenc-([0-9.]+)".*$
 EOT
 }
 
-# Walls between our own folders are CMake's (cmake/rooms.cmake). Libraries lie in one
-# folder, where a compiler finds them all.
+# CMake limits which of our own folders a source can include (cmake/rooms.cmake). It
+# cannot limit external libraries: their headers are all in one folder, in which a
+# compiler finds them.
 libraries() {
   forbid "core knows no protobuf and no gRPC" \
     "$(grep -rnE '#include [<"](grpc|google/protobuf|posenc/)' core)"

@@ -5,8 +5,8 @@
 
 build release posenc-kernel-digest posenc-exactness
 scripts/build_arm64.sh
-# Left out under qemu: /proc describes qemu itself, and a probe over TLS takes longer
-# than its limit of a second.
+# These tests are left out under qemu: /proc describes qemu itself, and a probe over
+# TLS takes longer than its limit of a second.
 run_tests arm64 -L '^(core|proto|server)(/|$)' --timeout 3000 \
   -E 'ProcessStatus.ReadsWhatTheKernelCounts|ReturnedMemoryTest|ProbeSpeaksTls'
 for program in posenc-kernel-digest "posenc-exactness 1 digest"; do

@@ -36,8 +36,8 @@ unmount_roots() {
 }
 trap unmount_roots EXIT
 
-# make_root NAME ROOT: ends at a failed step by itself, as set -e does not apply
-# in its caller's condition.
+# make_root NAME ROOT: checks each step itself, because set -e does not apply to
+# a function that is called in a condition.
 make_root() {
   local name=$1 root=$2
   if [[ ! -e $root/ready ]]; then

@@ -2,7 +2,7 @@
 # Unpacks Debian packages of an architecture, with all dependencies, into a folder.
 #   scripts/sysroot.sh ARCH FOLDER PACKAGE...
 #
-# No package is installed and no script of a package runs, so that any architecture is
+# No package is installed and no script of a package runs, so every architecture is
 # possible. The packages come from the suite of this machine's apt. A folder made from
 # the same list is not changed.
 set -euo pipefail

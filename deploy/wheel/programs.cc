@@ -1,5 +1,6 @@
-// posencd, posenc and posenc-load in one file, which is the program that it is
-// called as. Each would have its own copy of gRPC, OpenSSL and protobuf.
+// posencd, posenc and posenc-load in one file; the name by which the file is
+// called selects the program. Three files would have three copies of gRPC,
+// OpenSSL and protobuf.
 
 #include <cstdio>
 #include <string_view>

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Builds the libraries that Debian has only as shared ones, for the programs of the wheel:
+# Builds static libraries that Debian does not have, for the programs of the wheel:
 #   static_libraries.sh TRIPLE FOLDER
-# Debian's static libmicrohttpd needs GnuTLS, which has no complete static library; ours
-# has no TLS, which neither the admin server nor `posenc explore` uses. prometheus-cpp is
-# only shared there. Sources come from Debian, checked by apt.
+# Debian's static libmicrohttpd needs GnuTLS, which has no complete static library. Our
+# libmicrohttpd has no TLS, because neither the admin server nor `posenc explore` uses
+# it. Debian has prometheus-cpp only as a shared library. Sources come from Debian,
+# checked by apt.
 set -euo pipefail
 triple=$1
 mkdir -p "$2"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs both wheels in an empty environment, and runs there what the README begins with:
+# Installs both wheels in an empty environment, and runs the first example of the README
+# there:
 #   try.sh PROGRAM FOLDER_OF_WHEELS
 set -euo pipefail
 program=$(realpath "$1")
@@ -11,7 +12,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
 python3 "$here/wheel.py" "$program" . >/dev/null
-cmp posenc_server-*.whl "$wheels"/posenc_server-*.whl # made again: the same bytes
+cmp posenc_server-*.whl "$wheels"/posenc_server-*.whl # a second build gives the same bytes
 # A program that needs more than glibc is refused.
 if said=$(python3 "$here/wheel.py" "$(command -v readelf)" . 2>&1) || [[ $said != *"only glibc's libraries"* ]]; then
   echo "try.sh: wheel.py took a program that needs other libraries: $said" >&2

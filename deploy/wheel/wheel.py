@@ -24,7 +24,8 @@ COMMANDS = ("posenc", "posenc-load", "posencd")
 
 SHARE = Path("/usr/share")
 # Debian's packages of the libraries that are linked in, or whose headers are compiled in.
-# Each has a file of its licences; these name some texts, which are elsewhere.
+# Each package has a file with its licences. These files refer to some licence
+# texts (TEXTS) in another folder.
 LINKED = ("gcc-12-base", "libabsl-dev", "libc-ares-dev", "libcli11-dev", "libgrpc-dev", "libmicrohttpd-dev",
           "libprotobuf-dev", "libre2-dev", "libssl-dev", "libtomlplusplus-dev", "libxsimd-dev",
           "nlohmann-json3-dev", "prometheus-cpp-dev", "zlib1g-dev")  # fmt: skip
@@ -102,7 +103,7 @@ def record_of(name, files):
 
 
 def write(path, files, seconds):
-    # A zip has no time before 1980.
+    # A zip file cannot store a time before 1980.
     moment = time.gmtime(max(seconds, 315532800))[:6]
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in sorted(files.items()):

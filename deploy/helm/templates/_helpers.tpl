@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 53 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The release's name alone where it says posenc already. */}}
+{{/* Only the release's name, if this name already contains posenc. */}}
 {{- define "posenc.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 53 | trimSuffix "-" -}}
@@ -17,7 +17,7 @@
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
 {{- end -}}
 
-{{/* What never changes in the life of a release: selectors are immutable. */}}
+{{/* Labels that never change in the life of a release, because selectors are immutable. */}}
 {{- define "posenc.selector" -}}
 app.kubernetes.io/name: {{ include "posenc.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -47,14 +47,14 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* address:port, with brackets around IPv6. Of (address, port). */}}
+{{/* Makes address:port from (address, port), with brackets around IPv6. */}}
 {{- define "posenc.address" -}}
 {{- $address := index . 0 -}}
 {{- if contains ":" $address }}[{{ $address }}]{{ else }}{{ $address }}{{ end }}:{{ index . 1 }}
 {{- end -}}
 
-{{/* What a probe asks: gRPC's health, or with TLS, which kubelet's gRPC probe
-     does not speak, the admin port. Of (values, service, path). */}}
+{{/* Makes a probe from (values, service, path). It uses gRPC's health; with TLS it
+     uses the admin port, because kubelet's gRPC probe does not speak TLS. */}}
 {{- define "posenc.probe" -}}
 {{- $values := (index . 0).Values -}}
 {{- if $values.tls.secretName -}}

@@ -6,7 +6,7 @@ import sys
 
 __version__ = importlib.metadata.version("posenc-server")
 
-# One file, which is the program whose name is its argument 0.
+# One file with all programs; argument 0 selects the program.
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "posenc-programs")
 
 
