@@ -40,11 +40,11 @@ MOST_BYTES = 12_000_000
 
 
 class Refused(Exception):
-    """A program that the wheel must not hold."""
+    """The program must not be in a wheel."""
 
 
 def tag_of(program):
-    """Returns the least system that runs a program: manylinux_2_34_x86_64."""
+    """Returns the tag of the oldest system that runs a program: manylinux_2_34_x86_64."""
     told = subprocess.run(["readelf", "-hdVW", program], env={**os.environ, "LC_ALL": "C"}, capture_output=True,
                           text=True, check=True).stdout  # fmt: skip
     foreign = [name for name in re.findall(r"\(NEEDED\).*\[(.*)\]", told) if not GLIBC.fullmatch(name)]
@@ -70,7 +70,7 @@ def licences():
 
 
 def files_of(version, tag, program):
-    """Returns name -> bytes of the wheel, without its RECORD."""
+    """Returns the bytes of the wheel's files by name, without its RECORD."""
     about = f"posenc_server-{version}.dist-info"
     files = {f"posenc_server/{file.name}": file.read_bytes() for file in HERE.glob("posenc_server/*.py")}
     files["posenc_server/posenc-programs"] = program.read_bytes()
