@@ -1,5 +1,5 @@
-# Rooms: folders of sources with walls between them. A source that includes a
-# header of a room that its own room does not use does not compile.
+# A room is a folder of sources that may include headers of the rooms that it
+# uses. A source that includes a header of any other room does not compile.
 # docs/architecture.md lists the rooms.
 
 # posenc_door(NAME FOLDER [HEADERS ...] [USES ...] [LIBS ...])

@@ -7,6 +7,6 @@ need python3 chromium chromium-driver python3-selenium
 build release posenc posencd posenc-load
 (($#)) || set -- page access report
 for test in "$@"; do
-  # Debian's own python3, which has the package: PATH may begin with another.
+  # Uses Debian's python3, because it has the package; PATH may find another python3.
   /usr/bin/python3 -B "tests/explorer/${test}_test.py" build/release/bin
 done

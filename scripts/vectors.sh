@@ -3,7 +3,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need python3 python3-mpmath
-# Debian's own python3, which has the package: PATH may begin with another.
+# Uses Debian's python3, because it has the package; PATH may find another
+# python3.
 if [[ ${1:-check} == write ]]; then
   /usr/bin/python3 tests/reference/make_vectors.py
 else

@@ -1,4 +1,4 @@
-"""Makes npm's package @posenc/server-PLATFORM from a program that needs glibc alone.
+"""Makes npm's package @posenc/server-PLATFORM from a program that needs only glibc.
 
     package.py PROGRAM OUTPUT
 

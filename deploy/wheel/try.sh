@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs both wheels in an empty environment, and runs the first example of the README
+# Installs both wheels in an empty environment, and runs the README's first example
 # there:
 #   try.sh PROGRAM FOLDER_OF_WHEELS
 set -euo pipefail

@@ -11,5 +11,5 @@ PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "posenc-progr
 
 
 def run(name=None):
-    """Becomes the program of this name, by default of this command's."""
+    """Replaces this process by the program `name`; the default is the name of this command."""
     os.execv(PROGRAM, [name or os.path.basename(sys.argv[0]), *sys.argv[1:]])
