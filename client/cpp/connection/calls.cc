@@ -114,8 +114,9 @@ bool IsNotShared(const absl::Status& status) {
           reason == "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE");
 }
 
-// Returns true if, by the contract, nothing was written before this error.
-bool NothingDone(const absl::Status& status) {
+// Returns true if the error needs no advice about the tensor: by the contract
+// nothing was written, or the server's text has the advice (ABORTED).
+bool NeedsNoAdvice(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
     case absl::StatusCode::kInvalidArgument:
@@ -262,7 +263,7 @@ absl::StatusOr<ReceivedTensors> Client::Calls::Bulk(
         name, *by_place, {shared.sent, MessageBytes(*by_place, shared.sent)},
         response, wanted, shared.in_place, call.Rest());
     if (result.ok() || !IsNotShared(result.status())) {
-      return shared.in_place && !NothingDone(result.status())
+      return shared.in_place && !NeedsNoAdvice(result.status())
                  ? WithMessage(
                        result.status(),
                        absl::StrCat(result.status().message(),

@@ -14,9 +14,9 @@
 //
 // If an output is the memory of its input, the call must not be made twice, so
 // it is never retried. If such a call ends as INVALID_ARGUMENT, NOT_FOUND,
-// PERMISSION_DENIED, UNIMPLEMENTED or ABORTED, it has not changed the tensor.
-// After any other error the tensor may be rotated completely, partly or not at
-// all: write it again. The message of the error says so.
+// PERMISSION_DENIED or UNIMPLEMENTED, it has not changed the tensor. After any
+// other error the tensor may be rotated completely, partly or not at all: write
+// it again. The message of the error says so.
 
 #pragma once
 
