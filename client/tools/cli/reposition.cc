@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "client/tools/arguments/connection.h"
+#include "client/tools/arguments/enum_flags.h"
 #include "client/tools/arguments/transform.h"
 #include "client/tools/cli/commands.h"
 #include "client/tools/files/status.h"
@@ -14,6 +15,21 @@
 
 namespace posenc::cli {
 namespace {
+
+constexpr FieldFlag kCache[] = {
+    {"--cache", "dimensions", "DIMENSIONS",
+     "The keys are a paged cache: its dimensions in the order of memory "
+     "(BTHD), or an engine's name (vllm_split)"},
+    {"--block-table", "block_table", "FILE",
+     "The blocks of each sequence: an .npy, or FILE.safetensors:NAME",
+     "--cache"},
+    {"--lengths", "lengths", "LIST",
+     "Tokens of each sequence (default: all of its blocks)", "--cache"},
+    {"--slots", "slots", "FILE",
+     "The slot of each token, instead of --block-table", "--cache"},
+    {"--layers", "layers", "LIST", "Layers that move (default: all)",
+     "--cache"},
+};
 
 // `old_rope` and `old_positions` are the encoding and the positions of the
 // keys. If no new encoding or no new position is given, the old one stays. One
@@ -27,6 +43,7 @@ struct RepositionFlags {
   std::optional<std::int64_t> shift;
   std::string shifts;
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
+  FieldFlags cache{v1::CacheLayout::descriptor()};
   v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
   TransformFlags files;
 };
@@ -62,6 +79,9 @@ absl::Status RunReposition(const RepositionFlags& flags,
                            const GlobalFlags& globals) {
   RepositionArgs args;
   args.layout = flags.layout;
+  if (!flags.cache.Empty()) {
+    RETURN_IF_ERROR(flags.cache.Read(&args.cache.emplace()));
+  }
   args.saturation = flags.saturation;
   ASSIGN_OR_RETURN(args.movement, BuildMovement(flags));
   ASSIGN_OR_RETURN(args.old_rope, BuildSource(flags.old_rope));
@@ -93,7 +113,9 @@ Command AddReposition(CLI::App* app, const GlobalFlags* globals) {
       ->group("New positions of the keys");
   AddPositionFlags(app, "new-", "New positions of the keys",
                    &flags->new_positions);
-  AddLayoutFlag(app, &flags->layout);
+  AddEnumFlag(app, "--layout", &flags->layout,
+              "bshd, bhsd, sbhd or thd; required without --cache");
+  flags->cache.Add(app, "Paged caches", kCache);
   AddSaturationFlag(app, &flags->saturation);
   AddTransformFlags(app, "k, *.k, *key*", &flags->files);
   return [flags, globals] { return RunReposition(*flags, *globals); };

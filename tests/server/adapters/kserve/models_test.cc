@@ -149,6 +149,26 @@ TEST_F(ModelsTest, RepositionMovesKeysByAShiftAndByPositions) {
                MustCall<v1::RepositionResponse>(&Stub::Reposition, native).k());
 }
 
+TEST_F(ModelsTest, RepositionMovesAPagedCache) {
+  v1::RepositionRequest native;
+  native.mutable_old_rope()->set_preset("llama-3.1-8b");
+  native.mutable_movement()->set_shift(-20);
+  native.mutable_cache()->set_dimensions("vllm_split");
+  native.mutable_cache()->add_lengths(5);
+  v1::Tensor* const table = native.mutable_cache()->mutable_block_table();
+  SetTensor<std::int64_t>(v1::DTYPE_INT64, {2}, {2, 0}, table);
+  *native.mutable_k() = SomeTensor(v1::DTYPE_BFLOAT16, {2, 3, 4, 2, 128});
+  Request request = InferRequest(
+      "reposition", {{"old_rope.preset", Parameter("llama-3.1-8b")},
+                     {"movement.shift", Parameter(-20)},
+                     {"cache.dimensions", Parameter("vllm_split")},
+                     {"cache.lengths", Parameter("[5]")}});
+  AddInput("cache.block_table", *table, &request);
+  AddInput("k", native.k(), &request);
+  ExpectOutput(MustInfer(request), 0, "k",
+               MustCall<v1::RepositionResponse>(&Stub::Reposition, native).k());
+}
+
 TEST_F(ModelsTest, BuildTableGivesCosinesSinesAndTheAmplitude) {
   v1::BuildTableRequest native;
   v1::RopeSpec* const spec = native.mutable_rope()->mutable_spec();
