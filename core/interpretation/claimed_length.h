@@ -10,11 +10,11 @@ namespace posenc::core::interpretation {
 
 class JsonObject;
 
-// Returns max_position_embeddings, or the key in its place, of the language
-// model in a preset or configuration; 0 if the source claims no length, as a
-// spec does.
+// Returns the max_position_embeddings of the language model in a preset or
+// configuration. Some models have another key for it (n_positions). Returns 0
+// if the source claims no length; a spec claims none.
 std::int64_t ClaimedLength(const RopeSource& source);
-// Returns the same for a parsed configuration.
+// Does the same for a parsed configuration.
 std::int64_t ClaimedLength(const JsonObject& root);
 
 }  // namespace posenc::core::interpretation

@@ -111,8 +111,9 @@ bool SameXPos(const std::optional<XPos>& a, const std::optional<XPos>& b) {
          a->center == b->center;
 }
 
-// Fills in the numbers. Both encodings have the same layout of frequencies. If
-// one of them is reversed, its frequencies count as negative.
+// Fills in the numbers of the difference. Both encodings must have the same
+// layout of frequencies. The frequencies of a reversed encoding count as
+// negative.
 void CompareFrequencies(const ResolvedRope& a, const ResolvedRope& b,
                         RopeDifference* difference) {
   const double sign_a = a.spec.reverse ? -1 : 1;
@@ -132,8 +133,8 @@ void CompareFrequencies(const ResolvedRope& a, const ResolvedRope& b,
     }
   }
   if (most <= 0) return;
-  // The smallest whole p with p * most > kDivergence; the quotient may be off
-  // by one after rounding, so it is corrected by the products.
+  // Finds the smallest integer p with p * most > kDivergence. The rounded
+  // quotient may be too small by one, so the loop checks the products.
   double position = std::floor(kDivergence / most);
   while (position * most <= kDivergence && position < kMaxPosition) {
     position += 1;

@@ -19,7 +19,7 @@ struct RopeDifference {
   bool equal = true;
   double max_relative_frequency_difference = 0;
   std::int32_t worst_pair = 0;
-  double attention_factor_ratio = 1;  // b's over a's
+  double attention_factor_ratio = 1;  // b's divided by a's
   std::int64_t first_diverging_position = -1;
   std::vector<std::string> explanations;
   // Differences of scores, set by CompareScores.
@@ -30,16 +30,17 @@ struct RopeDifference {
 
 // Upper bound on the distance at which scores are compared.
 inline constexpr std::int64_t kMaxComparedLength = std::int64_t{1} << 31;
-// The default of that distance.
+// The default of CompareScores' `length`.
 inline constexpr std::int64_t kDefaultComparedLength = 8192;
 
-// The scaling in a few words: "none", "linear by 8".
+// Describes the scaling in a few words: "no scaling", "linear by 8".
 std::string ScalingText(const RopeSpec& spec);
 
 RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b);
 
-// Fills in the kept share of scores for distances up to `length`, 1 to
-// kMaxComparedLength. Returns the error of `stop`.
+// Compares scores at distances up to `length` (1 to kMaxComparedLength), and
+// fills in the fields about scores. If `stop` returns an error, returns that
+// error.
 absl::Status CompareScores(const ResolvedRope& a, const ResolvedRope& b,
                            std::int64_t length, const StopAsked& stop,
                            RopeDifference* difference);

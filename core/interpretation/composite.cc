@@ -16,17 +16,17 @@ namespace {
 
 using nlohmann::json;
 
-// Keys whose value is the part of the language model. If a file has several of
+// Keys of the part that describes the language model. If a file has several of
 // these keys, the first in this list counts.
 constexpr char kLanguageKeys[] =
     "text_config llm_config language_config thinker_config vlm_config decoder";
 
-// Model types that contain a language model of another type, and need not name
-// that type.
+// Model types that contain a language model of another type. Their files may
+// leave that type out.
 struct Parents {
   absl::string_view model_types;  // separated by blanks
   absl::string_view part;         // the type of their language model
-  // JSON: values that the class adds to a text_config if it lacks them.
+  // JSON: values that the class adds for keys that a text_config lacks.
   absl::string_view defaults = {};
 };
 constexpr Parents kParents[] = {
@@ -35,12 +35,12 @@ constexpr Parents kParents[] = {
 
 // How classes read the parts of their files.
 enum class PartRule {
-  kComposite,    // their parts name their own types, or rotate on their own
-  kOwnText,      // their text has their own type, and is read only as a part
-  kHasText,      // they have a text_config
-  kNoLength,     // they read a rotary dict of their own, and have no length
-  kFlat,         // their own files are flat
-  kHasDecoder,   // they read a decoder_config
+  kComposite,    // parts name their own types, or rotate on their own
+  kOwnText,      // the text part has the class's type; only that part is read
+  kHasText,      // the class has a text_config
+  kNoLength,     // the class reads a rotary dict, but no length
+  kFlat,         // the class's own files are flat
+  kHasDecoder,   // the class reads a decoder_config
   kReadsBeside,  // rotary keys beside the text_config are for another part
 };
 struct PartRow {
@@ -81,7 +81,8 @@ bool IsKnownFamily(const std::string& type) {
   return known;
 }
 
-// True if the configuration describes heads beside its parts.
+// True if the configuration itself, not one of its parts, has a key about
+// heads.
 bool HasHeads(const JsonObject& config) {
   for (const absl::string_view key :
        {"num_attention_heads", "n_head", "n_heads", "num_heads", "head_dim",
@@ -91,7 +92,7 @@ bool HasHeads(const JsonObject& config) {
   return false;
 }
 
-// True if some key of the part implies a rotation.
+// True if a key or the model_type of the part implies a rotation.
 bool Rotates(const json& part) {
   if (!part.is_object()) return false;
   for (const auto& [key, value] : part.items()) {
@@ -101,8 +102,8 @@ bool Rotates(const json& part) {
   return IsKnownFamily(type) && FindFamily(type).nope != NopeRule::kEveryLayer;
 }
 
-// True if the part has a known model_type. Names of parts need not end in
-// _config: LFM2-Audio calls its language model `lfm`.
+// True if the part has a known model_type. The type identifies parts whose key
+// does not end in _config: LFM2-Audio's language model has the key `lfm`.
 bool HasKnownType(const json& part) {
   return part.is_object() && IsKnownFamily(TypeOf(part));
 }
@@ -110,13 +111,15 @@ bool HasKnownType(const json& part) {
 constexpr char kSoundKeys[] =
     "audio_config audio_encoder_config codec_config depth_decoder_config";
 
-// True for a type whose text rotates, even if its audio part does not.
+// True if the type has a text that rotates. Its audio part then is not read as
+// the language model.
 bool HasOwnText(const JsonObject& config) {
   const std::string type = TypeOf(config.Find("model_type"));
   return IsKnownFamily(type) || Holds(PartRule::kOwnText, type);
 }
 
-// True if the class has no such part: it reads only the keys beside it.
+// True if the class has no part `key`, and reads only the keys beside that
+// part.
 bool LacksPart(const JsonObject& config, absl::string_view key) {
   const std::string name = TypeOf(config.Find("model_type"));
   return FindClassDefaults(ModelKey(name)) != nullptr &&
@@ -141,8 +144,8 @@ std::string PartKey(const JsonObject& config) {
     if (part != nullptr && part->is_object()) return std::string(key);
   }
   for (const std::string& key : config.Keys()) {
-    // DBRX's attn_config is not a part: it has keys of the model. A type that
-    // has a text_config is not read by its audio part.
+    // DBRX's attn_config is not a part: it has keys of the model. The audio
+    // part of a type that has a text is not the language model.
     const json& part = *config.Find(key);
     const bool is_part =
         (absl::EndsWith(key, "_config") && key != "attn_config") ||
@@ -166,8 +169,8 @@ JsonObject LanguagePart(JsonObject config, std::string* model_type) {
     }
     const std::string key = PartKey(config);
     if (key.empty()) {
-      // A file of such a type may be flat, with the language model's keys at
-      // the top level.
+      // A file of a composite type may be flat: it has the language model's
+      // keys at the top level.
       if (const Parents* parents = FindParents(*model_type)) {
         *model_type = std::string(parents->part);
       }
@@ -199,15 +202,15 @@ bool IsLanguageKey(const std::string& key) {
   return IsAmong(key, kLanguageKeys) || key == "decoder_config";
 }
 
-// True for a decoder_config if the class looks for a text_config: VibeVoice's
-// own files have a decoder_config.
+// True for a decoder_config that the class does not read because it looks for a
+// text_config. VibeVoice's own files have such a decoder_config.
 bool IsUnreadDecoder(const std::string& key,
                      const std::optional<std::string>& type) {
   return key == "decoder_config" && type && FindParents(*type) != nullptr &&
          !Holds(PartRule::kHasDecoder, *type);
 }
 
-// Warns of rotary keys beside a part that the part does not repeat.
+// Warns of rotary keys beside a part, if the part does not repeat their values.
 void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
   const JsonObject part = config.Peek().Object(key);
   const bool lacks_length =

@@ -11,19 +11,21 @@
 
 namespace posenc::core::interpretation {
 
-// Returns the language model's part of a composite configuration, at any depth.
-// If there is an encoder and a decoder, it is the decoder; if there is no
-// language model, it is the first part that rotates. model_type becomes the
-// part's own type, or the type that its parents imply.
+// Returns the part of a composite configuration that describes the language
+// model. Parts may be nested. If the file has an encoder and a decoder, returns
+// the decoder. If the file has no language model, returns the first part that
+// rotates. `model_type` becomes the type that the part names, or the type that
+// the surrounding configuration implies.
 JsonObject LanguagePart(JsonObject config, std::string* model_type);
 
-// Adds the values with which transformers' composite classes complete a
-// text_config, and returns their keys.
+// Adds the values that transformers' composite classes add to a text_config,
+// and returns the keys of these values.
 std::vector<std::string> AddParentsDefaults(nlohmann::json* root);
 
-// Warns where transformers would read the file around the language model in
-// another way: it refuses unknown types, fills an absent part from its class,
-// and reads rotary keys only in the part.
+// Warns if transformers would read the keys outside of the language model's
+// part in another way than posenc. transformers refuses unknown types, fills in
+// an absent part with the defaults of its class, and reads rotary keys only in
+// the part.
 void WarnOfFile(const nlohmann::json& root, Report* report);
 
 }  // namespace posenc::core::interpretation

@@ -23,10 +23,11 @@
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/resolve_json.h"
 
-// This file finds the format of a configuration: a diffusion transformer's, a
-// tower's, or one with a language model's part, in the format of transformers
-// or of another project. language_config.h, tower_config.h, diffusion_config.h
-// and native_config.h read the part.
+// This file finds out what a configuration describes: a diffusion transformer,
+// a tower or a language model. A language model's configuration may be in the
+// format of transformers or of another project. language_config.h,
+// tower_config.h, diffusion_config.h and native_config.h then read the
+// configuration.
 namespace posenc::core::interpretation {
 namespace {
 
@@ -50,13 +51,13 @@ void CheckNoLayer(const Question& question, absl::string_view whose,
 }
 
 // Reads a language model's part in transformers' spelling. `of_parent` are the
-// keys whose values the class of the whole model added.
+// keys that AddParentsDefaults() added.
 ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
                    const std::vector<std::string>& of_parent) {
   const ProfileRules rules = RulesFor(question.reader);
   // The small language models of DeepSeek-VL2 and DeepSeek-OCR have the type
-  // deepseek_v2, but without its latent attention: they are of the class before
-  // it.
+  // deepseek_v2, but not the latent attention of that type. So they are read as
+  // type deepseek.
   const json* const latent = config.Find("use_mla");
   const bool is_plain = latent != nullptr && *latent == false &&
                         FindFamily(model_type).width == RotaryWidth::kMla;
@@ -71,7 +72,7 @@ ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
     keys = ReadAsClass(config, defaults, family, rules, model_type);
     config = config.With(&keys.config);
   }
-  // Warnings of names that the class does not read come last.
+  // Warnings about key names that the class does not read are added last.
   std::vector<std::string> of_names;
   of_names.swap(config.report().warnings);
   const bool is_indexer = question.part == ModelPart::kIndexer;
@@ -88,8 +89,8 @@ ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
   for (const std::string& key : keys.filled) {
     const json* value = config.Find(key);
     if (value == nullptr || !config.WasRead(key)) continue;
-    // For a remote type the default is not transformers', which has no such
-    // class.
+    // transformers has no class for a remote type, so the default is not that
+    // of transformers.
     config.Assume(key, Shortened(*value),
                   rules.profile == Profile::kHf && IsRemote(model_type)
                       ? "absent; default of the code beside its checkpoint"
@@ -106,7 +107,7 @@ ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
   return rope;
 }
 
-// Reads a file that is an object. Errors go to the report.
+// Reads a file whose JSON is an object. Errors go to the report.
 ModelRope ReadRoot(const json& given, Question question, Report* report) {
   const Profile profile = question.reader.profile;
   json filled;
@@ -166,7 +167,7 @@ absl::Status CheckRoot(const json& root) {
   return absl::OkStatus();
 }
 
-// Warns of facts about the text that its parsed JSON no longer has.
+// Warns of facts about the text that the parsed JSON does not keep.
 void WarnOfText(const JsonText& text, const ProfileRules& rules,
                 Report* report) {
   for (const JsonText::Twice& twice : text.twice) {

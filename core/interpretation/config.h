@@ -2,8 +2,8 @@
 //
 // The result is the encoding that the profile's project reads from the same
 // file (profile.h). Where transformers is known to be wrong, PROFILE_HF differs
-// from it and gives what the model was trained with. Formats of other projects
-// are recognised (native_config.h).
+// from transformers and gives the encoding that the model was trained with.
+// Formats of other projects are recognised (native_config.h).
 
 #pragma once
 
@@ -24,18 +24,18 @@ namespace posenc::core::interpretation {
 // How a length selects the frequencies, if they depend on a length.
 enum class LengthUse {
   kEach,   // each sequence has its own frequencies
-  kOnce,   // one choice, by the longest sequence that a server accepts:
-           // the length given, or else ModelRope::length
-  kFixed,  // one choice, by ModelRope::length, whatever length is given
+  kOnce,   // chosen only once, by the longest sequence that a server accepts:
+           // the caller's length, or else ModelRope::length
+  kFixed,  // chosen only once, by ModelRope::length; no caller's length counts
 };
 
 // A configuration's rotary encoding, before frequencies are computed.
 struct ModelRope {
-  RopeSpec spec;  // rotary_dim and pairing set; nope for a layer without
+  RopeSpec spec;  // has rotary_dim and pairing, or nope
   std::int64_t head_dim = 0;
   double softmax_scale_multiplier = 1;
   std::optional<QueryScale> query_scale;
-  // original_max_position_embeddings, or max_position_embeddings; 0: not known.
+  // From the key of this name, or from max_position_embeddings; 0: not known.
   std::int64_t original_max_position_embeddings = 0;
   LengthUse length_use = LengthUse::kEach;
   std::int64_t length = 0;
@@ -43,8 +43,8 @@ struct ModelRope {
   Report report;  // without an error
 };
 
-// The reading that a call asks for. At most one of layer_type and layer_index
-// is given.
+// What to read, and how: the reader, the layer and the part. At most one of
+// layer_type and layer_index is set.
 struct Question {
   ProfileVersion reader;
   std::optional<std::string> layer_type;
@@ -52,11 +52,11 @@ struct Question {
   ModelPart part = ModelPart::kUnspecified;
 };
 
-// Errors: INVALID_ARGUMENT kModelConfigInvalid, field "config_json", metadata
-// key: not JSON, a known key of the wrong type, a missing key, an unknown rope
-// type; FieldRequired("layer_type") if layers differ and none was chosen;
-// a value that the profile's project refuses; a key that it needs and the file
-// lacks.
+// INVALID_ARGUMENT kModelConfigInvalid of field "config_json", with metadata
+// "key": the text is not JSON, a known key has the wrong type, a needed key is
+// missing, the rope type is unknown, or the profile's project refuses a value.
+// FieldRequired of "layer_type" or "layer_index": layers differ, and the
+// question chooses no layer.
 absl::StatusOr<ModelRope> ReadModelConfig(absl::string_view config_json,
                                           const Question& question);
 

@@ -10,8 +10,8 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// A config.json has some KiB and 5 levels. The destructor of a parsed value is
-// recursive, so the depth must be bounded before parsing.
+// A usual config.json has a few KiB and 5 levels. The destructor of a parsed
+// value is recursive, so the depth must be bounded before parsing.
 constexpr std::size_t kMaxConfigBytes = 1 << 20;
 constexpr int kMaxConfigDepth = 64;
 
@@ -135,13 +135,15 @@ std::int64_t WholePart(double number) {
 std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
   const std::optional<double> number = Number(key);
   if (!number) return std::nullopt;
-  // Integers beyond 2^53 are not exact in JSON; no width or length is.
+  // JSON integers beyond 2^53 are not exact, and no width or length is that
+  // large.
   if (*number != std::floor(*number) || std::abs(*number) > 0x1p53) {
     Fail(key, "is ", NumberText(*number),
          "; it must be a whole number, up to 2^53");
     return std::nullopt;
   }
-  // In other classes these keys may be fractions. A key may be read twice.
+  // Some classes accept fractions for other integer keys. A key may be read
+  // twice, so the warning is added only if it is new.
   constexpr absl::string_view kIntegers[] = {
       "head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers"};
   const auto has = [](const auto& list, const auto& value) {

@@ -2,8 +2,8 @@
 // records which keys were read, so that unread keys of a configuration can be
 // reported.
 //
-// This header, which includes nlohmann::json, is for the files of
-// core/interpretation. The folder's public headers do not include it.
+// This header includes nlohmann::json. It is for core/interpretation,
+// core/doctor and tests.
 
 #pragma once
 
@@ -25,43 +25,45 @@
 
 namespace posenc::core::interpretation {
 
-// INVALID_ARGUMENT, kModelConfigInvalid, of field "config_json".
+// Returns INVALID_ARGUMENT kModelConfigInvalid of field "config_json".
 absl::Status ConfigError(absl::string_view key, absl::string_view fact);
 
 // Returns an error if the text is too long, or nested too deeply, to be parsed.
 absl::Status CheckJsonSize(absl::string_view text);
 
-// A parsed text: its values, and the facts that they lack.
+// A parsed text: the values, and facts of the text that the values do not keep.
 struct ParsedText {
   JsonText text;
-  nlohmann::json value;  // meaningless if there is a fault
+  nlohmann::json value;  // meaningless if text.fault is not empty
 };
 
-// NaN and the infinities, which Python writes as bare words, are read as
-// strings: they are refused only where a number is needed. `text` must have
-// passed CheckJsonSize().
+// Parses a text that has passed CheckJsonSize(). Python writes NaN and the
+// infinities as bare words. They are read as strings, so they are an error only
+// where a number is needed.
 ParsedText ParseText(absl::string_view text);
 
-// Returns the values of ParseText(); "discarded" if the text is not JSON.
+// Returns the values of ParseText(); nlohmann's "discarded" if the text is not
+// JSON.
 nlohmann::json ParseConfig(absl::string_view text);
 
-// JSON as one line, cut if it is long: for errors and warnings.
+// Returns JSON as one line, cut if it is long, for errors and warnings.
 std::string Shortened(const nlohmann::json& value);
 
 // Returns the number without its fraction: 0 for NaN, and at most 2^53 in
 // absolute value.
 std::int64_t WholePart(double number);
 
-// The file's own keys, with full paths, by the keys of transformers that they
-// stand for: "rope_ntk_beta" by "rope_scaling.beta_fast".
+// Maps full paths of transformers' keys to the file's own keys:
+// "rope_scaling.beta_fast" to "rope_ntk_beta".
 using GivenKeys = std::map<std::string, std::string>;
 
-// An absent or null key reads as nullopt. A key of the wrong type does, too,
-// and is an error. Copies are cheap and share the record of the keys that were
-// read. The JSON and the report must outlive them.
+// An absent or null key reads as nullopt. A key of the wrong type also reads as
+// nullopt, and is an error. Copies are cheap and share the record of the keys
+// that were read. The JSON and the report must outlive all copies.
 class JsonObject {
  public:
-  // `json` may be null, for an object without keys. `path` names it in errors.
+  // A null `json` stands for an object without keys. `path` names the object in
+  // errors.
   JsonObject(const nlohmann::json* json, std::string path, Report* report,
              std::shared_ptr<const GivenKeys> given = nullptr);
 
@@ -69,17 +71,17 @@ class JsonObject {
   // keys.
   JsonObject With(const nlohmann::json* json) const;
 
-  // Has: the key is present and not null. HasNull: it is present and null. Both
-  // count as reading (see WasRead).
+  // Has: the key is present and not null. HasNull: the key is present and null.
+  // Both functions count as reading the key (WasRead).
   bool Has(absl::string_view key) const;
   bool HasNull(absl::string_view key) const;
-  // Counts a key as read, if it is known but has no effect.
+  // Counts a key as read. Used for keys that are known but have no effect.
   void MarkRead(absl::string_view key) const;
   // The full path of the key in the file.
   std::string Path(absl::string_view key) const;
   // The object's own path; empty for the whole file.
   const std::string& Path() const { return path_; }
-  // Null if absent. Does not count as reading.
+  // Returns null if the key is absent. Does not count as reading the key.
   const nlohmann::json* Find(absl::string_view key) const;
 
   std::optional<double> Number(absl::string_view key) const;
@@ -89,10 +91,11 @@ class JsonObject {
   std::vector<double> Numbers(absl::string_view key) const;
   JsonObject Object(absl::string_view key) const;
 
-  // Returns a copy whose reads do not count.
+  // Returns an object with the same content. Its reads do not count for this
+  // object.
   JsonObject Peek() const { return With(json_); }
 
-  // The first of several spellings.
+  // Returns the integer of the first of `keys` that is present.
   std::optional<std::int64_t> FirstInteger(
       const std::vector<absl::string_view>& keys) const;
   // An absent key is an error, and the result is 0.

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Parses a text into values, and keeps the facts that the values lack.
+// Parses a text into values, and records the facts that the values do not keep.
 class TextReader : public nlohmann::json_sax<json> {
  public:
   bool null() override { return Put(nullptr); }
@@ -51,7 +51,8 @@ class TextReader : public nlohmann::json_sax<json> {
     // The error quotes the last token, which may be long.
     std::string last =
         token.size() <= kShown ? token : token.substr(token.size() - kShown);
-    // Errors are one line of UTF-8, but the cut may be inside a character.
+    // An error must be one line of UTF-8, but the cut may be inside a
+    // character. So other characters than printable ASCII are replaced.
     std::replace_if(
         last.begin(), last.end(), [](char c) { return c < ' ' || c > '~'; },
         '?');
@@ -72,7 +73,7 @@ class TextReader : public nlohmann::json_sax<json> {
   static constexpr std::size_t kShown = 40;
   static constexpr std::size_t kTold = 8;
 
-  // An object or list whose end is still to come.
+  // An object or list that is still open.
   struct Container {
     json* value;
     std::string key;  // of the object's next value
@@ -103,8 +104,8 @@ class TextReader : public nlohmann::json_sax<json> {
     return true;
   }
 
-  // Returns where the value is stored. It does not move before its container is
-  // closed.
+  // Stores the value and returns its address. The address of a container is
+  // valid until that container is closed.
   json* Place(json value) {
     if (open_.empty()) {
       found_.value = std::move(value);
@@ -159,7 +160,7 @@ ParsedText NoJson(std::string why, std::size_t byte) {
   return none;
 }
 
-// Words that Python's json writes for floats that JSON does not have.
+// Words that Python's json module writes for floats that JSON cannot express.
 constexpr absl::string_view kNotFinite[] = {"-Infinity", "Infinity", "NaN"};
 
 absl::string_view NotFiniteAt(absl::string_view text) {
@@ -169,8 +170,8 @@ absl::string_view NotFiniteAt(absl::string_view text) {
   return {};
 }
 
-// Returns the text with those words in quotes. This shifts the positions behind
-// them.
+// Returns the text with the words of kNotFinite in quotes. The quotes shift the
+// byte positions after them.
 std::string WithNotFiniteQuoted(absl::string_view text) {
   std::string quoted;
   bool in_string = false;

@@ -25,10 +25,10 @@ struct JsonText {
   // At most 8 of each.
   std::vector<Twice> twice;
   std::vector<LongInteger> long_integers;
-  // Why the text is not JSON, and the key of a number that is out of range;
-  // empty if it is JSON.
+  // `fault` says why the text is not JSON, and is empty for JSON. `fault_path`
+  // is the key of a number that is out of range.
   std::string fault, fault_path;
-  std::size_t fault_byte = 0;  // where it stops being JSON, from 1
+  std::size_t fault_byte = 0;  // position of the fault, counted from 1
 };
 
 // Accepts NaN and the infinities as values, like ParseConfig(). `text` must

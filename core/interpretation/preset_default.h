@@ -1,5 +1,5 @@
-// Compares a preset with the defaults of its class, which hold for a file
-// without rotary keys.
+// Compares a preset with the defaults that its class has for a file without
+// rotary keys.
 
 #pragma once
 

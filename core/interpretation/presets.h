@@ -1,5 +1,5 @@
-// Well-known models by name. Each is the rotary part of the config.json that
-// the model was published with: core/interpretation/presets/<name>.json,
+// Well-known models by name. Each preset is the rotary part of the config.json
+// that the model was published with: core/interpretation/presets/<name>.json,
 // compiled in.
 
 #pragma once
@@ -20,11 +20,11 @@ struct Preset {
 // All presets, sorted by name.
 absl::Span<const Preset> Presets();
 
-// Null if there is none of that name.
+// Returns null if no preset has that name.
 const Preset* FindPreset(absl::string_view name);
 
-// Returns the configuration that a source gives, or that of its preset; nullopt
-// for other sources and for unknown presets.
+// Returns the text of a source's config.json or preset; nullopt for other
+// sources and for unknown presets.
 std::optional<absl::string_view> ConfigOf(const RopeSource& source);
 
 }  // namespace posenc::core::interpretation

@@ -1,4 +1,4 @@
-// Values with their origin, and the choice among several values for one field.
+// Values with their origin, and the choice among several values of one field.
 
 #pragma once
 
@@ -16,37 +16,37 @@ namespace posenc::core::interpretation {
 struct Value {
   double value = 0;
   std::string text;  // the number, as people write it
-  std::string key;   // full path of the key that gives it, or would
-  // The reason of the number if the key does not give it; else empty.
+  std::string key;  // full path of the key that gives, or would give, the value
+  // Why this number is assumed, if no key gives it; else empty.
   std::string assumed = {};
 };
 
-// The key's value; nullopt if it is absent or null.
+// Return the key's value; nullopt if the key is absent or null.
 std::optional<Value> NumberAt(const JsonObject& object, absl::string_view key);
 std::optional<Value> IntegerAt(const JsonObject& object, absl::string_view key);
 
-// Whole: an integer that `key`, a full path, gives. Assumed: a number that no
-// key gives.
+// Whole: an integer that the file gives; `key` is a full path. Assumed: a
+// number that no key gives.
 Value Whole(std::int64_t value, std::string key);
 Value Assumed(double value, absl::string_view key, std::string why);
 
 // The value used for a field of the spec, chosen among the given values.
 struct Choice {
   Value taken;
-  // Values of other keys. Each one that differs causes a warning.
+  // Values of other keys. A value that differs from `taken` causes a warning.
   std::vector<Value> left = {};
-  // Why the reader does not read these values; empty: because it prefers
+  // Why the reader does not read the values in `left`; empty: it prefers
   // `taken`.
   std::string why = {};
 };
 
-// Reports a choice: the key of `field` for errors, or the assumption, and a
-// warning for each key that gives another number. Returns the number of
-// `taken`.
+// Reports a choice. If a key gives the value, records the key for `field`; else
+// reports an assumption. Warns of each key that gives another number. Returns
+// the number of `taken`.
 double Tell(const Choice& choice, absl::string_view field,
             const ProfileRules& rules, Report* report);
 
-// The reason of an assumption: "absent; transformers' default".
+// Returns the reason of an assumed default: "absent; transformers' default".
 std::string DefaultOf(const ProfileRules& rules);
 
 }  // namespace posenc::core::interpretation

@@ -1,5 +1,5 @@
-// The results of reading a configuration, beside the encoding: the first error,
-// assumptions, warnings, and the keys of the values.
+// The results of reading a configuration besides the encoding: the first error,
+// assumptions, warnings, and the keys that gave the values.
 
 #pragma once
 
@@ -18,14 +18,14 @@ struct Report {
   absl::Status status;
   std::vector<Assumption> assumptions;
   std::vector<std::string> warnings;
-  // The full path of the file's key, by the field of the spec or of its
-  // scaling: "text_config.rotary_emb_base" by "rope_theta".
+  // Maps a field of the spec or of its scaling to the full path of the file's
+  // key: "rope_theta" to "text_config.rotary_emb_base".
   std::map<std::string, std::string> given_by;
   // The dict that the scaling was read from.
   std::string dict_path;
 
   bool ok() const { return status.ok(); }
-  // Keeps the first error: it explains the later ones.
+  // Keeps only the first error, because later errors follow from it.
   void Refuse(absl::Status error) { status.Update(std::move(error)); }
   void Assume(absl::string_view field, std::string value, std::string reason) {
     assumptions.push_back(

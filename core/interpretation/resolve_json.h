@@ -14,7 +14,7 @@ absl::StatusOr<ModelRope> ReadModelJson(const nlohmann::json& root,
                                         const Question& question);
 
 // ResolveSource() for a parsed text. `how` gives the reader, layer, part and
-// length; its source is not read.
+// length; `how.source` is not read.
 absl::StatusOr<ResolvedRope> ResolveJson(const nlohmann::json& root,
                                          const RopeSource& how,
                                          MissingLength missing_length);

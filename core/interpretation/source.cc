@@ -22,8 +22,8 @@ namespace posenc::core::interpretation {
 namespace {
 
 absl::Status UnknownPreset(const std::string& name) {
-  // The edit distance takes quadratic time, and no preset's name is longer than
-  // this.
+  // The edit distance takes quadratic time, so only 64 characters are compared.
+  // Every preset's name is shorter.
   const absl::string_view shown = absl::string_view(name).substr(0, 64);
   std::vector<std::pair<int, absl::string_view>> near;
   for (const Preset& preset : Presets()) {
@@ -61,7 +61,7 @@ std::string KeyOf(const ModelRope& model, const std::string& field) {
 }
 
 // Converts an error of ResolveSpec() to an error of the configuration: the
-// caller did not write the spec that its field belongs to.
+// error's field belongs to a spec that the caller did not write.
 absl::Status ConfigFault(absl::string_view field, const ModelRope& model,
                          const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
@@ -84,7 +84,7 @@ absl::StatusOr<ProfileVersion> ReaderOf(const RopeSource& source) {
   return reader;
 }
 
-// Adds an assumption about the version, unless it is the newest.
+// Adds an assumption about the version, unless the version is the newest.
 void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
                    Report* report) {
   const ProfileRules& rules = RulesOf(reader.profile);
@@ -114,8 +114,8 @@ void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
                          rules.newest));
 }
 
-// Heads that are too wide are usually several heads in one row. `widest` 0: not
-// known.
+// Returns an error if the heads are wider than `widest` (0: not known). Such a
+// head is usually several heads in one row.
 absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
                         std::int64_t head_dim) {
   if (widest == 0 || head_dim <= widest) return absl::OkStatus();
@@ -127,7 +127,8 @@ absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
                    "values or latent rows do"));
 }
 
-// Resolves the result of `read`. The configuration is that of `field`.
+// Resolves the configuration that `read` reads. `field` is the field of
+// RopeSource that gives the configuration.
 absl::StatusOr<ResolvedRope> ResolveConfig(
     const RopeSource& source, absl::string_view field,
     absl::FunctionRef<absl::StatusOr<ModelRope>(const Question&)> read,
@@ -155,8 +156,8 @@ absl::StatusOr<ResolvedRope> ResolveConfig(
                                      " channels of a head rotate"));
   }
   if (head_dim == 0) head_dim = source.head_dim;
-  // A tensor's heads may be narrower than the model's: MLA's shared key is the
-  // rotated part alone.
+  // A tensor's heads may be narrower than the model's: MLA's shared key has
+  // only the rotated channels.
   if (head_dim != 0 && head_dim < rotary_dim) {
     return FieldInvalid(
         field, absl::StrCat("rotates ", rotary_dim, " of the ", model->head_dim,
@@ -174,8 +175,9 @@ absl::StatusOr<ResolvedRope> ResolveConfig(
                   length, missing_length);
   if (!resolved.ok()) return ConfigFault(field, *model, resolved.status());
   if (!each) {
-    // The project makes this choice once, for every length. So the caller gets
-    // a spec with written-out frequencies, which do not depend on a length.
+    // The project chooses the frequencies only once, for every length. So the
+    // caller gets a spec with explicit frequencies, which do not depend on a
+    // length.
     WriteOutFrequencies(resolved->inv_freq, &resolved->spec);
     if (!source.sequence_length && !model->length_reason.empty()) {
       model->report.Assume("sequence_length", absl::StrCat(*length),
@@ -233,7 +235,7 @@ absl::StatusOr<ResolvedRope> ResolveGivenSpec(const RopeSource& source,
                      "rotates has an even number of channels in [2, ",
                      kMaxRotaryDim, "]"));
   }
-  // sequence_length is a field beside the spec, not in it.
+  // sequence_length is a field of RopeSource, not of the spec.
   if (details && details->field == "sequence_length") return resolved;
   return Prefixed("spec", resolved.status());
 }

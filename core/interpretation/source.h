@@ -15,7 +15,7 @@
 
 namespace posenc::core::interpretation {
 
-// Numbered as posenc.v1.Profile.
+// The numbers are those of posenc.v1.Profile.
 enum class Profile {
   kHf = 1,
   kVllm = 2,
@@ -34,9 +34,9 @@ enum class Profile {
   kOllama = -7,
 };
 
-// Numbered as posenc.v1.ModelPart. kUnspecified: text, or the tower if the
-// configuration is a tower's own. kIndexer: the small attention that chooses
-// tokens for sparse attention.
+// The numbers are those of posenc.v1.ModelPart. kUnspecified: text, or the
+// tower if the whole configuration is that of a tower. kIndexer: the small
+// attention module that chooses tokens for sparse attention.
 enum class ModelPart {
   kUnspecified = 0,
   kText = 1,
@@ -53,35 +53,36 @@ struct ConfigJson {
 };
 
 struct RopeSource {
-  // monostate: not given, an error.
+  // monostate: no source is given, which is an error.
   std::variant<std::monostate, RopeSpec, PresetName, ConfigJson> source;
   Profile profile = Profile::kHf;
-  // Version of the profile's project; empty: the newest known
+  // Version of the profile's project; empty: the newest known version
   // (reading_rules.h).
   std::string profile_version = {};
   ModelPart part = ModelPart::kUnspecified;
-  // At most one of these two.
+  // At most one of layer_type and layer_index is set.
   std::optional<std::string> layer_type;
   std::optional<std::int32_t> layer_index;
   std::optional<std::int64_t> sequence_length;
-  // Width of the widest heads that are rotated. 0: the configuration's width;
-  // for a spec, any width.
+  // Width of the widest heads that are rotated. 0: the configuration's width,
+  // or any width for a spec.
   std::int64_t head_dim = 0;
 };
 
-// head_dim is the tensor's, or 0 if there is none; the source's is then used.
-// FieldInvalid of "head_dim" if the tensor's heads are wider than the source's.
-// Field paths are relative to RopeSource: "spec.yarn.factor", "preset",
-// "config_json", "profile_version", "layer_type", "sequence_length".
-// NOT_FOUND kPresetUnknown; kModelConfigInvalid with metadata key.
+// `head_dim` is the width of the tensor's heads, or 0 if there is no tensor:
+// then the source's width is used. Returns FieldInvalid of "head_dim" if the
+// tensor's heads are wider than the source's. Other errors are NOT_FOUND
+// kPresetUnknown, and kModelConfigInvalid with metadata "key". Field paths are
+// relative to RopeSource: "spec.yarn.factor", "preset", "config_json",
+// "profile_version", "layer_type", "sequence_length".
 absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
                                            std::int64_t head_dim,
                                            MissingLength missing_length);
 
-// The lookup resolves `source` on each call, for the head_dim of the call, with
-// MissingLength::kError.
+// Returns a function that resolves `source` on each call, for the head_dim of
+// the call and with MissingLength::kError.
 RopeLookup LookupOf(RopeSource source);
-// The same for a spec.
+// Does the same for a spec.
 RopeLookup LookupOf(RopeSpec spec);
 
 }  // namespace posenc::core::interpretation
