@@ -1,6 +1,6 @@
 // The values that transformers' configuration classes use for absent keys, and
-// the values that they refuse: the rows of rows/class_defaults.json, written by
-// tests/parity/class_defaults.py.
+// how the classes name keys. The rows are in rows/class_defaults.json, which
+// tests/parity/class_defaults.py writes.
 
 #pragma once
 
@@ -10,20 +10,22 @@
 
 namespace posenc::core::interpretation {
 
-// A row holds the classes with the same values. 0 stands for a value that the
+// A row is for all classes with the same values. 0 stands for a value that the
 // class derives.
 struct ClassDefaults {
-  absl::string_view model_types;  // as ModelKey(), separated by blanks
+  absl::string_view model_types;  // as ModelKey() spells; separated by blanks
   std::int64_t hidden_size;
   std::int64_t num_attention_heads;
   std::int64_t num_hidden_layers;
   std::int64_t max_position_embeddings;
   std::int64_t head_dim = 0;
-  bool divided = false;           // refuses heads that do not divide the width
-  bool ignores_head_dim = false;  // it is hidden_size / num_attention_heads
-  // The keys' other names: "n_embd=hidden_size", separated by blanks.
+  bool divided = false;  // refuses a width that the heads do not divide
+  bool ignores_head_dim = false;  // takes hidden_size / num_attention_heads
+  // The class's names of keys, and the usual names: "n_embd=hidden_size",
+  // separated by blanks.
   absl::string_view names = {};
-  // Slices of a head in latent attention; 0: the class has no latent attention.
+  // Widths of a head's slices in latent attention; 0: the class has no latent
+  // attention.
   std::int64_t qk_rope_head_dim = 0;
   std::int64_t qk_nope_head_dim = 0;
 };

@@ -17,7 +17,7 @@ constexpr ClassDefaults kRows[] = {
 #include "class_defaults.inc"
 };
 
-// Other names for a key. Each of them is used by some class.
+// A key and its other names. Each name is used by some class.
 struct OtherNames {
   absl::string_view key;
   absl::string_view others;
@@ -35,8 +35,8 @@ constexpr OtherNames kNames[] = {
      &ClassDefaults::max_position_embeddings},
     {"head_dim", "attention_head_dim kv_channels", &ClassDefaults::head_dim}};
 
-// Returns the class's other name for a key; empty if it has only the usual
-// name.
+// Returns the class's other name for a key; empty if the class has only the
+// usual name.
 absl::string_view NameOf(const ClassDefaults& row, absl::string_view key) {
   for (const absl::string_view pair : absl::StrSplit(row.names, ' ')) {
     const std::pair<absl::string_view, absl::string_view> names =
@@ -46,8 +46,8 @@ absl::string_view NameOf(const ClassDefaults& row, absl::string_view key) {
   return {};
 }
 
-// Fills in absent slices of latent attention by the defaults of the class, or
-// else of the project.
+// Fills in absent slices of latent attention with the defaults of the class, or
+// else with those of the project.
 void FillSlices(const ClassDefaults* row, const ProfileRules& rules,
                 const std::string& model_type, ClassKeys* keys) {
   for (const auto& [name, of_class, rule] :
@@ -96,8 +96,9 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
                 " is not read: ", ClassOf(model_type, rules.project), " ",
                 fact);
   };
-  // A whole file without a width is not filled in. Parts of published files are
-  // sparse: LLaVA 1.5 states none of Llama's own sizes.
+  // A whole file without a width gets no defaults. A part gets them, because
+  // published parts leave out many keys: LLaVA 1.5's part has none of Llama's
+  // sizes.
   const auto has = [&](absl::string_view key, absl::string_view others) {
     for (const absl::string_view other : absl::StrSplit(others, ' ')) {
       if (keys.config.contains(std::string(other))) return true;
@@ -120,8 +121,8 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
     if (has_own) keys.config.emplace(name, keys.config[own]);
     const bool is_given = keys.config.contains(name);
     if (has_own && keys.config[own] != keys.config[name]) {
-      // The class has another name for the key, and its value there replaces
-      // this one.
+      // The file has the usual name and the class's name of the key, with
+      // different values. The class takes the value of the usual name.
       warn(own, absl::StrCat("takes ", name, " ", Shortened(keys.config[name]),
                              " for it, which is given too"));
       keys.config[own] = keys.config[name];

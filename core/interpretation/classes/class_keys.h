@@ -1,5 +1,5 @@
-// A configuration with the key names of its class, and with the class's
-// defaults for absent keys.
+// A configuration as its class reads it: with the key names that the class
+// reads, and with the class's defaults for absent keys.
 
 #pragma once
 
@@ -16,13 +16,13 @@ namespace posenc::core::interpretation {
 // Moving a json throws only if its invariants are broken.
 struct ClassKeys {  // NOLINT(bugprone-exception-escape)
   nlohmann::json config;
-  std::vector<std::string> filled;  // keys that have the class's value
+  std::vector<std::string> filled;  // keys that got the class's default
 };
 
-// `row` and `family` are those of `model_type`. If `row` is null, a class with
-// latent attention gets the project's defaults for absent qk_rope_head_dim and
-// qk_nope_head_dim. A whole file that says nothing of its width is not filled
-// in.
+// `row` and `family` are those of `model_type`. If `row` is null, absent slices
+// of latent attention (qk_rope_head_dim, qk_nope_head_dim) get the project's
+// defaults. A whole file without a key about the width of heads gets no
+// defaults. A part of a file gets them without such a key, too.
 ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* row,
                       const Family& family, const ProfileRules& rules,
                       const std::string& model_type);

@@ -11,8 +11,8 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// Unknown model types: partial_rotary_factor counts if the configuration has
-// it, although Llama's class would not read it.
+// The family of unknown model types. It reads partial_rotary_factor, although
+// Llama's class does not.
 constexpr Family kOther = {
     .width = RotaryWidth::kPartial, .any_names = true, .scaling_layers = true};
 constexpr Family kOtherLatent = {.pairing = Pairing::kInterleaved,

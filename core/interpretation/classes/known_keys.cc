@@ -36,8 +36,8 @@ constexpr char kDictNumbers[] =
     "attention_factor low_freq_factor high_freq_factor "
     "original_max_position_embeddings partial_rotary_factor";
 
-// Keys for which transformers' classes refuse null; head_dim only if the class
-// has a default number for it.
+// Keys for which transformers' classes refuse null. They also refuse a null
+// head_dim if the class has a default for it.
 constexpr char kNeverNull[] =
     "rope_theta original_max_position_embeddings hidden_size n_embd "
     "num_attention_heads n_head num_hidden_layers max_position_embeddings "
@@ -52,10 +52,10 @@ constexpr char kSizes[] =
 // Kinds of values that transformers' classes refuse, or do not read.
 enum class RefusedValue {
   kGiven,
-  kAbsent,  // in an object, with or without other keys
+  kAbsent,  // the object has no such key
   kNull,
   kEmpty,
-  kNotFalse,  // nor null
+  kNotFalse,  // neither false nor null
   kZero,
   kNotPositive,
   kNumber,
@@ -66,18 +66,17 @@ enum class RefusedValue {
 
 struct Refusal {
   absl::string_view model_types;  // separated by blanks; empty: all
-  absl::string_view key;          // may be of an object: "attn_config.rope"
+  absl::string_view key;          // may be in an object: "attn_config.rope"
   RefusedValue when;
   absl::string_view without;  // only in files without this key; empty: in any
-  bool fails;                 // posenc refuses it, too
-  absl::string_view says;     // {} is the model type
+  bool fails;                 // posenc refuses the file, too
+  absl::string_view says;     // {} stands for the model type
 };
 constexpr Refusal kRefusals[] = {
 #include "refusals.inc"
 };
 
-// Reads each key as the type that it should have. A value of another type
-// fails.
+// Reports an error if the value of a known key has the wrong type.
 void CheckTypes(const JsonObject& object, absl::string_view key) {
   if (IsAmong(key, kIntegers)) {
     const auto value = object.Peek().Integer(key);
@@ -119,7 +118,8 @@ void WarnOfTypes(const ModelLayers& model) {
                 "\", which is no type of layer that "
                 "transformers knows, and refused there");
   }
-  // The types are compared as files spell them, like those of the class.
+  // family.layer_types has the spelling of files, so the file's own spelling is
+  // compared.
   for (const json& type : *config.Find(kKey)) {
     if (family.layer_types.empty() || !type.is_string() ||
         IsAmong(type.get_ref<const std::string&>(), family.layer_types)) {
@@ -191,12 +191,12 @@ bool IsMet(const Refusal& row, const JsonObject& config,
   return value != nullptr && IsRefused(*value, row.when);
 }
 
-// Names of encodings in files that mean no rotation.
+// Names that files use for encodings without rotation.
 constexpr char kOtherEncodings[] =
     "absolute alibi learned none nope relative relative_key sinusoidal";
 
-// Warns of a switch with a text that the class does not know, and of switches
-// that the class does not have.
+// Warns if the class's switch has a text that the class does not know, and if
+// the file has switches that the class does not read.
 void WarnOfSwitches(const ModelLayers& model) {
   const auto& [config, model_type, family] = model;
   const json* const own = config.Find(family.rope_switch);
@@ -216,7 +216,8 @@ void WarnOfSwitches(const ModelLayers& model) {
     if (value == nullptr || value->is_null() || key == family.rope_switch) {
       continue;
     }
-    // BERT's "absolute" says nothing: files of types that rotate have it.
+    // BERT's "absolute" does not turn rotation off: files of types that rotate
+    // have it, too.
     const bool turns_off = key == "position_embedding_type"
                                ? IsAmong(config.Peek().Text(key).value_or(""),
                                          "alibi learned none nope sinusoidal")
@@ -234,11 +235,12 @@ void WarnOfSwitches(const ModelLayers& model) {
   }
 }
 
-// Upper bound on marks, above the layers of any model, to bound the time.
+// Upper bound on the marks that are checked, to bound the time. No model has as
+// many layers.
 constexpr std::size_t kMostMarks = 1024;
 
-// Warns of marks of layers that other readers use, but transformers' class does
-// not read.
+// Warns if hybrid_layer_pattern, which only other readers use, differs from the
+// layer types of transformers' class.
 void WarnOfPattern(const ModelLayers& model) {
   constexpr absl::string_view kKey = "hybrid_layer_pattern";
   const auto& [config, model_type, family] = model;
@@ -258,7 +260,8 @@ void WarnOfPattern(const ModelLayers& model) {
   }
 }
 
-// Warns of a list of the layers without rope.
+// Warns of no_rope_layers if it has fractions, looks like a list of indices, or
+// lets no layer rotate.
 void WarnOfNopeList(const ModelLayers& model) {
   const JsonObject& config = model.config;
   if (!HasLayerList(model.family)) return;
@@ -381,8 +384,8 @@ void WarnOfLists(const ModelLayers& model) {
     if (!layers) continue;
     const auto size = static_cast<std::int64_t>(list->size());
     const bool is_types = absl::EndsWith(key, "layer_types");
-    // Lists of other marks may continue with the layers that predict further
-    // tokens.
+    // Lists of other marks may be longer: they may also have the layers for
+    // multi-token prediction.
     if (size == *layers || (size == 0 && is_chunked && !is_types) ||
         (size > *layers &&
          IsAmong(key, "hybrid_layer_pattern compress_ratios"))) {
@@ -424,7 +427,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
         (key == model.family.indexer_key &&
          model.family.indexer != Pairing::kUnspecified &&
          model.family.indexer_head_dim > 0);
-    // Null is a value of these.
+    // For these keys null is a valid value.
     const bool is_switch =
         (model.family.nope == NopeRule::kNullBase && key == "rope_theta") ||
         (model.family.width == RotaryWidth::kRotaryDim && key == "rotary_dim");

@@ -18,14 +18,14 @@ void CheckKnownKeys(const JsonObject& config);
 // Does the same for a dict of rotary parameters.
 void CheckRopeKeys(const JsonObject& dict);
 
-// Warns of values that transformers' configuration classes refuse and that
-// posenc does not need: nulls and fractions in place of integers, lists of
-// layers with the wrong length, heads that do not divide the width. `defaults`
-// may be null.
+// Warns of values that transformers' configuration classes refuse, or do not
+// read: nulls in place of numbers, unknown layer types, switches of other
+// classes, heads that do not divide the width. `defaults` may be null.
 void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults);
 
-// Warns of lists with an element for each layer that have the wrong length, an
-// unknown mark, or the index of a layer that does not exist.
+// Warns of lists with an element for each layer, if a list has the wrong length
+// or an unknown mark. Also warns of rope_scaling_layers with the index of a
+// layer that does not exist.
 void WarnOfLists(const ModelLayers& model);
 
 // Applies the rows of rows/refusals.json for that type to keys that begin with
@@ -40,10 +40,11 @@ bool HasRotaryKey(const JsonObject& config);
 // A key that is not an index, or an entry that is not an object, is an error.
 void CheckLayerEntries(const JsonObject& entries);
 
-// Warns of entries that transformers refuses: entries of layers that the model
-// does not have (it has `layers`, if that is known); null entries; entries with
-// a rotary key that the class reads once for all layers; and, if the class
-// reads entries by layer type, differing entries of one type.
+// Warns of entries of per_layer_config that transformers refuses. An entry is
+// refused if its index is not below `layers`, if it is null, or if it changes a
+// rotary key of which the class reads one value for all layers. If the class
+// reads entries by layer type, layers of one type with different entries are
+// refused, too.
 void WarnOfLayerEntries(const ModelLayers& model,
                         const std::optional<std::int64_t>& layers);
 

@@ -1,4 +1,5 @@
-// WarnOfLayerEntries() of known_keys.h, for per_layer_config.
+// CheckLayerEntries() and WarnOfLayerEntries() of known_keys.h, for
+// per_layer_config.
 
 #include <map>
 
@@ -21,7 +22,7 @@ constexpr char kRotary[] =
     "head_dim rope_parameters rope_scaling rope_theta partial_rotary_factor "
     "max_position_embeddings original_max_position_embeddings "
     "qk_rope_head_dim qk_nope_head_dim num_hidden_layers layer_types";
-// If no key gives the width of a head, it follows from these.
+// If no key gives the width of a head, the width follows from these keys.
 constexpr char kWidths[] = "hidden_size num_attention_heads";
 
 bool IsForAllLayers(const ModelLayers& model, absl::string_view key) {
@@ -33,8 +34,8 @@ bool IsForAllLayers(const ModelLayers& model, absl::string_view key) {
   return IsAmong(key, kRotary) || (IsAmong(key, kWidths) && !has_width);
 }
 
-// Warns of latent heads whose slices do not fill them. Returns true if it
-// warns.
+// Warns if the slices of a latent head do not add up to its head_dim. Returns
+// true if it warns.
 bool WarnOfSlices(const JsonObject& config, const JsonObject& entries) {
   const JsonObject none(nullptr, "", &config.report());
   const auto differs = [&](const JsonObject& entry, const JsonObject& told,
@@ -94,7 +95,8 @@ bool WarnOfEntry(const ModelLayers& model, const JsonObject& entries,
   return false;
 }
 
-// transformers looks up one entry for each type, and refuses two that differ.
+// Warns of layers of one type with different entries. transformers looks up one
+// entry for each type, and refuses different entries.
 void WarnOfTypesThatDiffer(const ModelLayers& model,
                            const JsonObject& entries) {
   const std::vector<std::string> types = LayerTypes(model.config);

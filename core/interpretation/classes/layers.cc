@@ -21,7 +21,7 @@ constexpr char kLayerTypes[] =
     "heavily_compressed_attention minimax_m3_sparse conv moe hybrid "
     "hybrid_sliding reference_sliding_attention linear_attention";
 
-// Names before transformers 5, and the newer names.
+// Pairs of a name before transformers 5 and the newer name.
 constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
     {"attention", "full_attention"},
     {"mamba", "linear_attention"},
@@ -35,7 +35,8 @@ std::string Renamed(std::string type) {
   return type;
 }
 
-// Upper bound on layers, above those of any model, to bound the time.
+// Upper bound on the layers that a loop visits, to bound the time. No model has
+// as many layers.
 constexpr std::int64_t kMostLayers = 1024;
 
 // Cohere 2 MoE's key for the pattern of its dense layers.
@@ -97,7 +98,8 @@ bool HasLayerList(const Family& family) {
 }
 
 bool IsLayerType(const ModelLayers& model, absl::string_view key) {
-  // DeepSeek V4 has entries for two kinds of attention, not for layer types.
+  // DeepSeek V4's dict has entries for two kinds of attention, not for layer
+  // types.
   if (IsTransformersType(key) || IsAmong(key, "main compress")) return true;
   for (const LayerKind& kind : model.family.kinds) {
     if (!kind.type.empty() && kind.type == key) return true;
@@ -151,8 +153,8 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
     return full;
   }
   if (index < static_cast<std::int64_t>(types.size())) {
-    // DeepSeek V4 has one kind for layers with a window, and one for all that
-    // compress.
+    // DeepSeek V4 has one kind for layers with a window, and another for all
+    // layers that compress.
     if (full != "main" || types[index] == "compress") return types[index];
     return types[index] == "sliding_attention" ? full : other;
   }
@@ -184,7 +186,8 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
     every = config.Integer(key).value_or(0);
   }
   if (family.nope == NopeRule::kWindowedOrDense) {
-    // Dense layers are counted on their own. Layers of experts follow them.
+    // Dense layers come first. The layers of experts after them are counted
+    // from 0 again.
     const std::int64_t dense =
         config.Integer("first_k_dense_replace").value_or(0);
     if (index < dense) {
@@ -204,7 +207,7 @@ std::optional<Value> LayerHeadDim(const ModelLayers& model,
   const JsonObject& config = model.config;
   const JsonObject entries = config.Object("per_layer_config");
   std::vector<std::string> types = LayerTypes(config);
-  // Without a list, every n-th layer of a class has another type.
+  // Without a list of types, the family's rule "every n-th layer" applies.
   if (types.empty() && !entries.Keys().empty() && model.family.full_every > 0) {
     const std::int64_t layers = config.Integer("num_hidden_layers").value_or(0);
     for (std::int64_t i = 0; i < std::min(layers, kMostLayers); ++i) {
@@ -284,7 +287,7 @@ bool IsSwitchedOff(const ModelLayers& model) {
 
 namespace {
 
-// Reports the error that a layer must be chosen.
+// Reports an error: the caller must choose a layer. Returns false.
 bool NeedsLayer(const JsonObject& config, absl::string_view field,
                 absl::string_view why) {
   config.report().Refuse(FieldRequired(field, why));
@@ -321,8 +324,8 @@ bool IsNopeByList(const ModelLayers& model, const Question& question) {
   if (has_list && std::count(has_rope.begin(), has_rope.end(), 0) == 0) {
     return false;
   }
-  // The class derives types from the marks only if the file has no types, and
-  // layers attend in chunks.
+  // The class derives layer types from the marks only if the file has no
+  // layer_types, and layers have chunked attention.
   const bool says_type = layer_type && family.nope == NopeRule::kChunkedList &&
                          !config.Has("layer_types") &&
                          !config.HasNull("attention_chunk_size");
@@ -360,7 +363,8 @@ bool IsTurningDense(const JsonObject& config, std::int64_t index) {
          list->at(static_cast<std::size_t>(index)) == "dense";
 }
 
-// For classes in which only the layers with a sliding window rotate.
+// True if the chosen layer has no rope, in a class in which only layers with a
+// sliding window rotate.
 bool IsNopeWithoutWindow(const ModelLayers& model, const Question& question) {
   const auto& [config, model_type, family] = model;
   const auto& layer_type = question.layer_type;
@@ -392,7 +396,8 @@ bool IsNopeWithoutWindow(const ModelLayers& model, const Question& question) {
                     "sliding_attention has; choose one, or a layer_index");
 }
 
-// For layer_rope_theta: a 0 in it marks a layer without rope.
+// True if the chosen layer has no rope by layer_rope_theta, in which 0 marks
+// such a layer.
 bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
                   const std::optional<std::int32_t>& index) {
   if (index) {

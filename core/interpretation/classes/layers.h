@@ -33,17 +33,17 @@ bool IsTransformersType(absl::string_view type);
 // True if a dict's key may be a layer type of this model.
 bool IsLayerType(const ModelLayers& model, absl::string_view key);
 
-// True if no_rope_layers marks the layers without rope.
+// True if classes of the family mark layers without rope in no_rope_layers.
 bool HasLayerList(const Family& family);
 
-// Returns the number of layers by the file or its class; nullopt if neither has
-// it.
+// Returns the number of layers that the file or its class gives; nullopt if
+// neither gives it.
 std::optional<std::int64_t> LayerCount(const ModelLayers& model);
 
 // Reports an error if the model has no layer with this index.
 void CheckLayerIndex(const JsonObject& config, std::int32_t index);
 
-// Returns the type of a layer; empty if the configuration does not tell.
+// Returns the type of a layer; empty if the configuration does not give it.
 std::string TypeOfLayer(const ModelLayers& model, std::int64_t index);
 
 // Returns the head_dim that per_layer_config gives all layers of a type. If
@@ -51,24 +51,24 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index);
 std::optional<Value> LayerHeadDim(const ModelLayers& model,
                                   absl::string_view layer_type);
 
-// Returns the value of Family::rope_switch as JSON, or the class's default if
-// the key is absent. A null is no value; for a boolean switch it is false.
+// Returns the value of the key Family::rope_switch as JSON, or the class's
+// default if the key is absent. For a boolean switch, null counts as false.
 std::string SwitchValue(const ModelLayers& model);
 
 // True if the class's switch turns rotation off.
 bool IsSwitchedOff(const ModelLayers& model);
 
-// True if the chosen layer has no rope although the class's switch is on. The
-// error is FieldRequired if layers differ and no layer is chosen.
+// True if the chosen layer has no rope, for any other reason than the class's
+// switch. Reports FieldRequired if layers differ and no layer is chosen.
 bool IsNopeLayer(const ModelLayers& model, const Question& question);
 
 // True if the class reads rope_scaling_layers and the chosen layer is not in
-// it. The error is FieldRequired if some layers are not in it and no layer is
+// it. Reports FieldRequired if some layers are not in that list and no layer is
 // chosen.
 bool IsUnscaledLayer(const ModelLayers& model,
                      const std::optional<std::int32_t>& index);
 
-// Returns the base that layer_rope_theta gives a layer.
+// Returns the base of a layer in layer_rope_theta; nullopt without such a list.
 std::optional<double> LayerTheta(const JsonObject& config,
                                  const std::optional<std::int32_t>& index);
 

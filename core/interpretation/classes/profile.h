@@ -1,5 +1,5 @@
-// A profile is a project's interpretation of configurations. Projects read one
-// and the same configuration in different ways: each has a row of data for that
+// A profile is a project's interpretation of configurations. Projects read the
+// same configuration in different ways, so each project has a row of data
 // (rows/profiles.json). Differences that depend on the model or on the
 // project's version are in reading_rules.h.
 
@@ -17,15 +17,15 @@ namespace posenc::core::interpretation {
 // Decides whether YaRN's ramp ends at whole pairs.
 enum class Truncation { kByKey, kAlways, kNever };
 
-// Decides which of LongRoPE's two lists of factors a token gets.
+// Decides which of LongRoPE's two lists of factors is used.
 enum class LongRopeChoice {
   kPerLength,  // by the sequence's length
-  kOnce,       // by the longest sequence that the server takes
+  kOnce,       // by the longest sequence that a server accepts
   kAlwaysLong,
 };
 
-// How YaRN's attention factor is computed; g(s, m) = 0.1 m ln(s) + 1, where s
-// is the factor.
+// How YaRN's attention factor is computed. s is the factor, g(s, m) = 0.1 m
+// ln(s) + 1, and "the mscale pair" is g(s, mscale) / g(s, mscale_all_dim).
 enum class YarnAttentionFactor {
   kTransformers,  // attention_factor, or the mscale pair, or g(s, 1)
   kVllm,          // by ReadingRule::kAmplitudeByKeys or kAmplitudeMultiplier
@@ -38,19 +38,20 @@ enum class YarnAttentionFactor {
 struct ProfileRules {
   Profile profile;
   absl::string_view project;
-  absl::string_view rope_types;    // known to all its versions
-  absl::string_view model_prefix;  // of the models that it runs; empty: any
+  absl::string_view rope_types;    // that all versions of the project know
+  absl::string_view model_prefix;  // of model types that it runs; empty: any
   Truncation truncation;
   YarnAttentionFactor attention_factor;
   LongRopeChoice longrope;
-  // What replaces an absent original_max_position_embeddings: this number; -1:
-  // max_position_embeddings; 0: nothing.
+  // The number that replaces an absent original_max_position_embeddings. -1:
+  // max_position_embeddings replaces it; 0: nothing does.
   std::int64_t yarn_original;
   std::int64_t llama3_original;
-  bool llama3_defaults;  // low_freq_factor 1, high_freq_factor 4 if absent
-  bool null_factor;      // max_position_embeddings / original for null
-  // The project's modules come from vLLM's: one table of cosines for every
-  // length, alpha for every model, LongRoPE's two amplitudes as given.
+  bool llama3_defaults;  // absent low_freq_factor is 1, high_freq_factor 4
+  bool null_factor;      // null is max_position_embeddings / original
+  // The project's modules come from vLLM's: they have one table of cosines for
+  // every length, read alpha for every model, and read LongRoPE's two
+  // amplitudes.
   bool vllm_modules = false;
   // The oldest and newest versions that posenc knows; empty for a project
   // without versions.
@@ -65,14 +66,14 @@ const ProfileRules& RulesOf(Profile profile);
 // Returns the rules of a given version.
 ProfileRules RulesFor(const ProfileVersion& reader);
 
-// Returns the first row of reading_rules.h for a model of that type; null if no
-// row applies.
+// Returns the first row of that rule (reading_rules.h) for a model of that
+// type; null if no row applies.
 const ReadingRow* FindReadingRow(const ProfileRules& rules,
                                  absl::string_view model_type,
                                  ReadingRule rule);
 
-// Does the same for transformers' newest version, also for other projects that
-// use its classes.
+// Does the same for transformers' newest version. Other projects that use
+// transformers' classes also follow these rows.
 const ReadingRow* ClassRow(absl::string_view model_type, ReadingRule rule);
 
 // Returns a text such as "transformers' class of model_type llama".
