@@ -21,8 +21,8 @@ constexpr char kDefault[] = "absent; the class's default";
 
 struct DiffusionFamily {
   absl::string_view classes;  // separated by blanks
-  // Key of each axis' channels; empty: each axis has a third of
-  // attention_head_dim, and time also the remainder (Wan).
+  // Key of a list with the number of channels of each axis. Empty: each axis
+  // has a third of attention_head_dim, and time also has the remainder (Wan).
   absl::string_view widths_key = {};
   std::int32_t widths[4] = {};       // one for each of `axes`
   absl::string_view theta_key = {};  // empty: the base is fixed
@@ -45,7 +45,8 @@ const DiffusionFamily* FindClass(absl::string_view name) {
   return nullptr;
 }
 
-// Returns the channels of each axis: even numbers, whose sum a head may have.
+// Returns the number of channels of each axis. Each number is even, and their
+// sum is the width of a head.
 std::vector<std::int32_t> ReadWidths(const JsonObject& config,
                                      const DiffusionFamily& family) {
   const std::optional<std::int64_t> head = config.Integer("attention_head_dim");

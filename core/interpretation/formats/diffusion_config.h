@@ -1,9 +1,10 @@
 // Reads the rotary encoding of a diffusion transformer from its config.json, by
 // the rules of the classes of diffusers 0.42.
 //
-// Most classes compute frequencies and angles in float64: RotaryAxes and a base
-// express their encoding, and exact angles give their tables. Classes that
-// compute in float32 get float32 numbers, as towers do (tower_config.h).
+// Most classes compute frequencies and angles in float64. Their encoding is
+// read as RotaryAxes and a base, and exact angles reproduce their tables. For
+// classes that compute in float32, the frequencies are read as float32 numbers,
+// like those of towers (tower_config.h).
 
 #pragma once
 
@@ -14,11 +15,12 @@
 
 namespace posenc::core::interpretation {
 
-// True for a configuration that diffusers wrote: `_class_name`, no model_type.
+// True for a configuration that diffusers wrote: it has `_class_name` and no
+// model_type.
 bool IsDiffusionConfig(const JsonObject& root);
 
-// Errors: FieldInvalid("part") for text and audio; an unknown class; a bad
-// value.
+// Reports FieldInvalid of "part" for any part but vision, and
+// kModelConfigInvalid for an unknown class or an invalid value.
 ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
                         Profile profile);
 

@@ -24,8 +24,9 @@ constexpr std::uint64_t kMaxString = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxElements = 65536;  // of a list that is kept
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMaxTensorElements = std::uint64_t{1} << 24;
-// Bound on the memory of all names and values that are kept. Those of a model
-// take less than 1 MiB. A list of bools takes eight times its size in the file.
+// Bound on the memory of all names and values that are kept. A usual model
+// needs less than 1 MiB. A list of bools takes eight times its size in the
+// file.
 constexpr std::uint64_t kMaxKept = std::uint64_t{64} << 20;
 constexpr std::uint64_t kHeaderBytes = 24;
 // The smallest sizes in a file: a key with an empty name has 8 + 0 + 4 + 1
@@ -53,8 +54,8 @@ enum ValueType : std::uint32_t {
 constexpr std::uint64_t kSizes[kTypes] = {1, 1, 2, 2, 4, 4, 4,
                                           1, 0, 0, 8, 8, 8};
 
-// True for the element types that llama.cpp reads as numbers, and that
-// WriteGgufKeys() writes.
+// True for the element types that llama.cpp reads as numbers, and for F64,
+// which WriteGgufKeys() writes.
 bool IsOfNumbers(std::uint32_t type) {
   return type == kU32 || type == kI32 || type == kBool || type == kF64;
 }
@@ -64,7 +65,8 @@ absl::Status Malformed(const Facts&... facts) {
   return absl::InvalidArgumentError(absl::StrCat(facts...));
 }
 
-// Returns a name for a message, without control characters and not too long.
+// Returns a name for a message: control characters are escaped, and a long name
+// is cut.
 std::string Shown(absl::string_view name) {
   constexpr std::size_t kShown = 100;
   return absl::CHexEscape(name.substr(0, kShown));
@@ -93,7 +95,7 @@ bool IsTensorOfInterest(absl::string_view name) {
 
 static_assert(std::endian::native == std::endian::little);
 
-// Reads the header from front to back, in pieces.
+// Reads the header from front to back, in blocks of kPiece bytes.
 class Reader {
  public:
   explicit Reader(const ByteSource& source) : source_(source) {}
@@ -107,8 +109,8 @@ class Reader {
     if (ok()) status_ = Malformed(facts...);
   }
 
-  // Returns false, with an error, unless `n` bytes are left for `what` ("a
-  // string"), which starts at `begin`.
+  // True if `n` bytes are left for `what` ("a string"), which starts at
+  // `begin`. Else reports an error.
   bool Needs(std::uint64_t n, absl::string_view what, std::uint64_t begin) {
     if (!ok()) return false;
     if (n <= left()) return true;
@@ -145,7 +147,7 @@ class Reader {
 
   void Skip(std::uint64_t n) { at_ += n; }
 
-  // Counts the bytes of memory that are kept.
+  // Adds to the memory that is kept. More than kMaxKept is an error.
   void Keep(std::uint64_t bytes) {
     kept_ += bytes;
     if (kept_ > kMaxKept) {
@@ -224,8 +226,9 @@ double AsNumber(const GgufValue& value) {
   return std::get<double>(value);
 }
 
-// Reads past an array. Returns its elements if they are `wanted`, else none; a
-// single NaN if llama.cpp does not read the elements as numbers.
+// Reads an array to its end. Returns the elements if they are `wanted`, else an
+// empty list. Returns a single NaN if llama.cpp does not read the elements as
+// numbers.
 std::vector<double> ReadArray(const std::string& key, bool wanted,
                               Reader* reader) {
   const auto type = reader->Scalar<std::uint32_t>("an array's type");
@@ -396,7 +399,7 @@ void AppendText(const std::string& text, std::string* out) {
   out->append(text);
 }
 
-// Appends the value behind its type.
+// Appends the type of a value and then the value.
 struct AppendValue {
   std::string* out;
 
@@ -536,7 +539,7 @@ absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
   const auto step = static_cast<std::uint64_t>(align);
   const std::uint64_t data = (reader.at() + step - 1) / step * step;
   for (GgufTensor& tensor : file.tensors) {
-    // A sum that overflows would otherwise seem to lie inside the file.
+    // Without this check, a sum that overflows could lie inside the file.
     tensor.offset =
         tensor.offset > UINT64_MAX - data ? UINT64_MAX : tensor.offset + data;
   }

@@ -20,14 +20,14 @@ namespace {
 // The elements of rope.dimension_sections.
 constexpr std::size_t kSections = 4;
 
-// Architectures whose sliding layers have base 10000 unless a key gives another
-// base.
+// Architectures whose layers with a sliding window have base 10000 unless a key
+// gives another base.
 constexpr absl::string_view kLocalBase =
     "gemma3 gemma3n gemma4 gemma-embedding";
 
-// Architectures whose sliding layers have no factors; and those among them
-// whose tensor of factors has a value for each pair of the widest layer.
-// Narrower layers use the first values.
+// kFullFactors: architectures whose layers with a sliding window use no
+// factors. kWidestFactors: those among them whose tensor of factors has a value
+// for each pair of the widest layer; narrower layers use the first values.
 constexpr absl::string_view kFullFactors = "gemma4 laguna step35";
 constexpr absl::string_view kWidestFactors = "laguna step35";
 
@@ -39,7 +39,7 @@ constexpr const char* kFactors[] = {"rope_freqs.weight",
 struct GgufRow {
   absl::string_view architectures;  // separated by blanks
   GgufPairing pairing;
-  bool if_sections = false;  // for files with sections alone
+  bool if_sections = false;  // only for files that have sections
 };
 constexpr GgufRow kRows[] = {
 #include "gguf.inc"
@@ -67,7 +67,7 @@ struct Reads {
   std::vector<double> Numbers(absl::string_view name) {
     return file.Numbers(Key(name), &status);
   }
-  // Reads a width or length: at least `least`, and below 2^31.
+  // Reads a width or length in [0, 2^31).
   std::optional<std::int64_t> Extent(absl::string_view name) {
     const auto value = file.Integer(Key(name), &status);
     if (value && (*value < 0 || *value >= std::int64_t{1} << 31)) {
@@ -86,7 +86,8 @@ void ReadShape(Reads* reads, GgufRope* rope) {
   rope->context_length = reads->Extent("context_length");
   rope->block_count = reads->Extent("block_count");
   rope->embedding_length = reads->Extent("embedding_length");
-  // Some architectures have a number of heads for each layer.
+  // In some architectures this key has a number for each layer: the largest one
+  // counts.
   const std::vector<double> heads = reads->Numbers("attention.head_count");
   if (!heads.empty()) {
     const double most = *std::max_element(heads.begin(), heads.end());
@@ -100,7 +101,7 @@ void ReadShape(Reads* reads, GgufRope* rope) {
   rope->dimension_count = reads->Extent("rope.dimension_count");
   rope->dimension_count_swa = reads->Extent("rope.dimension_count_swa");
   if (rope->architecture == "step35" && rope->dimension_count) {
-    // Its layers with full attention rotate half of the key's channels.
+    // Step 3.5's layers with full attention rotate half of dimension_count.
     if (!rope->dimension_count_swa) {
       rope->dimension_count_swa = rope->dimension_count;
     }
@@ -162,8 +163,8 @@ bool HasSliding(const GgufRope& gguf) {
          gguf.dimension_count_swa || gguf.freq_base_swa;
 }
 
-// Refuses factors that llama.cpp refuses, or that do not reach the n pairs of a
-// layer.
+// Returns an error for factors that llama.cpp refuses, or that are fewer than
+// the n pairs of a layer.
 absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
   const std::size_t pairs = gguf.FactorCount();
   for (const auto& [name, factors] :
@@ -179,7 +180,7 @@ absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
   return absl::OkStatus();
 }
 
-// Adds llama.cpp's defaults for absent keys.
+// Adds assumptions about absent keys, for which llama.cpp has defaults.
 void AddAssumptions(const GgufRope& gguf, bool sliding, ResolvedRope* rope) {
   if (gguf.pairing == GgufPairing::kUnknown) {
     rope->assumptions.push_back(
@@ -294,7 +295,7 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
   const auto given = file.keys.find(rope.Key("rope.dimension_sections"));
   if (given != file.keys.end() && !rope.sections.empty() &&
       !std::holds_alternative<std::vector<double>>(given->second)) {
-    // In llama.cpp a single number is the value of all sections.
+    // In llama.cpp a single number applies to all sections.
     rope.sections.resize(kSections, rope.sections[0]);
   }
   rope.pairing = PairingOf(rope.architecture, !rope.sections.empty());
@@ -435,8 +436,8 @@ absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
     return fail(
         "gives none of the first three axes a pair, at which ggml stops");
   }
-  // ggml then begins again with the first section. RotaryAxes cannot express
-  // this.
+  // After the last section ggml begins again with the first one. RotaryAxes
+  // cannot express this.
   if (!interleaved && sum < pairs) {
     return fail("gives ", PlainNumber(sum), " of the ", pairs,
                 " pairs an axis");

@@ -3,12 +3,13 @@
 //
 //   angle of pair i at p = p base^(-2i/d) / f_i, then linear or YaRN
 //
-// f is rope_freqs.weight if the file has it, else rope_factors_long.weight or
-// _short depending on whether the context is longer than the original one.
-// Linear divides by the factor; YaRN mixes w and w / factor by a ramp that ends
-// at whole pairs. Its amplitude is g(s, 1) / g(s, m), g(s, m) = 1 + 0.1 m ln s,
-// m = yarn_log_multiplier (deepseek2 stores 0.1 m, and its amplitude is 1),
-// times attn_factor.
+// f is rope_freqs.weight if the file has that tensor. Else f is
+// rope_factors_long.weight if the context is longer than the original one, and
+// rope_factors_short.weight if not. Linear scaling divides a frequency w by the
+// factor. YaRN mixes w and w / factor by a ramp that ends at whole pairs.
+// YaRN's amplitude is attn_factor * g(s, 1) / g(s, m), where s is the factor, m
+// is yarn_log_multiplier and g(s, m) = 1 + 0.1 m ln s. For deepseek2, whose
+// file stores 0.1 m, the amplitude is attn_factor.
 //
 // Source: llama.cpp (src/llama-model.cpp, src/llama-arch.cpp, ggml's
 // rope_yarn), read in 2026.
@@ -26,19 +27,19 @@
 
 namespace posenc::core::interpretation {
 
-// How an architecture's rows are paired.
+// How an architecture pairs the rows of a head.
 enum class GgufPairing {
-  kUnknown,      // llama.cpp, in the version that was read, does not list it
-  kNone,         // it does not rotate
-  kInterleaved,  // "norm"
-  kHalfSplit,    // "neox"
-  kSections,     // "mrope": half-split, several axes
+  kUnknown,              // not listed in the llama.cpp version that was read
+  kNone,                 // the architecture does not rotate
+  kInterleaved,          // "norm"
+  kHalfSplit,            // "neox"
+  kSections,             // "mrope": half-split, several axes
   kInterleavedSections,  // "imrope"
 };
 
 GgufPairing PairingOf(const std::string& architecture, bool has_sections);
 
-// Values of keys; nullopt for those that are absent.
+// Values of keys; nullopt if the key is absent.
 struct GgufRope {
   std::string architecture;
   GgufPairing pairing = GgufPairing::kUnknown;
@@ -48,7 +49,7 @@ struct GgufRope {
   std::optional<std::int64_t> sliding_window;
   std::optional<double> freq_base, freq_base_swa;
   std::optional<std::string> scaling_type;
-  std::optional<double> factor;  // also by its old name scale_linear
+  std::optional<double> factor;  // or the older key rope.scale_linear
   std::optional<std::int64_t> original_context_length;
   std::optional<double> attn_factor, yarn_log_multiplier, yarn_ext_factor;
   std::optional<double> yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
@@ -56,7 +57,7 @@ struct GgufRope {
   // Empty if the file has no such tensor.
   std::vector<double> rope_freqs, factors_long, factors_short;
 
-  // Return the widths of a head and of its rotated part.
+  // HeadDim: the width of a head. RotaryDim: the number of rotated channels.
   std::int64_t HeadDim() const;
   std::int64_t RotaryDim() const;
   // Returns the number of values that llama.cpp needs in a tensor of factors.
@@ -69,30 +70,31 @@ struct GgufRope {
   std::string Describe() const;
 };
 
-// True for the tensors that hold factors.
+// True for the name of a tensor of factors.
 bool IsFactorTensor(absl::string_view name);
 
-// Stores the values of a tensor of factors. Returns an error that names it
-// unless all values are finite and > 0.
+// Stores the values of the tensor of factors `name`. If a value is not finite
+// or not > 0, returns an error that names the tensor.
 absl::Status SetFactors(absl::string_view name, std::vector<double> values,
                         GgufRope* rope);
 
-// Errors name the key or tensor: a known key of the wrong type, a base that is
-// not a number > 1, a factor that is not > 0, factors outside of the file.
+// Errors name the key or tensor. They are a known key of the wrong type, a base
+// that is not > 1, a factor that is not > 0, and a tensor of factors that lies
+// outside of the file.
 absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
                                       const ByteSource& source);
 
-// Frequencies and amplitude of the full-attention layers, or of those with a
-// sliding window, for a context of `length` tokens. Defaults of absent keys are
-// reported as assumptions. Factors with a length that llama.cpp refuses are an
-// error that names the tensor.
+// Returns frequencies and amplitude of the layers with full attention, or, if
+// `sliding`, of the layers with a sliding window, for a context of `length`
+// tokens. Defaults of absent keys are reported as assumptions. A tensor whose
+// number of factors llama.cpp refuses is an error that names the tensor.
 absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
                                          std::int64_t length, bool sliding);
 
 // Sets the axes of `rope`, a result of ResolveGguf() for the same file, if the
-// architecture has sections. Pairs of the fourth axis, whose position is always
-// 0, do not rotate. Sections that llama.cpp refuses are an error that names the
-// key.
+// architecture has sections. Positions on the fourth axis are always 0, so the
+// pairs of that axis do not rotate. Sections that llama.cpp refuses are an
+// error that names the key.
 absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope);
 
 }  // namespace posenc::core::interpretation

@@ -15,21 +15,21 @@
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope/rope_config.h"
 
-// Reading has two steps. The first, in this file, finds the types of layers,
+// Reading has two steps. The first step, in this file, finds the layer types,
 // from nested rope_parameters or from the model's class (families.h), and
-// chooses a layer by its type or its index. The second, ReadRopeDict, reads the
-// dict of that layer.
+// chooses a layer by its type or index. The second step, ReadRopeDict, reads
+// the dict of that layer.
 //
-// All errors go to the report that the JsonObjects of a call share. It keeps
-// the first error.
+// All errors go to the report that all JsonObjects of a call share. The report
+// keeps the first error.
 namespace posenc::core::interpretation {
 namespace {
 
 using nlohmann::json;
 
-// Returns the family of a configuration. For an unknown type its keys decide: a
-// rotated slice of each head means latent attention. The reader may have one
-// rope for all layers.
+// Returns the family of a configuration. An unknown type with the key
+// qk_rope_head_dim is read as latent attention. For a reader with one rope for
+// all layers (kOneRope), removes the differences between layers.
 Family FamilyFor(const JsonObject& config, const std::string& model_type,
                  const ProfileRules& rules, bool* known) {
   Family family = FindFamily(model_type, known);
@@ -45,8 +45,8 @@ Family FamilyFor(const JsonObject& config, const std::string& model_type,
   return family;
 }
 
-// Returns an error of layers that the caller did not choose. It names their
-// type, unless its key does.
+// Returns an error of layers that the caller did not choose. Adds the layers'
+// type to the message, unless the message already has the type.
 absl::Status OfLayers(const std::string& type, const absl::Status& error) {
   const auto details = GetErrorDetails(error);
   absl::string_view fact = error.message();
@@ -128,7 +128,7 @@ class ConfigReader {
                                              : nullptr};
   }
 
-  // True if the type's entry is null.
+  // True if the layer type's entry in the dict is null.
   bool HasNullEntry(const std::string& type) const {
     return dicts_.nested && !FillsIn() && dicts_.dict.HasNull(type);
   }
@@ -149,10 +149,10 @@ class ConfigReader {
     return true;
   }
 
-  // Warns of keys whose rotation differs from the one that is read.
+  // Warns of rotary keys that are not read and that differ from the result.
   void WarnOfUnreadKeys(const ModelRope& rope) const {
-    // The keys of other kinds of layers are known. Some keys do not affect
-    // rotation.
+    // No warning for the base keys of other layer types, and for keys that do
+    // not affect rotation.
     for (const LayerKind& kind : family_.kinds) {
       config_.MarkRead(kind.theta_key);
     }
@@ -178,7 +178,8 @@ class ConfigReader {
     }
   }
 
-  // True if an older name of a key has the value that is used.
+  // True if `key` is an older name of another key and has the value that is
+  // used.
   bool SaysTheSame(const std::string& key, const ModelRope& rope) const {
     const json& value = *config_.Find(key);
     if (key == "rope_interleaved" || key == "rotary_emb_interleaved") {
@@ -192,7 +193,8 @@ class ConfigReader {
                rope.spec.rotary_dim;
   }
 
-  // Warns of a share beside dicts that have another share.
+  // Warns of an unread partial_rotary_factor that gives another width than the
+  // result.
   void WarnOfShare(const ModelRope& rope) const {
     constexpr absl::string_view kKey = "partial_rotary_factor";
     if (config_.WasRead(kKey)) return;
@@ -206,10 +208,11 @@ class ConfigReader {
                  rope.spec.rotary_dim);
   }
 
-  // A class builds the frequencies of every type, so an error in one of them is
-  // an error of the file. Their warnings and assumptions are dropped.
+  // Reads the dicts of the other layer types, too. A class builds the
+  // frequencies of every type, so an error in one dict is an error of the file.
+  // Assumptions and most warnings about these dicts are dropped.
   void CheckOtherTypes(const std::string& chosen) const {
-    // After an earlier error, the errors from here would only repeat it.
+    // After an earlier error, these checks would only repeat that error.
     if (!ReadsByClass(rules_) || !ok()) return;
     for (const std::string& type : Types()) {
       if (type == chosen || HasNullEntry(type)) continue;
@@ -236,8 +239,8 @@ class ConfigReader {
     }
   }
 
-  // Warns of a model that the reference implementation does not run. The result
-  // then follows its rules.
+  // Warns of a model that the reference implementation does not run. The rules
+  // of that implementation apply all the same.
   void WarnOfModel() const {
     if (absl::StartsWith(model_type_, rules_.model_prefix)) return;
     report().Warn("model_type ", model_type_.empty() ? "(absent)" : model_type_,
@@ -245,14 +248,14 @@ class ConfigReader {
                   "; its rules are applied to it all the same");
   }
 
-  // Returns the class by whose rules an unknown type is read.
+  // Returns the class whose rules apply to an unknown type.
   absl::string_view OtherClass() const {
     return family_.width == RotaryWidth::kMla ? "DeepSeek V3's class"
                                               : "Llama's class";
   }
 
-  // An unknown type is read by the rules of Llama's class, if a key in the file
-  // implies a rotation.
+  // Refuses an unknown type if no key in the file implies a rotation. Else the
+  // rules of OtherClass() apply, and a warning says so.
   void CheckUnknown() const {
     if (model_type_.empty()) {
       if (!is_hf()) return;
@@ -286,13 +289,14 @@ class ConfigReader {
             family_.width == RotaryWidth::kMla ? ", by qk_rope_head_dim" : ""));
   }
 
-  // True if the class has parameters for a type that the dict lacks.
+  // True if the class has parameters for layer types that the dict lacks.
   bool FillsIn() const {
     return ReadsByClass(rules_) && (family_.dicts == DictRule::kMerged ||
                                     family_.dicts == DictRule::kTyped);
   }
 
-  // Layer types that have parameters of their own; empty if all share one set.
+  // Returns the layer types that have parameters of their own; empty if all
+  // layers share one set.
   std::vector<std::string> Types() const {
     if (dicts_.nested && !FillsIn()) {
       std::vector<std::string> types;
@@ -316,8 +320,8 @@ class ConfigReader {
     return nullptr;
   }
 
-  // Returns the members of `types` that the model's layers have; all members if
-  // it does not list its layers.
+  // Returns the members of `types` that layer_types lists; all members if it
+  // lists none of them.
   std::vector<std::string> UsedTypes(const std::vector<std::string>& types) {
     const std::vector<std::string> of_layers = LayerTypes(config_);
     std::vector<std::string> used;
@@ -329,8 +333,8 @@ class ConfigReader {
     return used.empty() ? types : used;
   }
 
-  // True if layers of these types rotate differently, so that one must be
-  // chosen.
+  // True if layers of these types rotate differently, so that the caller must
+  // choose a type.
   bool Differ(const std::vector<std::string>& types) const {
     if (types.size() < 2) return false;
     if (config_.Has("global_head_dim") || family_.global_head_dim > 0) {
@@ -415,8 +419,8 @@ class ConfigReader {
   void ReadQueryTemperature(bool nope, ModelRope* rope) const {
     if (!nope || !family_.scales_queries) return;
     const json* tuning = config_.Find("attn_temperature_tuning");
-    // Published configurations have true or the number 4. The class's default
-    // is true.
+    // Published configurations have true or the number 4 here. The class's
+    // default is true.
     if (tuning != nullptr && (tuning->is_null() || *tuning == false ||
                               (tuning->is_number() && *tuning == 0))) {
       return;
@@ -435,8 +439,8 @@ class ConfigReader {
   const RopeDicts dicts_;
 };
 
-// Returns the pairing by the class, or by a key that vLLM reads and
-// transformers does not.
+// Returns the pairing of the class. In vLLM's modules, a key replaces that
+// pairing; transformers does not read the key.
 Pairing PairingOfIndexer(const JsonObject& config, const Family& family,
                          const ProfileRules& rules) {
   constexpr absl::string_view kKey = "indexer_rope_interleave";
@@ -474,7 +478,8 @@ void MakeIndexer(const JsonObject& config, const std::string& model_type,
   }
   const absl::string_view key = family.indexer_key;
   std::optional<std::int64_t> width = config.Integer(key);
-  // MiniMax M3's class prefers the older name, if the file has it.
+  // MiniMax M3's class prefers the older key sparse_index_dim, if the file has
+  // it.
   const JsonObject older = config.Object("sparse_attention_config");
   if (const auto given = older.Integer("sparse_index_dim")) width = given;
   if (!width && family.indexer_head_dim == 0) {
@@ -499,7 +504,8 @@ void MakeIndexer(const JsonObject& config, const std::string& model_type,
   }
   rope->spec.slice = family.indexer_slice;
   rope->spec.pairing = PairingOfIndexer(config, family, rules);
-  // transformers writes interleaved pairs in the same order as its attention.
+  // transformers writes the indexer's interleaved pairs in the same order as
+  // those of the attention.
   rope->spec.output_pairing = rope->spec.pairing == Pairing::kInterleaved &&
                                       rules.profile == Profile::kHf
                                   ? family.output_pairing

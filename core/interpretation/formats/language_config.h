@@ -1,5 +1,5 @@
 // Reads the part of a configuration that describes a language model: chooses a
-// layer, and reads how it rotates.
+// layer, and reads the rotary encoding of that layer.
 
 #pragma once
 
@@ -13,35 +13,37 @@
 
 namespace posenc::core::interpretation {
 
-// The errors of ReadModelConfig() go to the report of `config`.
+// Reports the errors of ReadModelConfig() to the report of `config`.
 ModelRope ReadLanguageModel(const JsonObject& config,
                             const std::string& model_type,
                             const Question& question);
 
 // The indexer of sparse attention (DeepSeek V3.2, GLM 5) is a small attention
-// beside a layer's attention. It chooses the tokens to which the layer attends.
-// It has the layer's frequencies, but its own heads, slice and pairing.
+// module beside the attention of a layer. The indexer chooses the tokens to
+// which the layer attends. It has the layer's frequencies, but its own heads,
+// slice and pairing.
 //
-// Changes `rope`, that of a layer's attention, into that of its indexer. The
-// error is FieldInvalid of "part" if the class has no indexer. `config` is the
-// language model's part.
+// Changes `rope` from the encoding of a layer's attention to that of the
+// layer's indexer. Reports FieldInvalid of "part" if the class has no indexer.
+// `config` is the language model's part.
 void MakeIndexer(const JsonObject& config, const std::string& model_type,
                  const Family& family, const ProfileRules& rules,
                  ModelRope* rope);
 
-// The dicts of rotary parameters for the layers: one for all layers, or one for
-// each type; from the file, or from the class.
+// The rotary parameters of the layers: one dict for all layers, or one for each
+// layer type. They come from the file or from the class.
 struct RopeDicts {
-  JsonObject dict;          // flat, or an entry for each type of layer
-  bool nested = false;      // has entries
-  bool from_class = false;  // `dict` is the class's own
-  bool has_kinds = false;   // the family's kinds of layers apply
-  bool scales = true;       // false: the class takes no scaling
-  // Owns the content of `dict` if it is not part of the file.
+  JsonObject dict;          // flat, or with an entry for each layer type
+  bool nested = false;      // `dict` has such entries
+  bool from_class = false;  // `dict` is the class's default
+  bool has_kinds = false;   // Family::kinds applies
+  bool scales = true;       // false: the class does not scale
+  // Owns the JSON of `dict` if MergeScaling() made that JSON (rope_dicts.cc).
   std::shared_ptr<const nlohmann::json> merged = {};
 };
 
-// `class_dict` is Family::rope_parameters; it must outlive the result.
+// `class_dict` is the parsed Family::rope_parameters, and must outlive the
+// result.
 RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
                         const nlohmann::json& class_dict);
 

@@ -13,7 +13,7 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// Keys that only another project's params.json has.
+// Keys that only the params.json of other projects have.
 struct Foreign {
   absl::string_view key;
   absl::string_view whose;
@@ -23,15 +23,17 @@ constexpr Foreign kForeign[] = {{"inter_dim", "DeepSeek's inference code"},
                                 {"ffn_dim_multiplier", "Meta's Llama"},
                                 {"use_scaled_rope", "Meta's Llama"}};
 
-// The type in rows/remote_families.json by whose rules params.json is read.
+// The model types in rows/remote_families.json whose rules apply to Mistral's
+// params.json.
 constexpr char kParams[] = "mistral_params";
 constexpr char kLatentParams[] = "mistral_params_latent";
-// The type for Megatron's arguments.
+// The model types for Megatron's arguments.
 constexpr char kMegatron[] = "megatron";
 constexpr char kMegatronInterleaved[] = "megatron_interleaved";
 
-// Other projects call Mistral's alpha and beta beta_slow and beta_fast.
-// apply_scale false leaves the attention factor at 1.
+// Returns Mistral's yarn dict in transformers' spelling: alpha becomes
+// beta_slow, and beta becomes beta_fast. If apply_scale is false, the attention
+// factor is 1.
 nlohmann::json MistralYarn(const JsonObject& yarn, bool latent,
                            GivenKeys* given) {
   nlohmann::json dict = {{"rope_type", "yarn"}};
@@ -57,17 +59,17 @@ nlohmann::json MistralYarn(const JsonObject& yarn, bool latent,
     yarn.Assume("apply_scale", "true",
                 "absent; default of vLLM's reader of params.json");
   }
-  // Latent attention works as DeepSeek's with mscale = mscale_all_dim = 1 (in
-  // vLLM's reader; Mistral has published no code of its own): cosines and sines
-  // keep the attention factor 1, and scores take the square.
+  // Mistral has published no code for latent attention. vLLM's reader treats it
+  // like DeepSeek's with mscale = mscale_all_dim = 1: the attention factor of
+  // cosines and sines is 1, and scores are multiplied by g(factor, 1)^2.
   if (latent) dict["mscale_all_dim"] = 1;
   if (latent || !*scales) dict["attention_factor"] = 1;
   return dict;
 }
 
 // True for Mistral's params.json: it has dim and n_heads in place of
-// hidden_size and num_attention_heads. Files of other projects have them, too,
-// and are refused later.
+// hidden_size and num_attention_heads. The params.json of other projects has
+// these keys, too, and is refused later (kForeign).
 bool IsMistralParams(const JsonObject& config) {
   return config.Has("dim") && config.Has("n_heads") &&
          !config.Has("hidden_size");
@@ -99,7 +101,7 @@ Respelled MistralAsTransformers(const JsonObject& params) {
       same[key] = *params.Find(key);
     }
   }
-  // The slices give the width of latent heads.
+  // For latent attention, the slices give the width of a head.
   if (latent) same.erase("head_dim");
   if (!latent && !params.Has("head_dim") && params.report().ok()) {
     params.Assume("head_dim",
@@ -108,8 +110,9 @@ Respelled MistralAsTransformers(const JsonObject& params) {
                   "absent; dim / n_heads");
   }
   if (!params.Has("rope_theta")) {
-    // Earlier versions of mistral-inference used 1e4 with a sliding window, and
-    // Mistral 7B v0.1 was trained with it. Its default is now 1e6.
+    // Earlier versions of mistral-inference used base 1e4 with a sliding
+    // window, and Mistral 7B v0.1 was trained with that base. The default is
+    // now 1e6.
     const bool windowed = params.Has("sliding_window");
     same["rope_theta"] = windowed ? 1e4 : 1e6;
     params.Assume(
@@ -139,7 +142,7 @@ Respelled MistralAsTransformers(const JsonObject& params) {
 }
 
 // True for gpt-oss's own config.json, which has rope_scaling_factor and
-// rope_ntk_alpha in place of rope_scaling.
+// rope_ntk_beta in place of rope_scaling.
 bool IsGptOssConfig(const JsonObject& config) {
   return config.Has("rope_scaling_factor") && config.Has("rope_ntk_beta") &&
          !config.Has("rope_scaling") && !config.Has("rope_parameters");
@@ -152,7 +155,7 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
         "rope_theta"}) {
     if (const auto value = config.Number(key)) same[std::string(key)] = *value;
   }
-  // The defaults of gpt-oss's ModelConfig.
+  // The defaults are those of gpt-oss's ModelConfig.
   const double factor = config.Number("rope_scaling_factor").value_or(32);
   const std::int64_t original =
       config.Integer("initial_context_length").value_or(4096);
@@ -243,7 +246,7 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
 
 // True for Step 3.5's own format, in which rope_theta and
 // partial_rotary_factors are lists with an element for each layer. transformers
-// converts them to parameters for each layer type.
+// converts the lists to parameters for each layer type.
 bool IsStepConfig(const JsonObject& config) {
   const auto is_list = [&config](absl::string_view key) {
     const nlohmann::json* list = config.Find(key);

@@ -1,5 +1,6 @@
-// Configurations in the formats of the reference implementations: Mistral's
-// params.json, gpt-oss's and Step 3.5's own, and Megatron-LM's arguments.
+// Configurations in formats of reference implementations: Mistral's
+// params.json, the config.json of gpt-oss and of Step 3.5, and Megatron-LM's
+// arguments.
 
 #pragma once
 
@@ -10,15 +11,15 @@
 
 namespace posenc::core::interpretation {
 
-// A configuration in the spelling of transformers. `given` maps its keys to the
-// file's own keys, where they differ, with full paths.
+// A configuration in the spelling of transformers. `given` maps keys of
+// `config` to the full paths of the file's own keys, if the two differ.
 struct Respelled {        // NOLINT(bugprone-exception-escape)
   nlohmann::json config;  // null if the file needs no respelling
   GivenKeys given;
 };
 
-// The formats of Mistral and Megatron have one meaning for all readers, so the
-// format sets the reader.
+// Converts a file in one of these formats. The formats of Mistral and Megatron
+// mean the same to every reader, so for them `reader` is replaced.
 Respelled InTransformersSpelling(const JsonObject& config,
                                  const std::string& model_type,
                                  ProfileVersion* reader);

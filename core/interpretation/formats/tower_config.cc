@@ -13,15 +13,15 @@
 
 namespace posenc::core::interpretation {
 
-// The frequencies of an axis with n of a head's d / 2 pairs.
+// The frequencies of an axis that has n of the d / 2 pairs of a head.
 enum class TowerFrequencies {
   // theta^(-i/n).
   kOfAxis,
-  // Alternate ones of theta^(-2i/d): the first axis has even i, the next axis
-  // odd i (Pixtral).
+  // theta^(-2i/d): the first axis has the even i, the second axis the odd i
+  // (Pixtral).
   kShared,
-  // theta^(-4i/d). The class computes i/d first: its exponents go from 0 to 1
-  // in steps of 4/d (DINOv3).
+  // theta^(-4i/d). The class computes the exponent as i times the step 4/d,
+  // from 0 to 1 (DINOv3).
   kUnitSteps,
   // theta^(-2i/r), r = int(head_dim * partial_rotary_factor). All heads
   // together are rotated like one head of the model's width (EfficientLoFTR).
@@ -30,16 +30,16 @@ enum class TowerFrequencies {
 
 // The part of rope_parameters that a class reads.
 enum class TowerDict {
-  kAxial,      // the base; other types than its own are refused
+  kAxial,      // the base; types except axial and default are refused
   kThetaOnly,  // the base, whatever the type
-  kNone,       // nothing: rope_theta is beside it
+  kNone,       // nothing: rope_theta is beside the dict
 };
 
 struct Tower {
   absl::string_view model_types;  // separated by blanks
-  // Model types whose vision_config is always this tower's, whatever type it
-  // names; and model types whose vision_config is this tower's if it names no
-  // type.
+  // parents: model types whose vision_config always describes this tower,
+  // whatever type the vision_config names. default_of: model types whose
+  // vision_config describes this tower if it names no type.
   absl::string_view parents = {};
   absl::string_view default_of = {};
 
@@ -48,21 +48,23 @@ struct Tower {
   TowerFrequencies frequencies = TowerFrequencies::kOfAxis;
   // Axes of a position, one letter each: time, height, width.
   absl::string_view axes = "hw";
-  // The same letters in the order in which pairs are assigned to axes: the
-  // first pairs to the first letter, or pairs to the letters in turn.
+  // The same letters in the order in which pairs get their axes: the first
+  // pairs have the axis of the first letter, and so on. If `alternating`, pair
+  // after pair gets the next letter's axis.
   absl::string_view pair_axes = "hw";
   bool alternating = false;
 
   double theta = 10000;
   TowerDict dict = TowerDict::kAxial;
-  // head_dim, if `reads_head_dim`; or width / (heads * divisor).
+  // The width of a head: head_dim if `reads_head_dim`, else width / (heads *
+  // divisor).
   bool reads_head_dim = true;
   absl::string_view width_key = "hidden_size";
   std::int64_t width = 0;
   absl::string_view heads_key = "num_attention_heads";
   std::int64_t heads = 16;
   absl::string_view divisor_key = {};
-  std::int64_t head_dim = 0;  // the default; 0: there is none
+  std::int64_t head_dim = 0;  // the default; 0: no default
 
   // The positions of a grid: see TowerGrid.
   std::int32_t merge = 1;
@@ -70,14 +72,14 @@ struct Tower {
   std::int32_t first = 0;
   std::int32_t leading = 0;
   std::int32_t trailing = 0;
-  std::int64_t window = 0;  // default of window_size; 0: no such rule
+  std::int64_t window = 0;  // default of window_size; 0: no windows
   bool centers = false;
 
   absl::string_view warning = {};
-  // Parts, separated by blanks, in which the tower has one axis, of images,
-  // frames or sound: it is read as language models are.
+  // Parts ("vision audio") in which the tower has only one axis, of images,
+  // frames or sound. Such a part is read like a language model.
   absl::string_view sequence = {};
-  // Why the class's computation is no rotation; empty if it rotates.
+  // Why the class's computation is not a rotation; empty if it is one.
   absl::string_view no_rotation = {};
 };
 
@@ -87,7 +89,7 @@ constexpr Tower kTowers[] = {
 #include "towers.inc"
 };
 
-// The tower of that model type; null if none is known.
+// Returns the tower of that model type; null if no such tower is known.
 const Tower* FindTower(absl::string_view model_type) {
   if (model_type.empty()) return nullptr;
   for (const Tower& tower : kTowers) {
@@ -96,8 +98,8 @@ const Tower* FindTower(absl::string_view model_type) {
   return nullptr;
 }
 
-// Returns the tower in configurations of type `parent`. The nested
-// configuration names an unknown type (`typed`), or no type.
+// Returns the tower that is nested in configurations of type `parent`. The
+// nested configuration names an unknown type (`typed` is true) or no type.
 const Tower* FindTowerOfParent(absl::string_view parent, bool typed) {
   if (parent.empty()) return nullptr;
   for (const Tower& tower : kTowers) {
@@ -107,7 +109,7 @@ const Tower* FindTowerOfParent(absl::string_view parent, bool typed) {
   return nullptr;
 }
 
-// Keys of the parts of a model, at any depth.
+// Keys of the parts of a model. Parts may be nested.
 constexpr char kVisionKeys[] =
     "thinker_config vlm_config detector_config audio_video_config "
     "vision_config video_config backbone_config encoder_config";
@@ -115,8 +117,7 @@ constexpr char kAudioKeys[] =
     "thinker_config audio_config audio_encoder_config asr_config "
     "encoder_config";
 
-// Types of audio parts that do not name their type, by the type of the whole
-// model.
+// The type of an audio part that names no type, by the type of the whole model.
 struct ImpliedPart {
   absl::string_view parents;  // separated by blanks
   absl::string_view type;
@@ -151,7 +152,7 @@ class TowerReader {
   ModelRope Read(Profile profile) {
     Report& report = config_.report();
     ModelRope rope;
-    ReadGrid();  // its keys are checked, too
+    ReadGrid();  // to check the keys of the grid
     const double theta = ReadTheta();
     const std::int64_t head_dim = ReadHeadDim();
     rope.head_dim = head_dim;
@@ -192,8 +193,8 @@ class TowerReader {
   }
 
  private:
-  // Returns the value of a key, or its default. A value below 1 is an error,
-  // and the result is 1.
+  // Returns the value of a key, or `absent` if the key is absent. A value
+  // outside of [1, kGreatest] is an error, and the result is 1.
   std::int64_t PositiveInteger(absl::string_view key, std::int64_t absent) {
     const std::int64_t value = config_.Integer(key).value_or(absent);
     // Larger heads (kMaxRotaryDim) and grids are not served.
@@ -279,7 +280,7 @@ class TowerReader {
       }
     }
     const std::int64_t width = SizeOf(tower_.width_key, tower_.width);
-    // Classes with the key num_heads also accept the other name.
+    // Classes with the key num_heads also accept num_attention_heads.
     const bool mapped = tower_.heads_key == "num_heads" &&
                         !config_.Has("num_heads") &&
                         config_.Has("num_attention_heads");
@@ -315,7 +316,7 @@ class TowerReader {
     return false;
   }
 
-  // Frequencies of each axis in the order of pair_axes.
+  // Returns the frequencies of each axis in the order of pair_axes.
   std::vector<std::vector<double>> Frequencies(double theta,
                                                std::int64_t head_dim,
                                                ModelRope* rope) {
@@ -351,11 +352,11 @@ class TowerReader {
     return frequencies;
   }
 
-  // Returns int(head_dim * partial_rotary_factor), which must fill the model's
-  // width.
+  // Returns int(head_dim * partial_rotary_factor), which must be half of the
+  // model's width.
   std::int64_t RotatedWidth(std::int64_t head_dim, ModelRope* rope) {
     if (!partial_) partial_ = config_.Number("partial_rotary_factor");
-    // The class's default, which fits its own width and heads.
+    // The class's default, which fits the class's default width and heads.
     constexpr double kPartial = 4;
     const auto width =
         WholePart(static_cast<double>(head_dim) * partial_.value_or(kPartial));
@@ -419,7 +420,7 @@ class TowerReader {
   const std::string model_type_;
   const std::string warning_;
   std::optional<double> partial_;
-  std::int64_t width_ = 0;  // the model's, if head_dim follows from it
+  std::int64_t width_ = 0;  // the model's width, if head_dim follows from it
 };
 
 }  // namespace
@@ -444,7 +445,7 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
                              "a vision tower, ",
                              whole, "; leave it unset, or vision")));
   }
-  // The type of the surrounding configuration: the innermost one that is given.
+  // The type that the innermost surrounding configuration with a type has.
   std::string parent;
   int depth = 0;
   for (bool descends = part != ModelPart::kUnspecified; descends;) {
@@ -497,8 +498,8 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
     }
   }
   if (!known && find(whole)) {
-    // A tower whose own vision_config rotates nothing (SAM 2's memory
-    // attention).
+    // The whole file is a tower. The vision_config inside does not rotate (SAM
+    // 2's memory attention).
     found.config = root;
     found.model_type = whole;
     known = true;
