@@ -19,8 +19,8 @@
 //
 // Nothing in the file is trusted. A count of keys, tensors, elements or bytes
 // is compared with the number of bytes that are left in the file before
-// anything is allocated. Values that have nothing to do with rotation are
-// skipped.
+// anything is allocated. Values of keys that are not about rotation or shape
+// are skipped.
 //
 // Source: the GGUF specification (ggml's docs/gguf.md).
 

@@ -13,7 +13,7 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// Keys that only the params.json of other projects have.
+// Keys that only other projects have in a params.json.
 struct Foreign {
   absl::string_view key;
   absl::string_view whose;

@@ -30,7 +30,7 @@ enum class TowerFrequencies {
 
 // The part of rope_parameters that a class reads.
 enum class TowerDict {
-  kAxial,      // the base; types except axial and default are refused
+  kAxial,      // the base; other types than axial and default are refused
   kThetaOnly,  // the base, whatever the type
   kNone,       // nothing: rope_theta is beside the dict
 };
@@ -49,8 +49,8 @@ struct Tower {
   // Axes of a position, one letter each: time, height, width.
   absl::string_view axes = "hw";
   // The same letters in the order in which pairs get their axes: the first
-  // pairs have the axis of the first letter, and so on. If `alternating`, pair
-  // after pair gets the next letter's axis.
+  // pairs have the axis of the first letter, and so on. If `alternating`, the
+  // pairs take the axes of the letters in turn.
   absl::string_view pair_axes = "hw";
   bool alternating = false;
 

@@ -1,4 +1,4 @@
-// ReadAxes() of rope_config.h: the position axes of a rope dict, which are
+// ReadAxes() of rope_config.h: the position axes that a rope dict gives as
 // M-RoPE's sections.
 
 #include <algorithm>
@@ -17,15 +17,15 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// True if the reader's class takes sections. transformers' classes without
-// sections have one position axis, whatever a file gives.
+// True if the reader's class reads sections. transformers' classes without
+// sections have one position axis, whatever sections a file gives.
 bool ReadsSections(const RopeDict& from) {
   return !from.is_hf() || from.family.any_names || from.family.reads_sections ||
          from.family.sections[0] > 0 || IsRemote(from.model_type);
 }
 
-// Returns how pairs are assigned to axes. transformers' classes need no key for
-// it.
+// Returns how pairs are assigned to axes. In transformers the class decides
+// this, not a key of the file.
 AxisAssignment AssignmentOf(const RopeDict& from) {
   constexpr absl::string_view kKey = "mrope_interleaved";
   const auto given = from.dict.Flag(kKey);
@@ -70,15 +70,16 @@ std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
       from.dict.Fail(key, "must have 3 elements: height, width, time");
       return std::nullopt;
     }
-    // ERNIE publishes height, width, time; the axes are time, height, width.
+    // ERNIE's files list height, width, time, but the axes are time, height,
+    // width.
     axes.sections = {axes.sections[2], axes.sections[0], axes.sections[1]};
   }
   return axes;
 }
 
-// For classes with three axes. With sectioned axes, section i follows axis i
-// mod 3, so missing sections count as empty. With interleaved axes, only the
-// first three sections are read.
+// Changes the list to three sections, for classes with three axes. With
+// sectioned axes, section i follows axis i mod 3, so missing sections count as
+// empty. With interleaved axes, only the first three sections are read.
 void TakeThree(const RopeDict& from, RotaryAxes* axes) {
   constexpr std::size_t kAxes = 3;
   std::vector<std::int32_t>& sections = axes->sections;
@@ -123,7 +124,8 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
         " do not sum to the ", pairs,
         " pairs, so transformers cannot apply it; read as one axis");
     from.dict.Assume("mrope_section", "", why);
-    // ERNIE's class fails when it is built, others when they are applied.
+    // ERNIE's class already fails when it is built. Other classes fail when
+    // they are applied.
     if (from.family.axes == AxisAssignment::kAlternatingTail) {
       from.dict.Warn("mrope_section", " is ", why);
     }
@@ -137,9 +139,9 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
   return RotaryAxes{.assignment = from.family.axes, .sections = {a, b, c}};
 }
 
-// Interleaved sections may have fewer or more entries than there are pairs:
-// pair i follows axis a = i mod 3 if i < 3 * sections[a], else the first axis.
-// Sets the sections to the resulting number of pairs of each axis.
+// The sum of interleaved sections may differ from the number of pairs: pair i
+// follows axis a = i mod 3 if i < 3 * sections[a], else the first axis. Sets
+// the sections to the resulting number of pairs of each axis.
 void FitSections(const RopeDict& from, RopeSpec* spec) {
   std::optional<RotaryAxes>& axes = spec->axes;
   if (!axes || axes->assignment != AxisAssignment::kInterleaved ||
@@ -158,8 +160,8 @@ void FitSections(const RopeDict& from, RopeSpec* spec) {
                    " pairs, which ", from.Class(), " refuses; [",
                    absl::StrJoin(fitted, ", "), "] is used");
   }
-  // The fitted sections replace the assumption about the class's default
-  // sections.
+  // The assumption about the fitted sections replaces the assumption about the
+  // class's default sections.
   std::erase_if(from.report().assumptions,
                 [field = from.dict.Path("mrope_section")](
                     const Assumption& one) { return one.field == field; });

@@ -76,7 +76,8 @@ void ReadProportional(const RopeDict& from, RopeSpec* spec) {
 }
 
 // ggml gives a pair without an axis a fourth position, which llama.cpp sets to
-// 0: the pair does not rotate. In other projects it follows the time axis.
+// 0: the pair does not rotate. In other projects such a pair follows the time
+// axis.
 void StopLeftoverPairs(RopeSpec* spec, Report* report) {
   if (!spec->axes || spec->axes->assignment != AxisAssignment::kInterleaved ||
       spec->axes->sections.size() != 3) {
@@ -93,7 +94,7 @@ void StopLeftoverPairs(RopeSpec* spec, Report* report) {
   one_axis.axes.reset();
   const auto resolved =
       ResolveSpec(one_axis, 0, std::nullopt, MissingLength::kAssumeOriginal);
-  if (!resolved.ok()) return;  // the caller resolves it again, and reports
+  if (!resolved.ok()) return;  // the caller will report this error
   std::vector<double> inv_freq = resolved->inv_freq;
   for (const std::int32_t i : leftover) inv_freq[i] = 0;
   if (!spec->attention_factor) {
@@ -105,8 +106,8 @@ void StopLeftoverPairs(RopeSpec* spec, Report* report) {
                "always 0");
 }
 
-// If the share d of a head is odd, transformers rotates ceil(d / 2) pairs, with
-// exponents 2i / d.
+// If the number d of rotated channels is odd, transformers rotates ceil(d / 2)
+// pairs, with exponents 2i / d.
 void WriteOutOddWidth(std::int64_t width, RopeSpec* spec, Report* report) {
   const auto* linear = std::get_if<LinearScaling>(&spec->scaling);
   const double factor = linear != nullptr ? linear->factor : 1;
@@ -228,7 +229,8 @@ void CheckType(const RopeDict& from) {
   }
 }
 
-// Returns the scaling of the layers: the dict's, if it applies to them.
+// Returns the type of scaling of the layers: the dict's type, or "default" if
+// the dict's scaling does not apply to these layers.
 std::string TypeOfLayers(const RopeDict& from, bool scaled) {
   const std::string type = RopeType(from);
   if (!scaled || type == "default") return "default";
@@ -258,14 +260,14 @@ Value HeadDim(const JsonObject& config, const Family& family,
   }
   std::vector<absl::string_view> keys = {family.head_dim_key, "head_dim",
                                          "attention_head_dim"};
-  const std::string any_type;  // it does not affect a layer's type
+  const std::string any_type;  // LayerHeadDim() needs no model type
   if (auto of_type = LayerHeadDim({config, any_type, family}, layer_type)) {
     return *std::move(of_type);
   }
   if (layer_type == "full_attention") {
     keys.insert(keys.begin(), "global_head_dim");
-    // The file's own entries replace all entries of the class, also those that
-    // give full layers their width.
+    // The file's per_layer_config replaces that of the class, which gives
+    // layers with full attention their width.
     const nlohmann::json* entries = config.Find("per_layer_config");
     const bool is_replaced =
         entries != nullptr && (!family.merges_entries || entries->is_null() ||
@@ -331,7 +333,7 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec) {
         ", more than float32 holds: transformers takes powers of infinity and "
         "does not turn pairs past the first; the number is used");
   }
-  // With a factor above 2^53, s * L / T - (s - 1) loses all digits.
+  // With a factor s above 2^53, s * L / T - (s - 1) loses all digits.
   const auto factor = from.dict.Peek().Number("factor");
   if (std::holds_alternative<DynamicNtkScaling>(spec.scaling) && factor &&
       *factor >= 0x1p53) {
@@ -340,7 +342,7 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec) {
                    "not finite; the formula is used");
   }
   const std::string type = RopeType(from);
-  // Other classes fill it in.
+  // Classes without needs_original fill in an absent original length.
   if (from.family.needs_original && !from.from_class && from.scales &&
       IsAmong(type, "yarn llama3 longrope") &&
       from.dict.Find(kOriginal) == nullptr) {

@@ -14,7 +14,8 @@ namespace {
 using nlohmann::json;
 
 // Returns the key of the dict that applies; empty if no such dict is given. In
-// transformers rope_scaling replaces rope_parameters, unless it is empty.
+// transformers rope_scaling replaces rope_parameters, unless rope_scaling is
+// empty.
 std::string GivenKey(const JsonObject& config, ReadingRule spelling) {
   const bool newer = config.Has("rope_parameters");
   const bool older = config.Has("rope_scaling") &&
@@ -29,7 +30,7 @@ std::string GivenKey(const JsonObject& config, ReadingRule spelling) {
 }
 
 bool IsNested(const ModelLayers& model, const JsonObject& dict) {
-  // An entry for a layer type may be null.
+  // In a dict that is not flat, an entry for a layer type may be null.
   const bool is_flat = dict.Find("rope_type") != nullptr ||
                        dict.Find("type") != nullptr ||
                        dict.Find("rope_theta") != nullptr;
@@ -43,7 +44,7 @@ bool IsNested(const ModelLayers& model, const JsonObject& dict) {
   return false;
 }
 
-// Returns the layer types for which the class has its own entry.
+// Returns the layer types for which the class has default parameters.
 std::vector<std::string> KindsOf(const Family& family, const json& class_dict) {
   std::vector<std::string> kinds;
   for (const LayerKind& kind : family.kinds) {
@@ -56,7 +57,7 @@ std::vector<std::string> KindsOf(const Family& family, const json& class_dict) {
   return kinds;
 }
 
-// The types of layers that the class looks for in a nested dict.
+// Returns the layer types that the class looks for in a nested dict.
 std::vector<std::string> NeededTypes(const ModelLayers& model,
                                      const json& class_dict) {
   const std::vector<std::string> of_layers = LayerTypes(model.config);
@@ -73,8 +74,8 @@ std::vector<std::string> NeededTypes(const ModelLayers& model,
   return kinds;
 }
 
-// Warns of a missing entry: a class that keeps an entry for each type fails
-// without it.
+// Warns of a missing entry. A class that has an entry for each layer type fails
+// without that entry.
 void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
                         const JsonObject& dict) {
   const ReadingRow* const at_null =
@@ -92,8 +93,8 @@ void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
   }
 }
 
-// Warns of an empty dict. It counts as absent here, but transformers fails at
-// it if the class keeps an entry for each type.
+// Warns of an empty dict. posenc treats the dict as absent, but transformers
+// fails if the class has an entry for each layer type.
 void WarnOfEmpty(const JsonObject& config) {
   for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
     const json* dict = config.Find(key);
@@ -118,8 +119,8 @@ void WarnOfStrangeTypes(const ModelLayers& model) {
   }
 }
 
-// A dict without rope_theta and with rope_type alone, so that two spellings of
-// one dict compare equal.
+// Returns the dict without rope_theta, and with `type` renamed to rope_type, so
+// that two spellings of one dict compare equal.
 json Bare(json dict) {
   if (!dict.is_object()) return dict;
   if (dict.contains("type") && !dict.contains("rope_type")) {
@@ -130,7 +131,8 @@ json Bare(json dict) {
   return dict;
 }
 
-// Warns of a spelling that the reader ignores because it reads the other.
+// Warns if the reader ignores rope_parameters or rope_scaling because it reads
+// the other dict.
 void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
                   const std::string& key, const ReadingRow& spelling) {
   const JsonObject& config = model.config;
@@ -178,7 +180,7 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
                const json& class_dict, RopeDicts* dicts) {
   const DictRule rule = model.family.dicts;
   if (rule == DictRule::kNone) {
-    // Cohere 2 MoE loses only rope_scaling.
+    // Cohere 2 MoE ignores only rope_scaling.
     dicts->scales =
         key == "rope_parameters" && model.family.theta_key == "rope_theta";
     return;
@@ -210,8 +212,8 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
                     "every type had it");
 }
 
-// Classes with entries of their own merge rope_scaling into the entries of
-// rope_parameters. Other classes use one of the two.
+// Classes with kMerged or kTyped merge rope_scaling into the entries of
+// rope_parameters. Other classes use only one of the two dicts.
 void MergeScaling(const ModelLayers& model, RopeDicts* dicts) {
   const DictRule rule = model.family.dicts;
   const JsonObject& config = model.config;
@@ -241,7 +243,8 @@ void MergeScaling(const ModelLayers& model, RopeDicts* dicts) {
                            std::make_shared<const GivenKeys>(std::move(given)));
 }
 
-// Checks the dict against the one that transformers' class makes of it.
+// Reports errors and warnings about how transformers' class reads the dict, and
+// applies the rules of the class to `dicts`.
 void CheckByClass(const ModelLayers& model, const std::string& key,
                   const json& class_dict, RopeDicts* dicts) {
   const JsonObject& config = model.config;
@@ -254,18 +257,20 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
                 " has no default: give an entry for each type of layer");
   }
   if (rule == DictRule::kNested) WarnOfEmpty(config);
-  // These classes take the layer types from the keys of their dicts.
+  // Such a class treats every key of the dict as a layer type.
   if ((rule == DictRule::kTyped || rule == DictRule::kNested) &&
       !model.family.kinds[0].type.empty() &&
       !model.family.layer_types.empty() && config.Has("rope_parameters")) {
     WarnOfStrangeTypes(model);
   }
   if (dicts->from_class) return;
-  // The table has Kyutai's speech-to-text in full, model_type without "_text".
+  // model_type has lost "_text" (ModelKey), but the table has Kyutai's
+  // speech-to-text with "_text".
   bool known = false;
   FindFamily(model.model_type, &known);
   if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);
-  // These classes put the whole rope_scaling into their own entries.
+  // Such a class adds the whole rope_scaling to its default entries, and reads
+  // no entries in it.
   const bool goes_into_entries =
       key == "rope_scaling" && dicts->merged == nullptr &&
       (rule == DictRule::kMerged || rule == DictRule::kTyped);
@@ -319,8 +324,8 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
     WarnOfUnread(model, rules, key, spelling);
   }
   dicts.nested = IsNested(model, dicts.dict);
-  // Dots 3 copies a flat dict for each type of layers, so these types have the
-  // same encoding.
+  // Dots 3 copies a flat dict for each layer type, so all layer types then have
+  // the same encoding.
   dicts.has_kinds = !model.family.kinds[0].type.empty() &&
                     (model.family.dicts != DictRule::kOne || !by_class ||
                      key.empty() || dicts.nested);

@@ -11,8 +11,8 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// True if transformers' class keeps a dict for each layer type, even if it
-// copies them from a flat dict. Such a class reads no
+// True if transformers' class has a dict for each layer type, even if the class
+// copies all of them from a flat dict. Such a class reads no
 // original_max_position_embeddings beside the dicts.
 bool HasDictForEachType(const RopeDict& from) {
   return from.by_class() &&
@@ -20,10 +20,10 @@ bool HasDictForEachType(const RopeDict& from) {
           from.family.dicts == DictRule::kNested);
 }
 
-// Returns original_max_position_embeddings, if it is given. transformers moves
-// a value beside a flat dict into the dict, where it replaces the dict's own.
-// mlx-lm reads only the dict. Other projects first read a nested dict's own
-// value.
+// Returns original_max_position_embeddings, if the dict or the configuration
+// gives it. transformers moves a value beside a flat dict into the dict, so
+// that value replaces the dict's own. In a nested dict, and in mlx-lm and
+// exllamav3, the dict's own value comes first.
 std::optional<Value> GivenOriginal(const RopeDict& from) {
   const auto inner = IntegerAt(from.dict, kOriginal);
   if (HasDictForEachType(from)) return inner;
@@ -110,7 +110,7 @@ std::vector<Wide> GeometricFrequencies(const RopeSpec& spec,
 
 // Llama 3's scaling with low_freq_factor = high_freq_factor has a step instead
 // of a band in which it interpolates. Llama3Scaling cannot express this, so the
-// frequencies are written out.
+// frequencies become explicit.
 void StepAt(const Llama3Scaling& llama3, Report* report, RopeSpec* spec) {
   const double low = llama3.low_freq_factor;
   std::vector<double> inv_freq;
@@ -141,8 +141,7 @@ void ReadLlama3(const RopeDict& from, RopeSpec* spec) {
   llama3.high_freq_factor = frequency_factor("high_freq_factor", 4);
   llama3.original_max_position_embeddings =
       ReadOriginalMaxPositionEmbeddings(from, from.rules.llama3_original);
-  // If they are equal, all projects make a step, which Llama3Scaling cannot
-  // express.
+  // If both factors are equal, all projects scale by a step.
   if (llama3.low_freq_factor == llama3.high_freq_factor &&
       llama3.low_freq_factor > 0 && llama3.factor > 0 &&
       llama3.original_max_position_embeddings > 0) {
@@ -152,10 +151,10 @@ void ReadLlama3(const RopeDict& from, RopeSpec* spec) {
   spec->scaling = llama3;
 }
 
-// vLLM makes one table for all lengths. Before 0.22.0 it was the table of the
+// vLLM makes one table for all lengths. Before 0.22.0 this was the table of the
 // longest sequence L = Lmax * s, for which the formula s * L / Lmax - (s - 1)
-// gives s * s - (s - 1). Since then it is the table of Lmax, with the training
-// length T in the formula.
+// gives s * s - (s - 1). Since 0.22.0 it is the table of Lmax, and the formula
+// with the training length T is s * Lmax / T - (s - 1).
 void ReadVllmDynamic(const RopeDict& from, double s, RopeSpec* spec) {
   if (from.Row(ReadingRule::kDynamicConstant) != nullptr) {
     const double constant = s * s - (s - 1);
@@ -225,8 +224,8 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
                        ", with which transformers' alpha fails; hidden_size / "
                        "num_attention_heads is used");
     }
-    // Hunyuan's alpha changes the base once, for every length. Published dicts
-    // with alpha have a factor of 1, which has no effect.
+    // Hunyuan's alpha changes the base in the same way for every length.
+    // Published dicts with alpha have a factor of 1, which has no effect.
     if (dict.Find("factor") == nullptr && from.is_hf()) {
       dict.Warn("factor",
                 " is absent, which transformers refuses; alpha sets the base");
@@ -267,10 +266,10 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
   spec->scaling = DynamicNtkScaling{factor, maximum};
 }
 
-// Static NTK, in vLLM and in gte's own code, multiplies the base by s and
-// divides each frequency by s^(2/d). With mixed_b it keeps the base, and
-// divides the frequency of pair m, counted from 1, by exp(a m^b), a = ln(s) /
-// (d/2)^b.
+// Static NTK, in vLLM and in gte's own code, multiplies the base by the factor
+// s and divides each frequency by s^(2/d). With mixed_b = b, the base stays the
+// same. Then the frequency of pair m (from 1) is divided by exp(a m^b), where a
+// = ln(s) / (d/2)^b.
 void ReadStaticNtk(const RopeDict& from, RopeSpec* spec) {
   const double factor = RequiredFactor(from);
   const auto mixed_b = from.dict.Number("mixed_b");
@@ -309,7 +308,8 @@ std::string RopeType(const RopeDict& from) {
   const auto first = dict.Text("rope_type");
   const auto alias = dict.Text("type");
   const bool alias_first = from.Row(ReadingRule::kTypeFirst) != nullptr;
-  // Classes with merged dicts set rope_type before they add the file's keys.
+  // Classes with merged dicts set rope_type to "default" before they add the
+  // file's keys, so the file's `type` alone has no effect.
   if (!first && !from.nested && from.by_class() &&
       (from.family.dicts == DictRule::kMerged ||
        from.family.dicts == DictRule::kTyped)) {
@@ -317,13 +317,13 @@ std::string RopeType(const RopeDict& from) {
   }
   const std::optional<std::string> type =
       alias_first ? (alias ? alias : first) : (first ? first : alias);
-  // M-RoPE is not a scaling. Its sections identify it.
+  // "mrope" is not a scaling: the sections alone make an encoding M-RoPE.
   if (!type || *type == "mrope") return "default";
   if (*type == "xdrope") {
     return dict.Has("alpha") || from.rules.vllm_modules ? "dynamic" : "default";
   }
-  // The older name of LongRoPE. mlx-lm knows it only in the classes that
-  // published it.
+  // "su" is the older name of LongRoPE. mlx-lm knows this name only in the
+  // classes that published it.
   if (*type == "su" &&
       (profile != Profile::kMlx ||
        IsAmong(*type, KnownTypes(from.rules, from.model_type)))) {
@@ -357,7 +357,8 @@ std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from) {
   // types.
   const bool is_moved =
       !from.is_hf() || IsAmong(from.type, "llama3 yarn longrope");
-  // A value of the wrong type is always an error.
+  // The value is read in any case, because a value of the wrong type is an
+  // error.
   const auto given = GivenOriginal(from);
   const auto original = is_moved      ? given
                         : from.scales ? IntegerAt(from.dict, kOriginal)

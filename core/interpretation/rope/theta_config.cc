@@ -30,7 +30,7 @@ std::optional<Value> BaseInDict(const RopeDict& from,
       return std::nullopt;
     case ReadingRule::kParametersFill:
       if (outer) {
-        // rope_parameters may repeat the base: no warning.
+        // rope_parameters repeats the same base, which needs no warning.
         if (from.dict.Path() == from.config.Path("rope_parameters") &&
             from.dict.Peek().Number(kKey) == outer->value) {
           from.dict.MarkRead(kKey);
@@ -45,8 +45,8 @@ std::optional<Value> BaseInDict(const RopeDict& from,
   }
 }
 
-// Returns the key beside the dict that gives the base of these layers in the
-// reader's class; empty if there is none.
+// Returns the key beside the dict from which the reader's class reads the base
+// of these layers; empty if the class has no such key.
 absl::string_view OuterKey(const RopeDict& from) {
   const ReadingRow* const own = from.Row(ReadingRule::kBaseKey);
   if (own != nullptr && from.config.Has(own->what)) return own->what;
@@ -82,7 +82,7 @@ Value DefaultBase(const RopeDict& from, absl::string_view key) {
 }
 
 // Returns the base for a reader's class that reads no base from the file, or
-// only the dict's.
+// only a base in the dict; nullopt for other classes.
 std::optional<Choice> FixedBase(const RopeDict& from) {
   const ReadingRow* row = from.Row(ReadingRule::kFixedBase);
   if (row == nullptr) {
@@ -100,7 +100,7 @@ std::optional<Choice> FixedBase(const RopeDict& from) {
   return choice;
 }
 
-// True if an entry for some type of layer has that base.
+// True if the entry of some layer type has that base.
 bool IsOfAnEntry(const RopeDict& from, double base) {
   for (const absl::string_view name : {"rope_parameters", "rope_scaling"}) {
     const JsonObject dicts = from.config.Peek().Object(name);
@@ -115,7 +115,7 @@ bool IsOfAnEntry(const RopeDict& from, double base) {
   return false;
 }
 
-// Warns of a base that the model has and the reader's class does not read.
+// Warns of a base that the file gives and the reader's class does not read.
 void WarnOfUnreadBase(const RopeDict& from, const Value& base, double theirs) {
   if (base.value == theirs || !from.by_class()) return;
   from.report().Warn(base.key, " is ", base.text, ", which ",
@@ -123,7 +123,8 @@ void WarnOfUnreadBase(const RopeDict& from, const Value& base, double theirs) {
                      NumberText(theirs), "; the former is used");
 }
 
-// Returns the base that Family::base_ratio gives a file without a base.
+// Returns the base by Family::base_ratio; nullopt if the family or the file has
+// no such key.
 std::optional<Value> BaseByRatio(const RopeDict& from) {
   if (from.family.base_ratio.empty()) return std::nullopt;
   std::optional<Value> base = NumberAt(from.config, from.family.base_ratio);
@@ -163,7 +164,8 @@ Choice BaseOfDict(const RopeDict& from) {
           absl::StrCat("without rope_parameters, ", from.rules.project,
                        " takes its class's, whose rope_theta is ", inner->text);
     }
-    // Beside entries, it may be the base of one of the entries, or of none.
+    // If the outer base equals that of a layer type's entry, no warning is
+    // needed.
     if (outer &&
         (!from.nested || from.from_class || !IsOfAnEntry(from, outer->value))) {
       choice.left.push_back(*outer);
@@ -182,8 +184,8 @@ Choice BaseOfDict(const RopeDict& from) {
   return choice;
 }
 
-// Layers have their own bases. A base beside the list belongs to no layer, or
-// to another layer.
+// Each layer has its own base in layer_rope_theta. A rope_theta that is not in
+// that list is a base of no layer.
 Choice BaseOfLayer(const RopeDict& from, const Value& own) {
   Choice choice = {own};
   choice.why = absl::StrCat(
@@ -209,7 +211,7 @@ double ReadTheta(const RopeDict& from) {
   const Value own = {*from.layer_theta, NumberText(*from.layer_theta),
                      from.config.Path("layer_rope_theta")};
   if (from.family.layer_bases) return tell(BaseOfLayer(from, own));
-  // transformers reads from the list only which layers have 0.
+  // transformers uses layer_rope_theta only to find the layers with base 0.
   Choice choice = BaseOfDict(from);
   const bool is_given = (!from.from_class && !from.dict.Keys().empty()) ||
                         from.config.Has(from.family.theta_key);

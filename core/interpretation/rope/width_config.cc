@@ -25,7 +25,8 @@ bool ReadsShareOfConfig(const RopeDict& from) {
                            from.family.dicts != DictRule::kMerged);
 }
 
-// Returns the channels of a share. They keep its key.
+// Returns the number of channels that a share gives. The result keeps the key
+// of the share.
 Value ChannelsOf(const RopeDict& from, Value share) {
   share.value = std::floor(from.head.value * share.value);
   return share;
@@ -37,7 +38,8 @@ std::optional<Value> GivenChannels(const RopeDict& from) {
   return ChannelsOf(from, *share);
 }
 
-// The share that is given, or the class's; the whole head for 1.
+// Returns the width by the given share, or else by the class's default share.
+// For the share 1, returns from.head.
 Value PartialWidth(const RopeDict& from) {
   if (const auto given = GivenChannels(from)) {
     return given->value == from.head.value ? from.head : *given;
@@ -48,8 +50,9 @@ Value PartialWidth(const RopeDict& from) {
                                                DefaultOf(from.rules)));
 }
 
-// Returns the rotated slice of latent attention. With another head_dim or
-// share, transformers would compute frequencies that its forward cannot apply.
+// Returns the width of the rotated slice in latent attention. If head_dim or a
+// share gives another width, transformers computes frequencies that its forward
+// pass cannot apply.
 Value LatentWidth(const RopeDict& from) {
   const std::optional<Value> slice = IntegerAt(from.config, "qk_rope_head_dim");
   if (!slice) {
@@ -72,7 +75,8 @@ Value LatentWidth(const RopeDict& from) {
   // A proportional share decides which pairs rotate, not how many pairs there
   // are.
   if (from.type == "proportional") share.reset();
-  // The class's own dict has the right share. So has every dict of Dots 3.
+  // The class's default dict has the right share, and so has every dict of Dots
+  // 3.
   if ((from.from_class && !from.config.Has(kShare)) ||
       !from.family.kinds[0].type.empty() || (!head_dim && !share)) {
     return *slice;
@@ -93,7 +97,7 @@ Value LatentWidth(const RopeDict& from) {
   return *slice;
 }
 
-// The key rotary_dim, or else a share.
+// Returns the width by the key rotary_dim, or else by a share.
 Choice KeyedWidth(const RopeDict& from) {
   std::optional<Value> width = IntegerAt(from.config, "rotary_dim");
   if (!width && from.family.slice == RotarySlice::kTrailing) {
@@ -113,7 +117,8 @@ Choice KeyedWidth(const RopeDict& from) {
   return {*width, {*share}};
 }
 
-// Returns the width of an unknown type, by any name that files use for it.
+// Returns the width of an unknown type, by any key that files use for the
+// width.
 std::optional<Choice> WidthByAnyName(const RopeDict& from) {
   if (!from.family.any_names || from.dict.Has(kShare) ||
       from.config.Has(kShare)) {
@@ -168,7 +173,7 @@ Choice WidthOf(const RopeDict& from) {
   if (source == RotaryWidth::kRotaryDim) return KeyedWidth(from);
   if (source == RotaryWidth::kProjected) return {ProjectedWidth(from.config)};
   Choice choice;
-  // vLLM applies the share in every model that gives it.
+  // vLLM applies a given share in every model.
   if (source == RotaryWidth::kHead && !from.rules.vllm_modules &&
       (from.type == "default" ||
        (from.type == "dynamic" && TurnsByAlpha(from)))) {
@@ -200,7 +205,7 @@ Value RotatedWidth(const RopeDict& from) {
   return choice.taken;
 }
 
-// Reports the error that this number of channels cannot rotate.
+// Reports an error: this number of channels cannot rotate.
 void FailWidth(const RopeDict& from, const Value& width) {
   const auto channels = WholePart(width.value);
   from.report().Refuse(ConfigError(
@@ -218,7 +223,7 @@ void FailWidth(const RopeDict& from, const Value& width) {
               : "")));
 }
 
-// True if transformers computes frequencies for an odd share of a head.
+// True if transformers computes frequencies for this odd number of channels.
 bool IsOddShare(const RopeDict& from, std::int64_t width) {
   return width % 2 != 0 && static_cast<double>(width) < from.head.value &&
          IsAmong(from.type, "default linear") && from.by_class();
@@ -241,7 +246,7 @@ std::optional<Value> PartialFactor(const RopeDict& from) {
   return std::nullopt;
 }
 
-// In most classes a null removes the default number.
+// In most classes a null removes the default share, so the whole head rotates.
 double DefaultShare(const RopeDict& from) {
   const nlohmann::json* given = from.config.Find(from.family.partial_key);
   if (from.is_hf() && given != nullptr && given->is_null() &&

@@ -15,8 +15,8 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// Returns a beta, or its default. transformers has `value or default`: 0 counts
-// as absent.
+// Returns beta_fast or beta_slow, or the default. transformers' code is `value
+// or default`, so 0 counts as absent.
 double BetaOr(const RopeDict& from, absl::string_view key, double otherwise) {
   const auto beta = from.dict.Number(key);
   if (beta && *beta != 0) return *beta;
@@ -85,7 +85,7 @@ Wide VllmAttentionFactor(const RopeDict& from, double factor) {
   if (!by_keys) {
     const double multiplier = from.dict.Number("attn_factor").value_or(1);
     if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
-    // TeleChat has its own class, which ignores factors up to 1.
+    // vLLM has a class for TeleChat, which ignores factors up to 1.
     if (IsTelechats(from)) {
       return TelechatAmplitude(std::max(factor, 1.0)) * multiplier;
     }
@@ -101,7 +101,8 @@ Wide VllmAttentionFactor(const RopeDict& from, double factor) {
   return pair ? Ratio(from, factor) : YarnMscale(factor, 1);
 }
 
-// Both of the pair must be given, be they 0; older versions read neither.
+// The mscale pair counts only if the file has both keys; their values may be 0.
+// Older versions read neither key.
 Wide SglangAttentionFactor(const RopeDict& from, double factor) {
   const bool pair =
       FindReadingRow(from.rules, from.model_type,
@@ -114,11 +115,11 @@ Wide SglangAttentionFactor(const RopeDict& from, double factor) {
 }
 
 // llama.cpp's converter drops mscale, and keeps mscale_all_dim only for
-// Mistral's and DeepSeek's models. The loader therefore takes mscale to be 1,
-// and for DeepSeek's models to be equal to mscale_all_dim. It does not use the
-// attention_factor or attn_factor of the file either: since December 2025 the
-// converter writes them, as rope.scaling.yarn_attn_factor, but the loader
-// replaces that value whenever YaRN is on (pull request 17945).
+// Mistral's and DeepSeek's models. The loader therefore takes mscale = 1, or,
+// for DeepSeek's models, mscale = mscale_all_dim. The loader also ignores the
+// attention_factor or attn_factor of the file. Since December 2025 the
+// converter writes this factor as rope.scaling.yarn_attn_factor, but the loader
+// replaces the value whenever YaRN is on (pull request 17945).
 Wide LlamaCppAttentionFactor(const RopeDict& from, double factor) {
   Wide attention_factor = YarnMscale(factor, 1);
   const bool divides = from.Row(ReadingRule::kAmplitudeByAllDim) != nullptr;
@@ -140,11 +141,11 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
       yarn->attention_factor = TelechatAmplitude(yarn->factor).high;
     }
     if (!yarn->attention_factor && from.family.unit_amplitude && !from.nested) {
-      yarn->attention_factor = 1;  // its class's own default
+      yarn->attention_factor = 1;  // the class's default
     }
     if (from.rules.profile == Profile::kExllamav3) {
-      // It reads the pair only for DeepSeek's models, and there a factor on
-      // queries replaces the amplitude.
+      // exllamav3 reads the mscale pair only for DeepSeek's models, in which a
+      // factor of queries replaces the amplitude.
       if (!yarn->attention_factor &&
           dict.Number("llama_4_scaling_beta").value_or(0) != 0) {
         yarn->attention_factor = 1;
@@ -157,7 +158,7 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
   }
   Wide exact = YarnMscale(yarn->factor, 1);
   if (from.family.unit_amplitude) {
-    // Its code always rotates by complex numbers of magnitude 1.
+    // The code of this family always rotates by complex numbers of magnitude 1.
     exact = 1;
   } else if (from.rules.attention_factor == YarnAttentionFactor::kVllm) {
     exact = VllmAttentionFactor(from, yarn->factor);
@@ -186,7 +187,8 @@ void ReadTruncation(const RopeDict& from, YarnScaling* yarn) {
   } else if (from.is_hf() &&
              (from.nested || from.family.dicts == DictRule::kMerged ||
               from.family.dicts == DictRule::kTyped)) {
-    // transformers looks for the key one level too high, and never finds it.
+    // transformers looks for `truncate` outside of the entry of a layer type,
+    // and never finds it.
     yarn->truncate = true;
     if (from.dict.Flag("truncate") == false) {
       from.dict.Warn("truncate",
@@ -207,7 +209,7 @@ void ReadTruncation(const RopeDict& from, YarnScaling* yarn) {
   }
 }
 
-// gpt-oss asserts that its ramp lies within the pairs.
+// gpt-oss's code asserts that the ramp lies within the pairs.
 void CheckGptOssRamp(const RopeDict& from, const YarnScaling& yarn,
                      const ModelRope& rope) {
   const auto [low, high] =
@@ -235,7 +237,7 @@ void ReadYarn(const RopeDict& from, ModelRope* rope) {
   ReadAttentionFactor(from, &yarn);
   const bool scaled = yarn.factor > 1;
   if (from.rules.profile == Profile::kGptOss) {
-    if (!scaled) return;  // then its code does not scale
+    if (!scaled) return;  // gpt-oss's code then does not scale
     if (yarn.original_max_position_embeddings > 0) {
       CheckGptOssRamp(from, yarn, *rope);
     }
