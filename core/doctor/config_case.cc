@@ -18,8 +18,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Upper bound on the dicts of one key, because every reader may read each of
-// them. Models have fewer.
+// Upper bound on the entries of one dict that are checked, because every reader
+// may read each entry. Real models have fewer.
 constexpr std::size_t kMaxDicts = 16;
 
 }  // namespace
@@ -112,7 +112,8 @@ ConfigCase::ConfigCase(std::string path, json root,
       reach_(std::move(reach)) {
   const Reader* const hf = FindReader("hf");
   groups_ = GroupLayers(root_, reach_);
-  // Type of a model with several parts, which needs a class of its own.
+  // The type of the whole file. A model with several parts needs a class of its
+  // own.
   const std::string outer =
       interpretation::ModelKey(TextAt(root_, "model_type"));
   std::vector<const Reader*> all = {hf};
@@ -134,9 +135,9 @@ ConfigCase::ConfigCase(std::string path, json root,
     const json& own = filled.is_null() ? root_ : filled;
     for (const LayerGroup& group : groups_) {
       auto rope = Resolve(own, *reader, group, reach_);
-      // A reader that does not know this layer type has one rope for all types.
-      // Another reader may distinguish layers that are the same for
-      // transformers.
+      // Tries again without the layer type, because the reader may have one
+      // rope for all types; or with full_attention, because the reader may
+      // distinguish layers that are the same for transformers.
       const auto details = GetErrorDetails(rope.status());
       if (details && details->field == "layer_type" && !group.index &&
           (group.type || reference() != nullptr)) {

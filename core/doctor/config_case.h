@@ -18,15 +18,16 @@
 
 namespace posenc::core::doctor {
 
-// A dict of rotary parameters: its path in the file, its content, and its place
-// in the language part.
+// A dict of rotary parameters: its path in the file, its content, and the
+// pointer to it in the language model's part.
 struct NamedDict {
   std::string path;
   const json* dict;
   json::json_pointer place;
 };
 
-// True if a key of such a dict only tells how positions are scaled.
+// True if a key in a dict of rotary parameters only says how positions are
+// scaled.
 bool IsScalingKey(absl::string_view key);
 
 // The ropes of groups of layers; nullopt for a group that cannot be read.
@@ -35,24 +36,24 @@ using Ropes = std::vector<std::optional<ResolvedRope>>;
 // True if the content hashes are the same, group by group.
 bool SameRopes(const Ropes& a, const Ropes& b);
 
-// One reader's answers, one for each group of layers.
+// What one reader reads: a rope for each group of layers.
 struct Reading {
   const Reader* reader;
   const std::vector<LayerGroup>* groups;
   std::vector<absl::StatusOr<ResolvedRope>> ropes;
   std::vector<Comparison> comparisons;  // empty if the reader refuses
 
-  // The first error; OK if every group resolves.
+  // Returns the first error; OK if every group resolves.
   absl::Status status() const;
-  // The first error as one line, with the layers that have it.
+  // Returns the first error as one line that also names the layers.
   std::string refusal() const;
-  // The verdict on the worst group.
+  // Returns the verdict on the group with the worst difference.
   Verdict verdict() const;
   bool differs() const;
   // True if some group differs in the given member, such as &Comparison::axes.
   bool differs(bool Comparison::*which) const;
-  // Returns the value that the reader assumes for a key that the file lacks;
-  // null if the file has the key, or the reader does not need it.
+  // Returns the value that the reader assumes for an absent key; null if the
+  // file has the key, or the reader assumes no value.
   const std::string* Assumed(absl::string_view key) const;
 };
 
@@ -73,17 +74,18 @@ class ConfigCase {
   const json& part() const { return *part_; }
   const Reach& reach() const { return reach_; }
 
-  // transformers' reading, or else the first reading without an error.
+  // Returns transformers' reading, or else the first reading without an error;
+  // null if all readings have errors.
   const Reading* reference() const;
-  // The reference's rope of the first group; there must be a reference.
+  // Returns the reference's rope of the first group. There must be a reference.
   const ResolvedRope& rope() const { return *reference()->ropes[0]; }
   const std::vector<Reading>& readings() const { return readings_; }
-  // Returns one reader's indexer of the first group; an error unless the class
-  // has an indexer.
+  // Returns the rope of the first group's indexer, as `reader` reads it; an
+  // error if the class has no indexer.
   absl::StatusOr<ResolvedRope> Indexer(const Reader& reader) const;
   const std::vector<LayerGroup>& groups() const { return groups_; }
 
-  // Resolves another configuration, group by group.
+  // Resolves another configuration for the groups of this one.
   Ropes ResolveOther(const json& root,
                      const Reader& reader = *FindReader("hf")) const;
 
@@ -93,15 +95,17 @@ class ConfigCase {
   // True if the reference ignores the scaling in the dict.
   bool Drops(const NamedDict& named) const;
 
-  // Dicts of the file: rope_scaling, rope_parameters, or their entries.
+  // Returns the dicts of the file: rope_scaling, rope_parameters, or their
+  // entries.
   std::vector<NamedDict> Dicts() const;
-  // The dict that transformers reads; null if it is absent or nested.
+  // Returns the dict that transformers reads; null if that dict is absent or
+  // nested.
   const json* FlatDict(std::string* key) const;
   std::optional<double> Number(absl::string_view key) const {
     return NumberAt(part(), key);
   }
-  // Returns the key's value in the first dict that has it; null if no dict has
-  // it.
+  // Returns the key's value in the first dict that has the key; null if no dict
+  // has it.
   const json& InDicts(absl::string_view key) const;
   // Returns the reference's warning about a key; "" if there is no warning.
   std::string WarningOf(absl::string_view key) const;
@@ -109,17 +113,19 @@ class ConfigCase {
   // True if the file gives a base under a key that the class does not read.
   bool HasOtherBase() const;
   std::optional<double> Original(const json& dict) const;
-  // rope_type or type, with aliases resolved; "" if the dict has neither.
+  // Returns rope_type or type, with aliases resolved; "" if the dict has
+  // neither key.
   static std::string TypeOf(const json& dict);
   std::string KeyPath(absl::string_view key) const;
 
-  // Returns this configuration after `change` of its language part.
+  // Returns a copy of the configuration. `change` is applied to the language
+  // model's part of the copy.
   json Changed(const std::function<void(json*)>& change) const;
 
   using Condition = std::function<bool(const Reading&)>;
-  // Returns the verdicts of the differing readers for which `concerned` holds,
-  // and marks these readers as explained: the checks readers.* do not report
-  // them again.
+  // Returns the verdicts of readers that differ from the reference and for
+  // which `concerned` holds. Marks these readers as explained, so that the
+  // checks readers.* do not report them again.
   std::vector<Verdict> Explain(const Condition& concerned);
   std::vector<Verdict> ExplainAll();
   bool IsExplained(const Reading& reading) const {
@@ -128,27 +134,30 @@ class ConfigCase {
   void MarkExplained(const Reading& reading) {
     explained_.insert(reading.reader);
   }
-  // Marks the readers that refuse the file.
+  // Marks the readers that refuse the file as explained.
   void MarkRefusals();
   using Taken = std::function<std::string(const Reading&)>;
-  // Returns the value that the reference assumes for an absent key, and the
-  // readers that assume another value. Marks the readers that refuse the file.
-  // `taken` returns a reader's value, kRefuses, or "" for neither.
+  // Returns the value that the reference takes for an absent key, and the other
+  // values that readers take, with the readers' names. `taken` returns a
+  // reader's value, kRefuses if the reader refuses the file, or "" if it takes
+  // no value. Marks readers with kRefuses as explained.
   NamesByText TakenForAbsent(const Taken& taken);
 
-  // Rows of a k_proj.weight in the checkpoint, if the checkpoint has one.
+  // Number of rows of a k_proj.weight in the checkpoint, if it has such a
+  // tensor.
   std::optional<std::int64_t> key_rows;
 
   std::vector<Finding>& findings() { return findings_; }
-  // `values` follow the file's path in the row's texts.
+  // Adds a finding. In the texts of the row, $0 is the file's path, and
+  // `values` are $1, $2, ...
   Finding& Add(absl::string_view id, Values values,
                std::vector<std::string> keys,
                std::vector<Verdict> readers = {});
 
  private:
-  // The file, with the width or slices of heads and the scaling that
-  // transformers' class adds: llama.cpp's converter asks that class first. Null
-  // if the class adds nothing.
+  // Returns the file with the values that transformers' class adds: the width
+  // or slices of heads, and the scaling. llama.cpp's converter reads the file
+  // by that class first. Returns null if the class adds nothing.
   json WithClassKeys() const;
 
   std::string path_;
@@ -164,26 +173,27 @@ class ConfigCase {
   std::vector<Finding> findings_;
 };
 
-// A preset of the same type, width, heads and layers, and the width of its
-// heads; nullopt if there is no such preset.
+// A preset with the configuration's type, width, heads and layers, and the
+// width of the preset's heads; nullopt if there is no such preset.
 struct PublishedHead {
   std::string preset;
   std::int64_t head_dim = 0;
 };
 std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config);
-// The bases of all presets of the same type.
+// Returns the bases of all presets of the configuration's type.
 std::set<double> PublishedBases(const ConfigCase& config);
 
-// The checks of config.*, in the order of the table.
+// The checks config.* and readers.*, in the order in which they run.
 void CheckConfig(ConfigCase* config);     // config_checks.cc: spellings
 void CheckScaling(ConfigCase* config);    // scaling_checks.cc
 void CheckShape(ConfigCase* config);      // shape_checks.cc
 void CheckPublished(ConfigCase* config);  // published_check.cc
 void CheckReaders(ConfigCase* config);    // reader_checks.cc: readers.*
-// config.key-unread: readers give the reference's numbers, and warn that they
-// do not read a key. This check leaves out keys that another finding names.
+// Adds config.key-unread for readers that agree with the reference but warn
+// that they do not read a key. Leaves out keys that another finding names.
 void CheckUnreadKeys(ConfigCase* config);
-// config.warned: warnings of the reference that no finding covers.
+// Adds config.warned for warnings of the reference about keys that no finding
+// names.
 void CheckWarnings(ConfigCase* config);
 
 }  // namespace posenc::core::doctor

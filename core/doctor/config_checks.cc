@@ -17,11 +17,12 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Upper bound on the findings about unread keys of one file, and on those about
-// its warnings.
+// Upper bound on the findings about unread keys of one file, and on the
+// findings about warnings.
 constexpr std::size_t kMostTold = 64;
 
-// True if `rule` is the reader's rule for the two spellings.
+// Returns a condition: `rule` is the reader's rule for the spellings
+// rope_scaling and rope_parameters.
 ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
   return [rule, type = config.type()](const Reading& reading) {
     const Reader& reader = *reading.reader;
@@ -31,9 +32,9 @@ ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
   };
 }
 
-// Older classes had flat keys in place of a rope_parameters with an entry for
-// each layer type. Returns those keys: full attention's, and the base of the
-// sliding layers.
+// Returns the flat keys that older classes had in place of a rope_parameters
+// with an entry for each layer type: the keys of full attention, and the base
+// of sliding attention.
 json OlderKeys(const json& nested, const Family& family) {
   json keys = json::object();
   for (const interpretation::LayerKind& kind : family.kinds) {
@@ -62,7 +63,8 @@ std::string OlderSpelling(const json& parameters, const Family& family) {
     beside[key] = dict[key];
     dict.erase(key);
   }
-  // A renamed dict may still give its type by the older key.
+  // A dict that was only renamed to rope_parameters still has the older key
+  // `type`.
   if (dict.value("rope_type", dict.value("type", json("default"))) !=
       "default") {
     beside["rope_scaling"] = dict;
@@ -117,7 +119,7 @@ void CheckBothSpellings(ConfigCase* config) {
   const Ropes older = without("rope_parameters");
   const Ropes newer = without("rope_scaling");
   const bool alike = SameRopes(older, newer);
-  std::size_t group = 0;  // the first that differs
+  std::size_t group = 0;  // the first group that differs
   while (!alike && SameRopes({older[group]}, {newer[group]})) ++group;
   const auto text = [group](const Ropes& ropes) {
     return ropes[group] ? DescribeRope(*ropes[group]) : "what cannot be read";
@@ -165,8 +167,8 @@ void CheckThetaConflict(ConfigCase* config) {
               }));
 }
 
-// Returns the reader's base. If its frequencies are written out, returns the
-// base that they were computed from; nullopt if neither is known.
+// Returns the reader's base. If the reader has explicit frequencies, returns
+// the base that it assumed for them; nullopt if neither is known.
 std::optional<double> BaseOf(const Reading& reading) {
   if (!reading.status().ok()) return std::nullopt;
   if (reading.ropes[0]->spec.rope_theta) {
@@ -213,8 +215,8 @@ void CheckThetaAbsent(ConfigCase* config) {
               }));
 }
 
-// Finds a flat rope_parameters that the class drops or refuses because it has a
-// dict for each layer type.
+// Finds a flat rope_parameters that the class drops or refuses because the
+// class has a dict for each layer type.
 void CheckDictDropped(ConfigCase* config) {
   const json& part = config->part();
   const Family& family = config->family();
@@ -229,7 +231,7 @@ void CheckDictDropped(ConfigCase* config) {
   for (const interpretation::LayerKind& kind : family.kinds) {
     json& entry = nested[std::string(kind.type)];
     if (kind.scaled) entry = part["rope_parameters"];
-    // The base in the dict is full attention's.
+    // The base in the flat dict is that of full attention.
     if (kind.theta != family.kinds[0].theta) entry["rope_theta"] = kind.theta;
     if (!entry.contains("rope_type")) entry["rope_type"] = "default";
     if (!entry.contains("rope_theta")) entry["rope_theta"] = kind.theta;
@@ -252,7 +254,7 @@ void CheckTypeConflict(const NamedDict& named, ConfigCase* config) {
           ConfigCase::TypeOf({{"type", rope_type}})) {
     return;
   }
-  // transformers' class drops the dict, so it reads neither key.
+  // If transformers' class drops the dict, it reads neither key.
   if (config->readings()[0].status().ok() &&
       config->ReadsTheSame(config->Changed(
           [&](json* part) { (*part)[named.place]["rope_type"] = type; }))) {
@@ -289,14 +291,15 @@ void CheckTypeMissing(const NamedDict& named, ConfigCase* config) {
       {named.path + ".rope_type"}, config->ExplainAll());
 }
 
-// True if the reader refuses this type of scaling.
+// True if the reader refuses the file because of the type of scaling.
 bool RefusesType(const Reading& reading) {
   const absl::Status status = reading.status();
   return (IsAbout(status, "rope_type") || IsAbout(status, ".type")) &&
          absl::StrContains(status.message(), "known");
 }
 
-// Returns the type with the same letters and digits: llama3 for "Llama-3".
+// Returns the known type with the same letters and digits (llama3 for
+// "Llama-3"), else "".
 std::string SameLetters(absl::string_view text) {
   std::string letters;
   for (const char c : text) {
@@ -351,18 +354,19 @@ void CheckTypeUnknown(ConfigCase* config) {
   }
 }
 
-// Returns the keys of findings so far.
+// Returns the keys that the findings so far name.
 std::set<std::string> ToldKeys(ConfigCase* config) {
   std::set<std::string> told;
   for (const Finding& finding : config->findings()) {
-    // The values of other files do not show what this file's key does.
+    // This finding compares the file with other models. It does not say what a
+    // key of this file does.
     if (finding.id == "config.unlike-published") continue;
     told.insert(finding.keys.begin(), finding.keys.end());
   }
   return told;
 }
 
-// True if a finding names the key, or the type of its dict.
+// True if a finding names the key, or the rope_type of the key's dict.
 bool IsTold(const std::string& key, const std::set<std::string>& told) {
   const std::string dict = key.substr(0, key.rfind('.'));
   return told.count(key) > 0 ||
@@ -430,7 +434,7 @@ void CheckWarnings(ConfigCase* config) {
         continue;
       }
       Finding& finding = config->Add("config.warned", {warning}, {key});
-      // A model type that is read as another class's changes no number.
+      // A warning about model_type changes no number.
       if (key == "model_type") finding.severity = Severity::kNote;
     }
   }

@@ -46,8 +46,8 @@ std::string VersionFault(const Reader& reader, absl::string_view version) {
       " for ", reader.id);
 }
 
-// False if the file holds no model that rotates: an adapter has no shape, and
-// an unknown architecture may have no pairs.
+// True if the file has a model that rotates. An adapter has no shape, and an
+// unknown architecture may have no rotated pairs.
 bool Rotates(const interpretation::GgufRope& gguf) {
   using interpretation::GgufPairing;
   if (gguf.pairing == GgufPairing::kNone) return false;
@@ -56,8 +56,8 @@ bool Rotates(const interpretation::GgufRope& gguf) {
                                    gguf.key_length || gguf.dimension_count));
 }
 
-// Returns why a text is not a JSON object. `parsed` is the parsed text, if
-// parsing succeeded.
+// Returns why a text is not a JSON object. Returns "" for a JSON object.
+// `parsed` becomes the parsed text, unless the text is too long or too deep.
 std::string FaultOf(absl::string_view text,
                     interpretation::ParsedText* parsed) {
   const absl::Status size = interpretation::CheckJsonSize(text);
@@ -123,7 +123,7 @@ class Doctor {
  private:
   std::vector<Finding>* findings() { return &diagnosis_.findings; }
 
-  // The values of a JSON input that could be read.
+  // Returns the values of a JSON input that could be read.
   const json& RootOf(const DoctorInput& input) const {
     return parsed_.at(&input).value;
   }
@@ -151,7 +151,8 @@ class Doctor {
     runtime_ = *ParseRuntime(options_.runtime);
   }
 
-  // A version that is not known is read as the nearest known version.
+  // Adds a finding if the version is not known: it is then read as the nearest
+  // known version.
   void TellVersion(const Reader& reader) {
     const auto nearest = interpretation::NearestVersion(
         reader.profile, interpretation::VersionOf(reader));
@@ -192,8 +193,8 @@ class Doctor {
         length > 0 ? length : interpretation::kDefaultComparedLength;
   }
 
-  // Reads configurations. The first one is the reference; without one it is
-  // params.json.
+  // Reads configurations. The first config.json is the reference. Without a
+  // config.json, the first params.json is the reference.
   void ReadConfigs() {
     const bool has_config = std::any_of(
         inputs_.begin(), inputs_.end(),
@@ -203,7 +204,7 @@ class Doctor {
       const bool is_reference = input.kind == InputKind::kConfig ||
                                 (params && !has_config && first_ == nullptr);
       if (!is_reference || !input.unreadable.empty()) continue;
-      // All readers of params.json agree on it.
+      // All readers of params.json read it in the same way.
       auto config = std::make_unique<ConfigCase>(
           input.path, RootOf(input),
           params ? std::vector<const Reader*>() : readers_, reach_);
@@ -245,7 +246,8 @@ class Doctor {
     CheckUnreadKeys(config);
     CheckWarnings(config);
     if (options_.readers.empty()) return;
-    // Readers that the caller named but that have no class for the model.
+    // Reports readers that the caller named but that have no class for the
+    // model.
     for (const Reader* reader : readers_) {
       if (!interpretation::LacksClass(reader->profile,
                                       interpretation::VersionOf(*reader),
@@ -362,7 +364,7 @@ class Doctor {
              indexer->head_dim, has_halves ? "half-split" : "interleaved"});
   }
 
-  // Leaves out findings about readers that the options do not name.
+  // Removes findings about readers that the options do not name.
   void Filter() {
     if (options_.readers.empty()) return;
     std::set<std::string> titles = {"the saved table"};
@@ -397,13 +399,13 @@ class Doctor {
   std::map<const DoctorInput*, interpretation::ParsedText> parsed_;
   const DoctorOptions& options_;
   std::vector<const Reader*> readers_;
-  // Readers in versions other than those of their rows, and the names of these
-  // versions.
+  // Copies of readers for versions that the caller named, and the titles of
+  // these copies.
   std::deque<Reader> versions_;
   std::deque<std::string> titles_;
   Runtime runtime_;
   Reach reach_;
-  // The inputs that are configurations.
+  // The configurations, by their inputs.
   std::map<const DoctorInput*, std::unique_ptr<ConfigCase>> configs_;
   const DoctorInput* reference_ = nullptr;  // the input of first_
   const ConfigCase* first_ = nullptr;

@@ -1,9 +1,10 @@
-// Reads all descriptions of one checkpoint and says where they, or their
-// readers, disagree: from which distance on, and which key repairs it.
+// Reads all descriptions of one checkpoint, and finds where descriptions, or
+// readers of one description, disagree. A finding says from which distance on
+// they disagree, and which key repairs this.
 //
-// The first config.json is the reference. Without one, the reference is the
-// first params.json, GGUF or saved table, in this order. core/rope/kept.h
-// computes the numbers.
+// The first config.json is the reference. Without a config.json, the reference
+// is the first params.json, GGUF or saved table, in this order.
+// core/rope/kept.h computes the numbers.
 
 #pragma once
 
@@ -22,7 +23,7 @@
 
 namespace posenc::core::doctor {
 
-// Numbered as posenc.v1.DescriptionKind.
+// The numbers are those of posenc.v1.DescriptionKind.
 enum class InputKind {
   kConfig = 1,
   kParams = 2,
@@ -40,7 +41,8 @@ struct SavedTable {
   std::vector<double> values;
 };
 
-// The leading channels of the first head's rows of a query projection.
+// The first head's rows in a query projection, with the leading channels of
+// each row.
 struct QueryRows {
   std::string name;
   std::vector<std::vector<double>> rows;
@@ -49,27 +51,27 @@ struct QueryRows {
 struct DoctorInput {
   InputKind kind = InputKind::kConfig;
   std::string path;
-  std::string text;  // of JSON
+  std::string text;  // for the kinds that are JSON
   std::optional<interpretation::GgufRope> gguf;
   std::vector<SavedTable> tables;
-  std::optional<std::int64_t> key_rows;  // of a k_proj.weight
+  std::optional<std::int64_t> key_rows;  // number of rows of a k_proj.weight
   std::optional<QueryRows> query;
-  std::string unreadable;  // why it cannot be read; empty if it can
+  std::string unreadable;  // why the input cannot be read; empty if it can
 };
 
 struct DoctorOptions {
   std::vector<std::string> readers;  // "vllm" or "vllm@0.20"; empty: all
   std::optional<std::int64_t> length;
-  std::string runtime;  // a command line
+  std::string runtime;  // the command line of an engine
 };
 
 struct InputReport {
   std::string path;
   InputKind kind = InputKind::kConfig;
   std::string model_type;
-  std::string content_hash;  // empty if there is none
+  std::string content_hash;  // empty if the input has no rope
   std::string unreadable;
-  std::string spec;  // in a few words
+  std::string spec;  // the rope in a few words
 };
 
 struct Diagnosis {
@@ -86,14 +88,15 @@ struct Diagnosis {
 // "runtime".
 absl::Status CheckOptions(const DoctorOptions& options);
 
-// Returns the errors of CheckOptions and of `stop`, which it calls often, but
-// not while it reads one configuration. Faults of an input are in its report.
+// Returns the errors of CheckOptions and of `stop`. Diagnose calls `stop`
+// often, but not while it reads one configuration. Faults of an input are in
+// the input's report.
 absl::StatusOr<Diagnosis> Diagnose(std::vector<DoctorInput> inputs,
                                    const DoctorOptions& options,
                                    const StopAsked& stop = nullptr);
 
-// Says why a text is no JSON object: "not JSON: line 1, column 38". Returns ""
-// for an object.
+// Returns why a text is not a JSON object: "not JSON: line 1, column 38".
+// Returns "" for a JSON object.
 std::string JsonFault(absl::string_view text);
 
 // Returns the JSON that the command prints with --json.

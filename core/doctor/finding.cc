@@ -36,7 +36,7 @@ const auto* RowOf(absl::string_view id, const Rows& rows) {
   return row == std::end(rows) ? nullptr : row;
 }
 
-// Replaces $0 to $9 by values. A missing value leaves nothing.
+// Replaces $0 to $9 by values. Removes a $n that has no value.
 std::string Fill(absl::string_view text, const Values& values) {
   std::string filled;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -1,5 +1,5 @@
-// Findings of doctor, each with a stable id, a severity, both values, and a
-// fix.
+// Findings of doctor. Each finding has a stable id, a severity, a message with
+// the values that differ, and a fix.
 
 #pragma once
 
@@ -17,23 +17,24 @@
 
 namespace posenc::core::doctor {
 
-// Numbered as posenc.v1.Severity.
+// The numbers are those of posenc.v1.Severity.
 enum class Severity { kError = 1, kWarning = 2, kNote = 3 };
 
 absl::string_view SeverityName(Severity severity);
 
-// How far one reader is from the reference.
+// How much one reader differs from the reference.
 struct Verdict {
   std::string name;  // in full: "mlx-lm"
-  std::string says;  // its version, and its reading of the input
-  // kept.h: the least distance with less than 90 % of a score, -1 for none; and
-  // the share that is left at the length.
+  std::string says;  // the reader's version, and its reading of the input
+  // The least distance at which less than 90 % of a score is kept (kept.h), or
+  // -1; and the share that is kept at the diagnosis's length.
   std::int64_t first_distance = -1;
   double kept_at_length = 1;
   std::int64_t first_angle = -1;  // RopeDifference.first_diverging_position
   double amplitude_ratio = 1;     // the reader's over the reference's
   std::int32_t worst_pair = -1;   // -1: frequencies are the same
-  // The least share that is kept within the length; --json does not print it.
+  // The least share that is kept at any distance up to the length. --json does
+  // not print this share.
   double least_kept = 1;
 };
 
@@ -52,8 +53,8 @@ struct Finding {
   std::vector<std::string> see;
 };
 
-// A value for $0, $1, ... in a check's texts. Numbers are as PlainNumber()
-// writes them.
+// A value for $0, $1, ... in a check's texts. PlainNumber() writes
+// floating-point numbers.
 struct Value {
   template <typename T>
   Value(const T& value) {  // NOLINT(google-explicit-constructor)
@@ -72,12 +73,12 @@ using Values = std::vector<Value>;
 struct CheckRow {
   absl::string_view id;
   Severity severity;
-  bool by_size = false;     // the worst reader decides (SeverityOf)
-  bool always = false;      // told whichever readers are asked for
-  absl::string_view finds;  // what it looks for, in a few words
+  bool by_size = false;     // the worst reader can raise severity
+  bool always = false;      // reported for any choice of readers
+  absl::string_view finds;  // what the check looks for, in a few words
   absl::string_view message;
   absl::string_view fix;
-  absl::string_view see = {};  // public threads about it, separated by "; "
+  absl::string_view see = {};  // public threads, separated by "; "
 };
 
 // Returns null if no check has that id.
@@ -85,8 +86,8 @@ const CheckRow* FindCheck(absl::string_view id);
 absl::Span<const CheckRow> CheckRows();
 
 // Returns the text of a row of rows/says.json with `values` filled in. These
-// rows are the findings and fixes of checks that have several causes. The row
-// must exist.
+// rows are for checks whose findings have several causes or fixes. The row must
+// exist.
 std::string Say(absl::string_view id, const Values& values);
 
 // Returns the finding that a row of rows/checks.json describes, with `values`
@@ -94,18 +95,18 @@ std::string Say(absl::string_view id, const Values& values);
 // long messages are cut.
 Finding MakeFinding(absl::string_view id, const Values& values);
 
-// Appends MakeFinding() to `findings`. If the row is by_size, the severity is
-// that of the worst reader.
+// Appends MakeFinding() to `findings`. If the row is by_size, the worst reader
+// can raise the severity.
 Finding& AddFinding(absl::string_view id, const Values& values,
                     std::vector<std::string> inputs,
                     std::vector<std::string> keys,
                     std::vector<Finding>* findings,
                     std::vector<Verdict> readers = {});
 
-// Returns the severity by the size of the effect: an error if less than 90 % of
-// a score is left somewhere within the length, or logits are off by more than 5
-// %; a warning if less than 99 % is left, or logits are off by more than 0.5 %;
-// else a note.
+// Returns the severity by the size of the effect. It is an error if less than
+// 90 % of a score is kept at some distance within the length, or if logits are
+// off by more than 5 %. It is a warning if less than 99 % is kept, or if logits
+// are off by more than 0.5 %. Else it is a note.
 Severity SeverityOf(const Verdict& verdict);
 // Returns the severity of a ratio of amplitudes alone, the reader's divided by
 // the reference's.

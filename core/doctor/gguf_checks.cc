@@ -1,6 +1,6 @@
-// gguf.*: the checks of a GGUF file, after the changes of the command line.
-// They compare it with the configuration that it was converted from, and its
-// keys with each other.
+// gguf.*: the checks of a GGUF file, after the changes of the command line. The
+// checks compare the file with the configuration from which it was converted,
+// and the file's keys with each other.
 
 #include <algorithm>
 #include <cmath>
@@ -19,13 +19,13 @@ namespace {
 using interpretation::GgufPairing;
 using interpretation::GgufRope;
 
-// Relative tolerance of keys: they are float32, and the converter computes in
+// Relative tolerance of keys, which the converter computes and stores in
 // float32.
 constexpr double kTolerance = 1e-6;
 // Relative tolerance of factors, which converters compute in float32.
 constexpr double kFactors = 1e-5;
 
-// True unless a and b agree within a relative tolerance.
+// True if a and b differ by more than a relative tolerance.
 bool DiffersBy(double a, double b, double tolerance = kTolerance) {
   return std::abs(a - b) > tolerance * std::max(std::abs(a), std::abs(b));
 }
@@ -108,7 +108,8 @@ class GgufChecks {
     if (!converted_) converted_ = reference_;
   }
 
-  // `values` follow the file's path in the row's texts.
+  // Adds a finding. In the texts of the row, $0 is the file's path, and
+  // `values` are $1, $2, ...
   Finding& Add(absl::string_view id, Values values,
                std::vector<std::string> keys) {
     values.insert(values.begin(), path_);
@@ -198,9 +199,9 @@ class GgufChecks {
     }
   }
 
-  // Finds a number in the file that differs from the configuration's. If the
-  // key is absent, or a flag replaces it, `is` says where llama.cpp takes the
-  // number from.
+  // Reports a number in the file that differs from the configuration's number.
+  // `is` describes the number that llama.cpp takes: if the key is absent, or a
+  // flag replaces it, `is` says so.
   Finding* CheckNumber(absl::string_view id, const char* name, double taken,
                        double wanted, const char* type, const std::string& is) {
     if (!DiffersBy(taken, wanted)) return nullptr;
@@ -263,7 +264,7 @@ class GgufChecks {
                         Yarn()->original_max_position_embeddings);
   }
 
-  // Returns the reference's scaling as llama.cpp's flags.
+  // Returns flags of llama.cpp that express the reference's scaling.
   std::string ScalingFlags() const {
     const bool yarn = Yarn() != nullptr;
     return absl::StrCat("--rope-scaling ", yarn ? "yarn" : "linear",
@@ -271,7 +272,7 @@ class GgufChecks {
                         yarn ? OriginalFlag() : "");
   }
 
-  // Returns the scaling flags of the command line; "" if there are none.
+  // Returns the flags of the command line that scale; "" if it has none.
   std::string FlagsThatScale() const {
     std::vector<std::string> given;
     for (const char* flag : {"--rope-scaling", "--rope-scale",
@@ -287,7 +288,7 @@ class GgufChecks {
     const bool yarn = Yarn() != nullptr;
     if (!yarn && ReferenceScaling<LinearScaling>() == nullptr &&
         IsScaled(*reference_)) {
-      return;  // factors scale it
+      return;  // tensors of factors scale it
     }
     if (ReferenceFactor() == 1) return CheckUnscaled();
     const std::string key = gguf_.Key("rope.scaling.type");
@@ -312,7 +313,7 @@ class GgufChecks {
     explained_amplitude_ = true;
   }
 
-  // Finds a scaling by the file or by flags, if the reference has no scaling.
+  // Reports a scaling in the file or in flags, if the reference has no scaling.
   void CheckUnscaled() {
     const double factor = gguf_.factor.value_or(1);
     if (gguf_.ScalingType() == "none" || factor == 1 || !Tensors().empty())
@@ -334,7 +335,8 @@ class GgufChecks {
         {key});
   }
 
-  // Finds a type, factor or original length that differs from the reference's.
+  // Reports a type, factor or original length that differs from the
+  // reference's.
   void CheckOtherScaling(const char* type) {
     std::vector<std::string> facts, keys;
     const auto tell = [&](const char* name, const Value& is,
@@ -374,7 +376,7 @@ class GgufChecks {
 
   void CheckOriginalLength() {
     const std::string type = gguf_.ScalingType();
-    // The converter writes longrope's factors, but not its type.
+    // The converter writes longrope's factors, but not the scaling type.
     const bool has_lists =
         !gguf_.factors_long.empty() || !gguf_.factors_short.empty();
     if (!(type == "yarn" || type == "longrope" || has_lists) ||
@@ -396,8 +398,8 @@ class GgufChecks {
                   ? absl::StrCat(taken, " if the model was trained with that")
                   : "the original length";
     }
-    // The flag affects only YaRN. LongRoPE's short and long factors are chosen
-    // by the file's key.
+    // --yarn-orig-ctx affects only YaRN. For LongRoPE, only the file's key
+    // decides between the short and the long factors.
     const std::string flag =
         type == "yarn" ? absl::StrCat("--yarn-orig-ctx ", given)
                        : absl::StrCat("--override-kv ", key, "=int:", given);
@@ -438,7 +440,8 @@ class GgufChecks {
         {key});
   }
 
-  // Returns why the four sections are wrong. They must give every pair an axis.
+  // Returns why the four sections are wrong; "" if they are right. Sections
+  // must give every pair an axis.
   std::string SectionsFault() const {
     absl::StatusOr<ResolvedRope> rope =
         interpretation::ResolveGguf(gguf_, 1, false);
@@ -453,7 +456,8 @@ class GgufChecks {
 
   void CheckSliding() {
     if (!sliding_) return;
-    // llama.cpp's code sets Gemma 3's local base.
+    // For Gemma 3, llama.cpp's code sets the base of layers with a sliding
+    // window.
     const bool gemma =
         gguf_.architecture == "gemma3" || gguf_.architecture == "gemma3n";
     const double base =
@@ -470,7 +474,8 @@ class GgufChecks {
         GivenOr("absent: ", gguf_.dimension_count_swa.has_value(), width));
   }
 
-  // gguf.factor-tensors: rope_freqs, and longrope's two lists.
+  // Runs the check gguf.factor-tensors on rope_freqs and on longrope's two
+  // lists.
   void CheckFactors() {
     bool right_length = true;
     for (const FactorList& list : kLists) {
@@ -488,7 +493,7 @@ class GgufChecks {
     }
     if (!reference_ || !right_length) return;
     if (ReferenceScaling<LongRopeScaling>() != nullptr) return CheckLists();
-    // Factor 1 scales nothing.
+    // Llama 3's scaling by factor 1 changes nothing, so it needs no tensor.
     const bool llama3 = ReferenceScaling<Llama3Scaling>() != nullptr;
     const bool needs_factors =
         llama3 || ReferenceScaling<ProportionalScaling>() != nullptr;
@@ -504,7 +509,7 @@ class GgufChecks {
     Explain("gguf.factor-tensors", {fact, more}, {"rope_freqs.weight"});
   }
 
-  // True if the list is absent or has one value for each pair.
+  // True if the list is absent or has one value for each pair. Else reports it.
   bool HasRightLength(const char* name, const std::vector<double>& list) {
     auto pairs = static_cast<std::size_t>(gguf_.RotaryDim() / 2);
     if (const std::size_t wanted = gguf_.FactorCount(); wanted != pairs) {
@@ -537,8 +542,8 @@ class GgufChecks {
     check("rope_factors_short.weight", gguf_.factors_short, lists.short_factor);
   }
 
-  // rope_freqs are quotients: the geometric frequency divided by the scaled
-  // one.
+  // A value of rope_freqs is a quotient: the unscaled frequency of a pair
+  // divided by the scaled frequency.
   void CheckFreqs(bool needs_factors) {
     const std::vector<double>& freqs = gguf_.rope_freqs;
     const auto n = static_cast<double>(freqs.size());
@@ -572,7 +577,7 @@ class GgufChecks {
     if (!rope || !DiffersBy(rope->attention_factor, wanted)) return;
     const auto& given = gguf_.attn_factor;
     const bool no_log = !gguf_.yarn_log_multiplier;
-    // With a multiplier in the file, deepseek2 has no amplitude.
+    // If the file has yarn_log_multiplier, the amplitude of deepseek2 is 1.
     const bool by_log = absl::StartsWith(gguf_.architecture, "deepseek") &&
                         !given && no_log && wanted == 1;
     const bool by_factor = !by_log && (given || no_log);
@@ -580,7 +585,7 @@ class GgufChecks {
     const std::string log_key = gguf_.Key("rope.scaling.yarn_log_multiplier");
     const std::string& key = by_factor ? factor_key : log_key;
     const bool absent = by_log || (by_factor && !given);
-    // deepseek2 stores a tenth of mscale_all_dim.
+    // For deepseek2 the key stores a tenth of mscale_all_dim.
     const json& all_dim = config_->InDicts("mscale_all_dim");
     const double number =
         by_log ? 0.1 * (all_dim.is_number() ? all_dim.get<double>() : 1)
@@ -619,11 +624,13 @@ class GgufChecks {
   const std::string config_path_;
   const Runtime& runtime_;
   const Reach& reach_;
-  // transformers' reading of the layers with full attention, its reading of the
-  // layers with a sliding window, and llama.cpp's reading of the first. Absent
-  // without a configuration that rotates.
+  // reference_: transformers' reading of the layers with full attention.
+  // sliding_: transformers' reading of the layers with a sliding window.
+  // converted_: llama.cpp's reading of the layers with full attention. All are
+  // nullopt without a configuration that rotates.
   std::optional<ResolvedRope> reference_, sliding_, converted_;
-  // True once a finding says that the frequencies, or the amplitude, differ.
+  // True if a finding already says that the frequencies, or the amplitude,
+  // differ.
   bool explained_ = false, explained_amplitude_ = false;
   std::vector<Finding>* const findings_;
 };
@@ -655,7 +662,7 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
   const auto& ours = gguf.query->rows;
   const auto& theirs = checkpoint.query->rows;
   const auto d = static_cast<std::size_t>(rope.spec.rotary_dim);
-  // Partial and trailing slices are permuted in another way.
+  // Partial and trailing slices are permuted in another way, and not checked.
   if (rope.spec.nope || rope.spec.rotary_dim != rope.head_dim || d < 4 ||
       ours.size() < d || theirs.size() < d) {
     return;
@@ -673,7 +680,7 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
     permuted &= AreAlike(ours[2 * i], theirs[i], tolerance) &&
                 AreAlike(ours[2 * i + 1], theirs[i + d / 2], tolerance);
   }
-  if (as_it_was == permuted) return;  // other weights, or too alike to tell
+  if (as_it_was == permuted) return;  // different weights, or rows too similar
   const GgufPairing pairing = gguf.gguf->pairing;
   const bool right = permuted ? pairing != GgufPairing::kHalfSplit
                               : pairing != GgufPairing::kInterleaved ||

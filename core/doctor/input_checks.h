@@ -1,4 +1,5 @@
-// Checks that compare the other files of a model with its config.json.
+// Checks of the other files of a model and of an engine's command line, most of
+// them against the config.json.
 
 #pragma once
 
@@ -16,30 +17,30 @@ namespace posenc::core::doctor {
 
 struct Runtime;
 
-// gguf.*, for the file after the command line's changes; `config` may be null.
-// `all` are all inputs: if one of them has a table with the file's base, the
-// finding says it.
+// Runs the checks gguf.* on the GGUF after the changes of the command line.
+// `config` may be null. `all` are all inputs: if one of them has a table with
+// the GGUF's base, the finding about the base says so.
 void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
                const ConfigCase* config, const Runtime& runtime,
                const Reach& reach, std::vector<Finding>* findings);
 
-// gguf.pairing: compares the rows of a query projection in the GGUF with those
-// in the checkpoint that it was converted from.
+// Runs the check gguf.pairing: compares the rows of a query projection in the
+// GGUF with the rows in the checkpoint from which the GGUF was converted.
 void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
                   const ConfigCase& config, std::vector<Finding>* findings);
 
 // Returns the base if the table is geometric and not scaled, else nullopt.
 std::optional<double> FittedBase(const SavedTable& table);
 
-// tables.*; `config` may be null.
+// Runs the checks tables.*. `config` may be null.
 void CheckTables(const DoctorInput& input, const ConfigCase* config,
                  std::vector<Finding>* findings);
 
-// params.config-differs. `params` is the input's JSON.
+// Runs the check params.config-differs. `params` is the input's JSON.
 void CheckParams(const DoctorInput& input, const json& params,
                  const ConfigCase& config, std::vector<Finding>* findings);
 
-// config.tokenizer-length. `tokenizer` is the input's JSON.
+// Runs the check config.tokenizer-length. `tokenizer` is the input's JSON.
 void CheckTokenizer(const DoctorInput& input, const json& tokenizer,
                     const ConfigCase& config, std::vector<Finding>* findings);
 
@@ -54,7 +55,7 @@ struct Runtime {
   // The known flags with their values, in order.
   std::vector<std::pair<std::string, std::string>> flags;
 
-  // The value of the last flag of this name; null if it is not given.
+  // Returns the value of the last flag with this name; null if no flag has it.
   const std::string* Find(absl::string_view flag) const;
   std::optional<double> Number(absl::string_view flag) const;
 };
@@ -67,9 +68,10 @@ inline constexpr const char* kLengthFlags[] = {"--max-model-len",
 // too long.
 json ParseSmall(const std::string& text);
 
-// Splits words as the shell does: quotes, and backslashes outside of single
-// quotes. Returns INVALID_ARGUMENT (field "runtime") for an open quote, or a
-// flag with a missing value or broken JSON.
+// Splits a command line into words like a shell (with quotes, and with
+// backslashes outside of single quotes), and finds the known flags. Returns
+// INVALID_ARGUMENT (field "runtime") for an open quote, or for a flag whose
+// value is missing or broken JSON.
 absl::StatusOr<Runtime> ParseRuntime(absl::string_view command);
 
 // Returns the length that the engine serves; 0 if no flag sets it.
@@ -78,7 +80,7 @@ std::int64_t RuntimeLength(const Runtime& runtime);
 // Replaces keys of a GGUF by values of flags, as llama.cpp does.
 void ApplyRuntime(const Runtime& runtime, interpretation::GgufRope* gguf);
 
-// runtime.*; `config` and `gguf` may be null.
+// Runs the checks runtime.*. `config` and `gguf` may be null.
 void CheckRuntime(const Runtime& runtime, const ConfigCase* config,
                   const interpretation::GgufRope* gguf,
                   std::vector<Finding>* findings);

@@ -4,8 +4,8 @@
 // Some models share their shape with a preset: Qwen3-4B-Thinking-2507 is
 // Qwen3-4B with base 5000000. published.jsonl has their configurations, which
 // count like presets. "own": false marks a different model of the same shape,
-// from other makers. A file that equals it, with its length, gets no finding,
-// and no other file is compared with it.
+// from other makers. A file with the numbers and the length of such a model
+// gets no finding. Other files are not compared with such a model.
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +33,7 @@ struct Published {
   json root;
   bool preset = true;
   bool own = true;        // by the makers of the preset with this shape
-  std::string type = {};  // by ModelKey()
+  std::string type = {};  // spelled as by ModelKey()
 };
 
 std::vector<Published> ReadPublished() {
@@ -93,20 +93,20 @@ bool MayBeSame(const Shape& a, const Shape& b) {
          agree(a.kv_heads, b.kv_heads);
 }
 
-// Tools write this for a base that they do not know.
+// Tools write this base if they do not know the model's base.
 constexpr double kUsualBase = 10000;
 
-// Describes the scaling without the parts that follow from other keys: the
-// pairs of a ramp follow from the base, and the start of dynamic scaling from
-// the model's length.
+// Describes the scaling without what follows from other keys. The pairs of a
+// ramp follow from the base, and the start of dynamic scaling follows from the
+// model's length.
 std::string ScalingAlone(const RopeSpec& spec) {
   const std::string text = interpretation::ScalingText(spec);
   const bool dynamic = std::holds_alternative<DynamicNtkScaling>(spec.scaling);
   return text.substr(0, text.find(dynamic ? " beyond " : ", ramp"));
 }
 
-// Two groups of layers that are compared: of the configuration (ours), and of
-// the preset (theirs).
+// Indices of two groups of layers that are compared: one of the configuration
+// (ours), and one of the preset (theirs).
 struct Match {
   std::size_t ours, theirs;
 };
@@ -120,21 +120,23 @@ struct Likeness {
   bool same_length = false;
   bool within_original = false;  // our length <= theirs before scaling
   // `reaches`: our length is at most our factor times their length, or is
-  // unknown. `extends`: it is exactly that.
+  // unknown. `extends`: our length is exactly our factor times their length.
   bool reaches = true, extends = false;
   bool same_but_farther = false;  // the same scaling, by a larger factor
-  // Ours is scaled from a length that exceeds theirs; theirs is not scaled.
+  // Ours is scaled from an original length that exceeds their length, and
+  // theirs is not scaled.
   bool beyond_original = false;
-  // Ours is longer and has larger bases: training extended the context.
+  // `longer`: our length is larger. `larger_bases`: no base of ours is smaller.
+  // Both together mean that training extended the context.
   bool longer = false, larger_bases = true;
-  // Ours has the bases that the class, or a tool, uses for absent bases.
+  // Our bases are those that the class, or a tool, uses for absent bases.
   bool default_bases = true;
-  // Ours has another vocabulary, so it was trained again.
+  // Our vocabulary is different, so our model was trained again.
   bool other_vocabulary = false;
 
-  // Base, scaling and length are all lost, as in a rewritten file that leaves
-  // them to the class. No known model was trained like this in the shape of a
-  // preset with another base and a scaling.
+  // True if our file has lost base, scaling and length: a tool rewrote the file
+  // and left these to the class. No known model with the shape of a scaled
+  // preset was trained with such a base and without scaling.
   bool is_lost() const {
     return default_bases && !ours_scaled && theirs_scaled && !longer &&
            !other_vocabulary;
@@ -145,11 +147,11 @@ struct Likeness {
   }
 };
 
-// Matches each group of our layers with one of theirs: an equal group if there
-// is one, or else the next, because files that list their layers have another
-// order than files that list only types. If all our layers are the same, their
-// groups are all matched with our only group. Empty if the layers cannot be
-// compared.
+// Matches each group of our layers with one of their groups: with an equal
+// group if there is one, or else with the next group that is free. The order of
+// groups is not enough, because files that list layers have another order than
+// files that list only types. If we have only one group, it is matched with
+// each of their groups. Returns an empty list if the groups cannot be compared.
 std::vector<Match> MatchGroups(const Reading& ours, const Reading& theirs) {
   const std::size_t n = ours.ropes.size(), m = theirs.ropes.size();
   std::vector<Match> matches;
@@ -213,14 +215,16 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
     likeness.larger_bases &= base && published && *base >= *published;
     likeness.default_bases &= (a.spec.nope && b.spec.nope) ||
                               base == ours.family().theta || base == kUsualBase;
-    // The same scaling of another base gives other numbers.
+    // The same scaling of another base gives other numbers, so for another base
+    // only the texts are compared.
     likeness.scaling &=
         base == published ? same : ScalingAlone(a.spec) == ScalingAlone(b.spec);
     likeness.numbers &= same;
     likeness.ours_scaled |= IsScaled(a);
     likeness.theirs_scaled |= IsScaled(b);
     // A scaling without an original length of its own uses the model's length.
-    // Linear scaling divides that length by its factor.
+    // For linear scaling, the original length is the model's length divided by
+    // the factor.
     const auto* const linear = std::get_if<LinearScaling>(&b.spec.scaling);
     const double original =
         static_cast<double>(b.original_max_position_embeddings) /
@@ -233,9 +237,10 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
   return likeness;
 }
 
-// True if the vocabulary is not the preset's; tuning may add a few tokens.
-// Presets have no vocab_size. It is listed here for the presets whose base,
-// scaling and length some published files have lost.
+// True if our vocabulary is not that of the preset. Tuning may add a few
+// tokens. Presets have no vocab_size, so the sizes are listed here. Only those
+// presets are listed whose base, scaling and length some published files have
+// lost.
 bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
   constexpr std::pair<absl::string_view, double> kVocabularies[] = {
       {"exaone-4-32b", 102400}, {"gemma-3-", 262208}, {"llama-3.", 128256}};
@@ -249,9 +254,10 @@ bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
   return false;
 }
 
-// True if the difference needs no finding: the two are the same; ours is longer
-// with a larger base, which is how contexts are extended; only ours is scaled,
-// or by a larger factor; or ours is the model before scaling.
+// True if the difference needs no finding, for one of four reasons: the numbers
+// are the same; ours is longer and has a larger base, because training extended
+// the context; only ours is scaled, or ours is scaled by a larger factor; ours
+// is their model before it was scaled.
 bool Fits(const Likeness& likeness) {
   return likeness.numbers ||
          (likeness.longer && likeness.larger_bases && likeness.scaling) ||
@@ -260,13 +266,13 @@ bool Fits(const Likeness& likeness) {
            (!likeness.ours_scaled && likeness.within_original)));
 }
 
-// True if one key separates ours from a model of the same length.
+// True if ours differs in only one key from a scaled model of the same length.
 bool IsOneKeyAway(const Likeness& likeness) {
   return likeness.same_length && likeness.theirs_scaled && !likeness.numbers &&
          likeness.base != likeness.scaling;
 }
 
-// Describes a rope for a message, by what distinguishes it from the other.
+// Describes for a message how a rope differs from `other`.
 std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
   const auto factor = FactorOf(rope.spec), theirs = FactorOf(other.spec);
   std::vector<std::string> facts;
@@ -294,8 +300,8 @@ constexpr const char* kRotaryKeys[] = {"rope_theta", "rope_local_base_freq",
                                        "partial_rotary_factor", "rope_scaling",
                                        "rope_parameters"};
 
-// Names our rotary keys that a preset lacks: "; and remove a, b". The base is
-// not among them, because it may be the class's.
+// Names our rotary keys that a preset lacks: "; and remove a, b". Does not name
+// the base, because the preset may leave its base to the class.
 std::string KeysToRemove(const ConfigCase& ours, const ConfigCase& published) {
   std::string text;
   for (const char* key : kRotaryKeys) {
@@ -309,7 +315,7 @@ std::string KeysToRemove(const ConfigCase& ours, const ConfigCase& published) {
   return text;
 }
 
-// Returns a preset's rotary keys as text to paste; long lists by name only.
+// Returns a preset's rotary keys as text to paste. Long lists are only named.
 std::string PublishedKeys(const ConfigCase& published) {
   json keys = json::object();
   for (const char* key : kRotaryKeys) {
@@ -376,8 +382,8 @@ void CheckPublished(ConfigCase* config) {
         if (matches.empty()) return;
         Likeness likeness = Compare(*config, published, matches);
         likeness.other_vocabulary = HasOtherVocabulary(*config, model.name);
-        // Only their layers differ in type. Our file lost this, or is another
-        // model.
+        // Only their file has layers that differ. Our file has lost this
+        // difference, or it describes another model.
         if (published.groups().size() != config->groups().size() &&
             !likeness.is_lost()) {
           return;
@@ -414,8 +420,9 @@ void CheckPublished(ConfigCase* config) {
                  likeness};
       });
   if (!nearest || fits_length) return;
-  // If another model fits, the file gets a finding only if it is too long for
-  // that model, and as long as the nearest one.
+  // If another model fits, the file gets a finding only in two cases: one key
+  // separates it from a model; or it is too long for the model that fits, and
+  // as long as the nearest model.
   const bool as_long =
       nearest->likeness.same_length || nearest->likeness.extends;
   if (fits && !one_key && (fits_reach || !as_long)) return;

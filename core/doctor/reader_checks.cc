@@ -48,8 +48,8 @@ std::string Explanations(const Comparison& comparison) {
   return shown.empty() ? "by the last bits" : absl::StrJoin(shown, "; ");
 }
 
-// Returns the fix if a reader ignores the scaling: write into the file what it
-// leaves to transformers' class, or else use another reader.
+// Returns the fix if a reader ignores the scaling. The fix is to write the
+// scaling of transformers' class into the file, or else to use another reader.
 std::string ScalingFix(const ConfigCase& config, const ResolvedRope& ours) {
   const json dict =
       json::parse(config.family().rope_parameters, nullptr, false);
@@ -59,7 +59,8 @@ std::string ScalingFix(const ConfigCase& config, const ResolvedRope& ours) {
   return Say("readers.class-scales", {*ours.spec.rope_theta, dict.dump()});
 }
 
-// Returns the fix for other frequencies: a key, or else another reader.
+// Returns the fix if a reader has other frequencies: a key, or else another
+// reader.
 std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
                          const ResolvedRope& theirs) {
   const auto base = ours.spec.rope_theta, other = theirs.spec.rope_theta;
@@ -76,7 +77,7 @@ std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
 constexpr absl::string_view kAmplitudeKeys[] = {"attention_factor",
                                                 "attn_factor"};
 
-// Returns the dict of YaRN with such a key, or null.
+// Returns the dict of YaRN if it has one of kAmplitudeKeys, else null.
 const json* AmplitudeDict(const ConfigCase& config, const ResolvedRope& rope,
                           std::string* path) {
   const json* const dict = config.FlatDict(path);
@@ -104,13 +105,14 @@ std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
   const double factor = std::get<YarnScaling>(ours.spec.scaling).factor;
   const double multiplier =
       wanted / (factor > 1 ? 0.1 * std::log(factor) + 1 : 1);
-  // SGLang would multiply the mscale pair's factor by attn_factor.
+  // With the mscale pair in the dict, SGLang would multiply the pair's factor
+  // by attn_factor.
   return wanted == 1 && !config.family().softmax_mscale
              ? Say("amplitude.mscale", {path, multiplier})
              : Say("amplitude.both", {path, multiplier, wanted});
 }
 
-// True for transformers, which reads every file.
+// True for the reading of transformers, which is always the first one.
 bool IsReference(const Reading& reading, const ConfigCase& config) {
   return &reading == &config.readings()[0];
 }
@@ -118,7 +120,7 @@ bool IsReference(const Reading& reading, const ConfigCase& config) {
 // A difference that readers share.
 struct Difference {
   absl::string_view id;
-  std::vector<std::string> values;  // they follow the readers' names
+  std::vector<std::string> values;  // of $2, $3, ... in the row's texts
   Severity severity;                // of the worst reader
   std::vector<std::string> keys;
   std::optional<std::vector<std::int32_t>> layers;
@@ -149,7 +151,7 @@ class ReaderChecks {
           reading.comparisons.size() == 1 ? ""
                                           : config_->groups()[g].Name() + ": ",
           Explanations(comparison));
-      // Uses the first group that has this difference.
+      // Reports a difference only for the first group that has it.
       const auto tell = [&](bool Comparison::*which, Difference one) {
         const auto first =
             std::find_if(reading.comparisons.begin(), reading.comparisons.end(),
@@ -220,7 +222,8 @@ class ReaderChecks {
   std::vector<Difference> all_;
 };
 
-// readers.indexer: an indexer has its layer's frequencies, but its own pairs.
+// Runs the check readers.indexer. An indexer has its layer's frequencies, but
+// pairs of its own.
 void CheckIndexer(ConfigCase* config) {
   const Family& family = config->family();
   if (family.indexer == Pairing::kUnspecified) return;
@@ -275,8 +278,8 @@ void CheckReaders(ConfigCase* config) {
       });
   for (const Reading& reading : config->readings()) {
     const bool refuses = !reading.status().ok();
-    // If transformers refuses the file, and no finding is an error yet, this
-    // one is.
+    // If transformers refuses the file and no finding is an error yet, the
+    // refusal is reported as an error.
     const bool untold = refuses && !has_error && IsReference(reading, *config);
     if (untold ||
         (!config->IsExplained(reading) && (refuses || reading.differs()))) {

@@ -22,13 +22,13 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Upper bounds on layers and on different ropes; known models have at most four
-// ropes. More of either is left out.
+// Upper bounds on layers and on different ropes. Known models have at most four
+// ropes. Further layers and ropes are left out.
 constexpr std::int64_t kMaxLayers = 1024;
 constexpr std::size_t kMaxGroups = 16;
 
-// Returns the layer types that a model may have: those of its class, those of
-// its dicts, and common ones.
+// Returns the layer types that a model may have: the types of its class, the
+// types in its dicts, and common types.
 std::vector<std::string> KnownTypes(const json& part,
                                     const std::string& model_type) {
   std::vector<std::string> types;
@@ -222,14 +222,14 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     group.layer_type = type_of(i);
     const auto rope = Resolve(root, reader, group, reach);
     const auto fault = GetErrorDetails(rope.status());
-    // The reader refuses the file for every layer.
+    // An error of "config_json" at the first layer is an error of every layer.
     if (!rope.ok() && groups.empty() && fault &&
         fault->field == "config_json") {
       group.layers = {i};
       return {group};
     }
-    // A list that ends early gets a warning. If the first layer is refused, the
-    // types of layers may still be readable.
+    // A list that ends early already has a warning. If the first layer is
+    // refused, layer types may still be readable (below).
     if (!rope.ok() &&
         (groups.empty() || (fault && fault->field == "layer_index"))) {
       break;

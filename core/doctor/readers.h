@@ -30,34 +30,36 @@ using nlohmann::json;
 // Returns the language model's part of a configuration, which may be nested.
 json* LanguagePartOf(json* root, std::string* model_type, std::string* path);
 
-// Returns a value; null if it is absent, or `object` is not an object.
+// Returns the value of a key; null if the key is absent, or `object` is not an
+// object.
 const json& ValueAt(const json& object, absl::string_view key);
-// True for a value other than null and {}.
+// True if the key has a value other than null and {}.
 bool IsGiven(const json& object, absl::string_view key);
-// True if `dict` has keys and no value of it is a dict, as an entry for a layer
-// type would be.
+// True if `dict` has keys and no value is a dict. (An entry for a layer type is
+// a dict.)
 bool IsFlat(const json& dict);
-// Returns a value; nullopt, or nothing, if it is absent or has another type.
+// Return the value of a key; nullopt or "" if the key is absent or its value
+// has another type.
 std::optional<double> NumberAt(const json& object, absl::string_view key);
 std::string TextAt(const json& object, absl::string_view key);
 // Returns the numbers of a list; an empty list for any other value.
 std::vector<double> NumbersOf(const json& list);
 
-// "[16, 24, 24]"
+// Returns "[16, 24, 24]".
 std::string ListText(const std::vector<double>& values);
 
-// Texts, each with the names of the readers to which it applies.
+// Texts, each with the names of the readers to which the text applies.
 using NamesByText =
     std::vector<std::pair<std::string, std::vector<std::string>>>;
 void AddName(const std::string& text, absl::string_view name, NamesByText* all);
-// "vLLM, mlx-lm take 131072, transformers 4096, llama.cpp refuses"
+// Returns "vLLM, mlx-lm take 131072, transformers 4096, llama.cpp refuses".
 std::string TakenText(const NamesByText& all, const char* separator = ", ");
 // The text for a reader that refuses the file.
 inline constexpr char kRefuses[] = "refuses";
 
 // The largest distance at which a diagnosis compares angles, and a function
 // that can end the diagnosis. After an error of `stop` all results are invalid:
-// nothing resolves, nothing differs.
+// no rope resolves, and comparisons find no difference.
 struct Reach {
   std::int64_t length = 0;
   StopAsked stop = nullptr;
@@ -70,14 +72,15 @@ struct LayerGroup {
   std::optional<std::int32_t> index;
   std::optional<std::string> type;
   std::vector<std::int32_t> layers;  // empty: all, or not known
-  std::string layer_type;            // of all `layers`; empty: not known
+  std::string layer_type;            // type of all `layers`; empty: not known
 
-  // "layers 1-3 (sliding_attention)"; empty if all layers are alike.
+  // Returns "layers 1-3 (sliding_attention)"; empty if all layers are alike.
   std::string Name() const;
 };
 
-// Returns transformers' groups of layers; one group if all layers are alike.
-// The last group may be a layer that transformers refuses.
+// Groups the layers to which transformers gives the same rope. Returns one
+// group if all layers are alike. The last group may be a layer that
+// transformers refuses.
 std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach);
 
 absl::StatusOr<ResolvedRope> Resolve(
@@ -93,7 +96,8 @@ inline bool IsScaled(const ResolvedRope& rope) {
   return rope.spec.scaling.index() != 0;
 }
 
-// Returns the factor of linear scaling, YaRN or Llama 3's; nullopt for others.
+// Returns the factor of linear, YaRN or Llama 3 scaling; nullopt for any other
+// scaling.
 std::optional<double> FactorOf(const RopeSpec& spec);
 
 // Differences between two encodings of one layer.
@@ -113,8 +117,8 @@ struct Comparison {
 Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
                    const Reach& reach);
 
-// Returns the verdict of a comparison of `rope`, which is one layer's rope as
-// `reader` reads it.
+// Returns the comparison's verdict with the reader's name and a description of
+// `rope`, which is one layer's rope as `reader` reads it.
 Verdict VerdictOf(const Comparison& comparison, const Reader& reader,
                   const ResolvedRope& rope);
 
@@ -124,7 +128,7 @@ bool IsWorse(const Verdict& a, const Verdict& b);
 // True if the error is about a key whose path ends in `key`.
 bool IsAbout(const absl::Status& status, absl::string_view key);
 
-// Returns one line of a status' message, without the field at its beginning.
+// Returns the message of a status, without the field at the beginning.
 std::string FactOf(const absl::Status& status);
 
 }  // namespace posenc::core::doctor

@@ -1,6 +1,5 @@
-// The command line of an engine: its flags, the keys of a GGUF that they
-// replace, and runtime.*, the checks of what the flags say about rotary
-// encodings.
+// The command line of an engine. This file reads its flags, replaces keys of a
+// GGUF by flags, and has runtime.*, the checks of flags about rotary encodings.
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +24,7 @@ namespace {
 using interpretation::GgufRope;
 using Engine = Runtime::Engine;
 
-// A known flag. Each takes a value. Words that are not known flags are skipped.
+// A known flag. Every known flag has a value. Other words are skipped.
 struct Flag {
   absl::string_view name;
   bool takes_json = false;
@@ -42,7 +41,7 @@ constexpr Flag kFlags[] = {
 };
 
 // A number of a GGUF that --override-kv can replace by its key. Some numbers
-// also have a flag of their own. A number that is not larger than `above` is
+// also have a flag of their own. A new value that is not larger than `above` is
 // ignored.
 struct KeyFlag {
   absl::string_view key;
@@ -113,8 +112,8 @@ absl::StatusOr<std::vector<std::string>> Words(absl::string_view command) {
 
 constexpr absl::string_view kDotted = "--hf-overrides.";
 
-// Sets one key of the overrides by its path. A value that is not JSON is a
-// string.
+// Sets the key with this path in the value of --hf-overrides. A value that is
+// not JSON becomes a string.
 absl::Status SetKey(absl::string_view path, const std::string& value,
                     Runtime* runtime) {
   const std::vector<std::string> keys = absl::StrSplit(path, '.');
@@ -179,7 +178,8 @@ std::int64_t LengthOf(absl::string_view text) {
                                          : 0;
 }
 
-// Replaces one key by a text such as "llama.rope.freq_base=float:500000".
+// Replaces the key that a text such as "llama.rope.freq_base=float:500000"
+// names.
 void OverrideKey(absl::string_view text, GgufRope* gguf) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
@@ -314,7 +314,8 @@ void ApplyRuntime(const Runtime& runtime, GgufRope* gguf) {
     const auto number = runtime.Number(row.flag);
     if (number && *number > row.above) gguf->*row.number = number;
   }
-  // The flag is for YaRN. Only the file can give longrope's length.
+  // --yarn-orig-ctx is only for YaRN. The original length of longrope comes
+  // from the file.
   const double original = runtime.Number("--yarn-orig-ctx").value_or(0);
   if (original > 0 && original < 0x1p31 && gguf->scaling_type == "yarn") {
     gguf->original_context_length = static_cast<std::int64_t>(original);
@@ -348,9 +349,10 @@ json OwnKeys(const ConfigCase& config) {
   return own;
 }
 
-// Engines replace the whole dict. So this returns the model's own dict with the
-// keys of `scaling`, as an override of its configuration; nullopt if one dict
-// cannot express it, for example because each layer type has its own dict.
+// Returns an override of the configuration that adds `scaling` to the model.
+// Engines replace the whole dict, so the override also has the model's own
+// keys. Returns nullopt if one dict cannot express this, for example because
+// each layer type has its own dict.
 std::optional<json> MergedOverride(const ConfigCase& config,
                                    const json& scaling) {
   if (config.reference() == nullptr || config.groups().size() != 1) {
@@ -359,8 +361,8 @@ std::optional<json> MergedOverride(const ConfigCase& config,
   const RopeSpec& spec = config.rope().spec;
   json override = OwnKeys(config);
   override.update(scaling);
-  // This is the configuration that the engine then has: it no longer reads the
-  // keys beside the dict.
+  // Reads the configuration that the engine has after the override. The engine
+  // no longer reads the keys beside the dict.
   const auto taken = config.ResolveOther(config.Changed([&](json* part) {
     for (const absl::string_view key :
          {absl::string_view("rope_scaling"), absl::string_view("rope_theta"),
@@ -390,7 +392,8 @@ std::optional<json> MergedOverride(const ConfigCase& config,
   return std::make_optional(std::move(override));
 }
 
-// Returns the dicts of rotary parameters in an override, or in its parts.
+// Returns the dicts of rotary parameters in an override or its parts, with
+// their paths.
 std::vector<std::pair<std::string, json>> OverridingDicts(
     const json& override) {
   std::vector<std::pair<std::string, json>> dicts;
@@ -488,7 +491,7 @@ class RuntimeChecks {
     const std::string* const scaling = runtime_.Find("--rope-scaling");
     const std::string* const theta = runtime_.Find("--rope-theta");
     json parameters = scaling == nullptr ? json() : ParseSmall(*scaling);
-    // llama.cpp's flag of the same name takes a word, not JSON.
+    // llama.cpp also has a flag --rope-scaling, which takes a word, not JSON.
     if (runtime_.engine != Engine::kVllm &&
         (runtime_.engine != Engine::kUnknown ||
          (!parameters.is_object() && theta == nullptr))) {
@@ -566,9 +569,9 @@ class RuntimeChecks {
     return false;
   }
 
-  // Returns flags that apply YaRN to a model of `claimed` positions; "" if one
-  // flag cannot express it, because only some layers must be scaled, or the
-  // model has several position axes.
+  // Returns flags that apply YaRN to a model of `claimed` positions. Returns ""
+  // if flags cannot express this: because only some layers must be scaled, or
+  // because the model has several position axes.
   std::string YarnFlags(double factor, std::int64_t claimed) const {
     const bool vllm = runtime_.engine == Engine::kVllm;
     const bool sglang = runtime_.engine == Engine::kSglang;
@@ -594,7 +597,8 @@ class RuntimeChecks {
         override->dump(), "'");
   }
 
-  // Finds a served length that exceeds the model's length without a scaling.
+  // Reports a served length that exceeds the model's length, if nothing scales
+  // the model.
   void CheckServedLength() {
     const std::int64_t served = RuntimeLength(runtime_);
     if (served == 0 || ChangesRope()) return;

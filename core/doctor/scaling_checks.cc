@@ -15,7 +15,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Returns how to remove the scaling from a dict and keep its base and share.
+// Returns a fix that removes the scaling from a dict and keeps the dict's base
+// and share.
 std::string Unscaled(const NamedDict& named, const ConfigCase& config) {
   bool scaling_alone = named.path == config.KeyPath("rope_scaling") ||
                        named.path == config.KeyPath("rope_parameters");
@@ -47,7 +48,7 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   const std::string length_key = config->KeyPath("max_position_embeddings");
   const double raised = std::round(factor * original);
   const double ratio = maximum / original;
-  // Published factors are rounded in their last decimals, at most.
+  // A published factor may be rounded, which changes only its last decimals.
   if (interpretation::IsAmong(type, "yarn longrope") &&
       std::abs(factor - ratio) > 1e-6 * ratio) {
     config->Add("config.factor-ratio",
@@ -95,7 +96,7 @@ void CheckLongRope(const NamedDict& named, ConfigCase* config) {
                                          named.path + ".long_factor"};
   const std::vector<double> shorter = NumbersOf(ValueAt(dict, "short_factor"));
   const std::vector<double> longer = NumbersOf(ValueAt(dict, "long_factor"));
-  // The width does not depend on the scaling.
+  // Finds the width without the scaling, on which the width does not depend.
   const auto bare = config->ResolveOther(config->Changed([](json* language) {
     language->erase("rope_scaling");
     language->erase("rope_parameters");
@@ -123,7 +124,7 @@ void CheckLongRope(const NamedDict& named, ConfigCase* config) {
 
 void CheckDynamic(const NamedDict& named, ConfigCase* config) {
   if (ConfigCase::TypeOf(*named.dict) != "dynamic") return;
-  // HunYuan's alpha is given by a dict of this type, but sets one base for
+  // A dict of this type may also have HunYuan's alpha, which sets one base for
   // every length.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
@@ -149,8 +150,8 @@ void CheckDynamic(const NamedDict& named, ConfigCase* config) {
 }  // namespace
 
 void CheckScaling(ConfigCase* config) {
-  // No class has dicts for more layer types than this. A file may have more,
-  // and each trial takes long.
+  // Upper bound on the dicts that Drops() tries, because each trial takes long.
+  // No class has dicts for more layer types.
   constexpr std::size_t kMostTried = 4;
   const std::vector<NamedDict> dicts = config->Dicts();
   for (const NamedDict& named : dicts) {

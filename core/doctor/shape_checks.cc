@@ -68,7 +68,8 @@ void CheckPartialConflict(ConfigCase* config) {
     tell(path + ".partial_rotary_factor",
          NumberAt(*dict, "partial_rotary_factor"), true);
   }
-  // If the class reads none of these keys, it uses its own width.
+  // If the class reads none of these keys, it uses its own width, and the keys
+  // do not matter.
   if (widths.size() < 2 || dropped.size() == keys.size()) return;
   const std::string removed =
       !dropped.empty() ? absl::StrJoin(dropped, " and ")
@@ -80,7 +81,8 @@ void CheckPartialConflict(ConfigCase* config) {
               }));
 }
 
-// Returns the number of the first key that has one; 0 if no key has a number.
+// Returns the value of the first of `keys` that is a number; 0 if no key has a
+// number.
 double FirstOf(const ConfigCase& config,
                std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
@@ -95,7 +97,7 @@ constexpr absl::string_view kAlwaysDerived =
     "stablelm_epoch";
 
 // True if the number of heads must divide the width even if head_dim is set:
-// the class refuses other files, or does not read the key.
+// the class refuses other files, or does not read head_dim.
 bool NeedsDividedWidth(const std::string& type) {
   const interpretation::ClassDefaults* const defaults =
       interpretation::FindClassDefaults(type);
@@ -131,7 +133,7 @@ void CheckHeadDim(ConfigCase* config) {
          config->KeyPath("num_attention_heads")});
     return;
   }
-  // The fix ends with the number and `hint`.
+  // Adds the finding. The fix ends with the number `wanted` and with `hint`.
   const auto tell = [&](const std::string& fact, double wanted,
                         const char* hint = "") {
     config->Add(
@@ -140,9 +142,9 @@ void CheckHeadDim(ConfigCase* config) {
          absl::StrCat("write it: \"head_dim\": ", PlainNumber(wanted), hint)},
         {config->KeyPath("head_dim")});
   };
-  // k_proj's number of rows for each head proves a width, even if it is not a
-  // power of two. Quantised weights are packed in other shapes, so they prove
-  // nothing.
+  // k_proj.weight's number of rows for each head proves the width of a head,
+  // even if this is not a power of two. Quantised weights have other shapes, so
+  // they prove nothing.
   constexpr double kWidest = 1024;
   const double kv = config->Number("num_key_value_heads").value_or(heads);
   const auto key_rows = static_cast<double>(config->key_rows.value_or(0));

@@ -10,8 +10,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Weights in the two formats have different pairings, because their rows are
-// permuted.
+// Returns `rope` with the pairing of `like`. The rows of weights in the two
+// formats are permuted, so their pairings differ and are not compared.
 ResolvedRope WithPairing(ResolvedRope rope, const ResolvedRope& like) {
   rope.spec.pairing = like.spec.pairing;
   rope.spec.output_pairing = like.spec.output_pairing;

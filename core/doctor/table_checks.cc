@@ -22,8 +22,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-// A few ulps, because engines compute tables in float32 with a power and a
-// division.
+// A tolerance of a few ulps, because engines compute tables in float32 with a
+// power and a division.
 constexpr double kTolerance = 16 * 0x1p-24;
 
 // Returns the number after "layers.", "h." or "layer.", else -1.
@@ -54,7 +54,7 @@ double Apart(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 
-// Returns a table in float32 after a cast to a narrower dtype.
+// Returns the values of a float32 table after a cast to a narrower dtype.
 std::vector<double> CastTo(Dtype dtype, const std::vector<double>& values) {
   std::vector<double> cast;
   cast.reserve(values.size());
@@ -67,7 +67,7 @@ std::vector<double> CastTo(Dtype dtype, const std::vector<double>& values) {
 }
 
 // If the table is a cast of the wanted frequencies to a narrower dtype, returns
-// that dtype.
+// that dtype; else nullopt.
 std::optional<Dtype> CastOf(const std::vector<double>& table,
                             const std::vector<double>& wanted) {
   if (Apart(table, wanted) <= kTolerance) return std::nullopt;
@@ -78,9 +78,9 @@ std::optional<Dtype> CastOf(const std::vector<double>& table,
   return std::nullopt;
 }
 
-// Returns common tables of n frequencies. The first is that of pixels in
-// diffusion transformers: n numbers, evenly spaced from pi to 128 pi. The
-// others are those of common bases.
+// Returns common tables of n frequencies. The first table is for pixels in
+// diffusion transformers: n numbers, evenly spaced from pi to 128 pi. The other
+// tables are for common bases.
 std::vector<std::vector<double>> UsualTables(std::size_t n) {
   std::vector<std::vector<double>> tables(1);
   const auto pairs = static_cast<double>(n);
@@ -97,8 +97,8 @@ std::vector<std::vector<double>> UsualTables(std::size_t n) {
   return tables;
 }
 
-// Returns the 8-bit dtype of the table, or the 8-bit dtype to which its values
-// were once cast.
+// Returns the 8-bit dtype of the table, or an 8-bit dtype that can hold all of
+// its values; else nullopt.
 std::optional<Dtype> Float8Of(const SavedTable& table) {
   if (IsFloat8(table.dtype)) return table.dtype;
   for (const Dtype dtype : {Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2}) {
@@ -194,8 +194,9 @@ class TableChecks {
     return otherwise;
   }
 
-  // Returns the encoding of the table's layer, or of the nearest layer group if
-  // the name has no layer. Null without a configuration.
+  // Returns the encoding of the table's layer. If the table's name has no
+  // layer, returns the encoding with the most similar frequencies. Returns null
+  // without a configuration.
   const ResolvedRope* Reference(const SavedTable& table) const {
     if (config_ == nullptr || config_->reference() == nullptr) return nullptr;
     const auto& ropes = config_->reference()->ropes;
@@ -208,12 +209,12 @@ class TableChecks {
                            static_cast<std::size_t>(nearest - ropes.begin()))];
   }
 
-  // True if the cast to few bits is the table's only fault. Equal tables of
-  // several layers share a finding. If the table's frequencies are not the
-  // reference's, and are a cast of common frequencies, they are replaced by
-  // these.
+  // Reports a table that was cast to few bits. Returns true if the cast is the
+  // table's only fault. Equal tables of several layers share a finding. If the
+  // table is a cast of common frequencies that are not the reference's, the
+  // common frequencies replace the values of the table.
   bool IsCast(SavedTable* table, const ResolvedRope* reference) {
-    // A cast of frequencies gives no NaN and no infinity.
+    // A cast of frequencies has only finite values.
     for (const double w : table->values) {
       if (!std::isfinite(w)) return false;
     }
@@ -269,7 +270,8 @@ class TableChecks {
     }
   }
 
-  // Returns how much of the scores a table with the same number of pairs keeps.
+  // Returns how much of the scores the table keeps. The table must have as many
+  // pairs as the reference.
   Verdict VerdictOf(const SavedTable& table,
                     const ResolvedRope& reference) const {
     ResolvedRope other = reference;
@@ -303,7 +305,7 @@ class TableChecks {
          Apart(table.values, UsualTables(table.values.size())[0]) <= 5e-3)) {
       return true;
     }
-    // Before scaling, the first pair rotates by 1 radian a position.
+    // Before scaling, the first pair rotates by 1 radian for each position.
     const double first = table.values[0];
     if (reference != nullptr) {
       return RelativeDifference(first, wanted(0, 1)) <= 5e-3 || first == 1 ||
@@ -329,7 +331,7 @@ class TableChecks {
     const std::vector<double>& wanted = reference.inv_freq;
     if (reference.spec.nope || wanted.empty() ||
         Apart(table.values, wanted) <= kTolerance ||
-        !told_.insert(table.values).second) {  // as another layer's
+        !told_.insert(table.values).second) {  // equal to another layer's
       return;
     }
     std::string is, says, set;
@@ -400,7 +402,7 @@ class TableChecks {
   const ConfigCase* config_;
   std::vector<Finding>* findings_;
   std::set<std::string> bad_;           // names of unusable tables
-  std::set<std::vector<double>> cast_;  // tables whose cast is told
+  std::set<std::vector<double>> cast_;  // tables whose cast is reported
   std::set<std::vector<double>> told_;  // tables that have another finding
 };
 
