@@ -135,9 +135,9 @@ ConfigCase::ConfigCase(std::string path, json root,
     const json& own = filled.is_null() ? root_ : filled;
     for (const LayerGroup& group : groups_) {
       auto rope = Resolve(own, *reader, group, reach_);
-      // Tries again without the layer type, because the reader may have one
-      // rope for all types; or with full_attention, because the reader may
-      // distinguish layers that are the same for transformers.
+      // Tries another group of layers. The reader may have one rope for all
+      // layer types, or it may distinguish layers that are the same for
+      // transformers.
       const auto details = GetErrorDetails(rope.status());
       if (details && details->field == "layer_type" && !group.index &&
           (group.type || reference() != nullptr)) {

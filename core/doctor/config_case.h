@@ -156,8 +156,8 @@ class ConfigCase {
 
  private:
   // Returns the file with the values that transformers' class adds: the width
-  // or slices of heads, and the scaling. llama.cpp's converter reads the file
-  // by that class first. Returns null if the class adds nothing.
+  // or slices of heads, and the scaling. llama.cpp's converter loads the file
+  // with that class first. Returns null if the class adds nothing.
   json WithClassKeys() const;
 
   std::string path_;

@@ -434,7 +434,8 @@ void CheckWarnings(ConfigCase* config) {
         continue;
       }
       Finding& finding = config->Add("config.warned", {warning}, {key});
-      // A warning about model_type changes no number.
+      // A warning about model_type does not affect a number, so it is only a
+      // note.
       if (key == "model_type") finding.severity = Severity::kNote;
     }
   }

@@ -382,7 +382,7 @@ void CheckPublished(ConfigCase* config) {
         if (matches.empty()) return;
         Likeness likeness = Compare(*config, published, matches);
         likeness.other_vocabulary = HasOtherVocabulary(*config, model.name);
-        // Only their file has layers that differ. Our file has lost this
+        // Only the preset has layers that differ. Our file has lost this
         // difference, or it describes another model.
         if (published.groups().size() != config->groups().size() &&
             !likeness.is_lost()) {

@@ -228,8 +228,8 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
       group.layers = {i};
       return {group};
     }
-    // A list that ends early already has a warning. If the first layer is
-    // refused, layer types may still be readable (below).
+    // Stops at the end of a list that is too short, which already has a
+    // warning. If the first layer is refused, the code below tries layer types.
     if (!rope.ok() &&
         (groups.empty() || (fault && fault->field == "layer_index"))) {
       break;

@@ -96,7 +96,8 @@ void CheckLongRope(const NamedDict& named, ConfigCase* config) {
                                          named.path + ".long_factor"};
   const std::vector<double> shorter = NumbersOf(ValueAt(dict, "short_factor"));
   const std::vector<double> longer = NumbersOf(ValueAt(dict, "long_factor"));
-  // Finds the width without the scaling, on which the width does not depend.
+  // Reads the width from the file without its scaling, because the width does
+  // not depend on the scaling.
   const auto bare = config->ResolveOther(config->Changed([](json* language) {
     language->erase("rope_scaling");
     language->erase("rope_parameters");

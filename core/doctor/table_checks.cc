@@ -227,7 +227,8 @@ class TableChecks {
       }
       if (Apart(table->values, reference->inv_freq) <= kTolerance) return false;
     }
-    // A cast to more than 8 bits may be the model's own table.
+    // Values of more than 8 bits may be the model's own table, so only casts to
+    // 8 bits are tried.
     const std::optional<Dtype> dtype = Float8Of(*table);
     if (!dtype) return false;
     for (const std::vector<double>& one : UsualTables(table->values.size())) {

@@ -111,8 +111,8 @@ bool HasKnownType(const json& part) {
 constexpr char kSoundKeys[] =
     "audio_config audio_encoder_config codec_config depth_decoder_config";
 
-// True if the type has a text that rotates. Its audio part then is not read as
-// the language model.
+// True if the type has a text part that rotates. Then the audio part is not the
+// language model.
 bool HasOwnText(const JsonObject& config) {
   const std::string type = TypeOf(config.Find("model_type"));
   return IsKnownFamily(type) || Holds(PartRule::kOwnText, type);
@@ -145,7 +145,7 @@ std::string PartKey(const JsonObject& config) {
   }
   for (const std::string& key : config.Keys()) {
     // DBRX's attn_config is not a part: it has keys of the model. The audio
-    // part of a type that has a text is not the language model.
+    // part of a type with a text part is not the language model.
     const json& part = *config.Find(key);
     const bool is_part =
         (absl::EndsWith(key, "_config") && key != "attn_config") ||

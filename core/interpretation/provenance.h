@@ -35,8 +35,8 @@ struct Choice {
   Value taken;
   // Values of other keys. A value that differs from `taken` causes a warning.
   std::vector<Value> left = {};
-  // Why the reader does not read the values in `left`; empty: it prefers
-  // `taken`.
+  // Why the reader does not read the values in `left`; empty: the reader
+  // prefers `taken`.
   std::string why = {};
 };
 

@@ -85,11 +85,12 @@ struct Family {
   bool reads_sections = false;    // reads sections without having a default
   LayerKind kinds[2] = {};
   NopeRule nope = NopeRule::kNone;
-  // Every n-th layer has full attention; 0: only the configuration tells.
+  // Every n-th layer has full attention; 0: the configuration decides.
   std::int64_t full_every = 0;
   bool full_first = false;  // layer 0, n, 2n, ... rather than n - 1, ...
-  // The last layer has full attention. full_last: if the file has no list of
-  // layer types. forces_last: whatever type such a list gives the layer.
+  // full_last: the last layer has full attention if the file has no list of
+  // layer types. forces_last: the last layer has full attention even if the
+  // list gives it another type.
   bool full_last = false;
   bool forces_last = false;
   // The layer types as a repeated sequence of letters: F is full attention (or

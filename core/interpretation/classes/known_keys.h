@@ -41,10 +41,10 @@ bool HasRotaryKey(const JsonObject& config);
 void CheckLayerEntries(const JsonObject& entries);
 
 // Warns of entries of per_layer_config that transformers refuses. An entry is
-// refused if its index is not below `layers`, if it is null, or if it changes a
-// rotary key of which the class reads one value for all layers. If the class
-// reads entries by layer type, layers of one type with different entries are
-// refused, too.
+// refused if its index is not below `layers`, if it is null, or if it gives
+// another value to a rotary key that the class reads once for all layers. If
+// the class reads entries by layer type, layers of one type with different
+// entries are refused, too.
 void WarnOfLayerEntries(const ModelLayers& model,
                         const std::optional<std::int64_t>& layers);
 

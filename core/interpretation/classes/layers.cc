@@ -43,7 +43,7 @@ constexpr std::int64_t kMostLayers = 1024;
 constexpr absl::string_view kDensePattern =
     "prefix_dense_sliding_window_pattern";
 
-// Returns the type of a layer by Family::layer_pattern.
+// Returns the type that Family::layer_pattern gives a layer.
 std::string PatternType(absl::string_view pattern, std::int64_t index,
                         const std::string& full, const std::string& other) {
   const std::size_t bar = pattern.find('|');
@@ -396,8 +396,8 @@ bool IsNopeWithoutWindow(const ModelLayers& model, const Question& question) {
                     "sliding_attention has; choose one, or a layer_index");
 }
 
-// True if the chosen layer has no rope by layer_rope_theta, in which 0 marks
-// such a layer.
+// True if layer_rope_theta gives the chosen layer the base 0, which means no
+// rope.
 bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
                   const std::optional<std::int32_t>& index) {
   if (index) {

@@ -84,10 +84,10 @@ absl::Status SetFactors(absl::string_view name, std::vector<double> values,
 absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
                                       const ByteSource& source);
 
-// Returns frequencies and amplitude of the layers with full attention, or, if
-// `sliding`, of the layers with a sliding window, for a context of `length`
-// tokens. Defaults of absent keys are reported as assumptions. A tensor whose
-// number of factors llama.cpp refuses is an error that names the tensor.
+// Returns frequencies and amplitude for a context of `length` tokens: those of
+// the layers with a sliding window if `sliding`, else those of the layers with
+// full attention. Defaults of absent keys are reported as assumptions. A tensor
+// whose number of factors llama.cpp refuses is an error that names the tensor.
 absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
                                          std::int64_t length, bool sliding);
 

@@ -151,8 +151,8 @@ class ConfigReader {
 
   // Warns of rotary keys that are not read and that differ from the result.
   void WarnOfUnreadKeys(const ModelRope& rope) const {
-    // No warning for the base keys of other layer types, and for keys that do
-    // not affect rotation.
+    // Two kinds of keys need no warning: base keys of other layer types, and
+    // keys that do not affect rotation.
     for (const LayerKind& kind : family_.kinds) {
       config_.MarkRead(kind.theta_key);
     }
@@ -439,8 +439,8 @@ class ConfigReader {
   const RopeDicts dicts_;
 };
 
-// Returns the pairing of the class. In vLLM's modules, a key replaces that
-// pairing; transformers does not read the key.
+// Returns the indexer's pairing. vLLM's modules read it from a key that
+// transformers does not read. Without the key, the class decides.
 Pairing PairingOfIndexer(const JsonObject& config, const Family& family,
                          const ProfileRules& rules) {
   constexpr absl::string_view kKey = "indexer_rope_interleave";

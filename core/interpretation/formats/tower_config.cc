@@ -197,7 +197,7 @@ class TowerReader {
   // outside of [1, kGreatest] is an error, and the result is 1.
   std::int64_t PositiveInteger(absl::string_view key, std::int64_t absent) {
     const std::int64_t value = config_.Integer(key).value_or(absent);
-    // Larger heads (kMaxRotaryDim) and grids are not served.
+    // Larger heads (kMaxRotaryDim) and grids are not supported.
     constexpr std::int64_t kGreatest = 1 << 24;
     if (!config_.Has(key) || (value >= 1 && value <= kGreatest)) return value;
     config_.Fail(key, "is ", value, "; it must be 1 to ", kGreatest);
@@ -445,7 +445,7 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
                              "a vision tower, ",
                              whole, "; leave it unset, or vision")));
   }
-  // The type that the innermost surrounding configuration with a type has.
+  // The type of the innermost surrounding configuration that names one.
   std::string parent;
   int depth = 0;
   for (bool descends = part != ModelPart::kUnspecified; descends;) {

@@ -35,8 +35,8 @@ struct TowerPart {
 bool IsTowerConfig(const JsonObject& root);
 
 // Finds the vision or audio part. Reports FieldInvalid of "part" if the file
-// has no such part or is another part, and kModelConfigInvalid if the part has
-// no rotary encoding or an unknown one.
+// has no such part, or describes only another part. Reports kModelConfigInvalid
+// if the part has no rotary encoding, or an unknown one.
 TowerPart FindTowerPart(const JsonObject& root, ModelPart part);
 
 ModelRope ReadTower(const TowerPart& part, Profile profile);

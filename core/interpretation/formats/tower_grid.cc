@@ -10,8 +10,8 @@
 namespace posenc::core::interpretation {
 
 absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
-  // This reports all errors of the source. The code below expects a valid
-  // source.
+  // ResolveSource() reports all errors of the source. The code below expects a
+  // valid source.
   const absl::StatusOr<ResolvedRope> rope =
       ResolveSource(source, 0, MissingLength::kAssumeOriginal);
   if (!rope.ok()) return rope.status();

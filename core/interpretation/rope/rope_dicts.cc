@@ -257,7 +257,7 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
                 " has no default: give an entry for each type of layer");
   }
   if (rule == DictRule::kNested) WarnOfEmpty(config);
-  // Such a class treats every key of the dict as a layer type.
+  // Classes with kTyped or kNested treat every key of the dict as a layer type.
   if ((rule == DictRule::kTyped || rule == DictRule::kNested) &&
       !model.family.kinds[0].type.empty() &&
       !model.family.layer_types.empty() && config.Has("rope_parameters")) {
@@ -269,8 +269,8 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
   bool known = false;
   FindFamily(model.model_type, &known);
   if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);
-  // Such a class adds the whole rope_scaling to its default entries, and reads
-  // no entries in it.
+  // Classes with kMerged or kTyped add the whole rope_scaling to their default
+  // entries, and read no entries in it.
   const bool goes_into_entries =
       key == "rope_scaling" && dicts->merged == nullptr &&
       (rule == DictRule::kMerged || rule == DictRule::kTyped);
