@@ -238,9 +238,9 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
 }
 
 // True if our vocabulary is not that of the preset. Tuning may add a few
-// tokens. Presets have no vocab_size, so the sizes are listed here. Only those
-// presets are listed whose base, scaling and length some published files have
-// lost.
+// tokens. Presets have no vocab_size, so the sizes are listed here. The list
+// has the presets whose base, scaling and length are lost in some published
+// files.
 bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
   constexpr std::pair<absl::string_view, double> kVocabularies[] = {
       {"exaone-4-32b", 102400}, {"gemma-3-", 262208}, {"llama-3.", 128256}};

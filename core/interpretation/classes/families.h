@@ -146,7 +146,8 @@ struct Family {
   bool alpha = false;
   // A key whose value times 10000 is the base if rope_theta is absent.
   absl::string_view base_ratio = {};
-  // rope_theta and partial_rotary_factors are lists by layer.
+  // rope_theta and partial_rotary_factors are lists with an element for each
+  // layer.
   bool lists = false;
   bool unit_amplitude = false;  // YaRN's amplitude is 1 if none is given
   // Layers without rope scale queries by their position.
