@@ -48,7 +48,7 @@ client/rust/README.md ^posenc = . path = "posenc-([0-9.]+)".*$
 EOT
 }
 
-# CMake limits which of our own folders a source can include (cmake/rooms.cmake). It
+# CMake limits which of our own folders a source can include (cmake/components.cmake). It
 # cannot limit external libraries: their headers are all in one folder, in which a
 # compiler finds them.
 libraries() {

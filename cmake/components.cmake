@@ -1,15 +1,15 @@
-# A room is a folder of sources that may include headers of the rooms that it
-# uses. A source that includes a header of any other room does not compile.
-# docs/architecture.md lists the rooms.
+# A component is a folder of sources that may include headers of the components that it
+# uses. A source that includes a header of any other component does not compile.
+# docs/architecture.md lists the components.
 
-# posenc_door(NAME FOLDER [HEADERS ...] [USES ...] [LIBS ...])
+# posenc_headers(NAME FOLDER [HEADERS ...] [USES ...] [LIBS ...])
 #
 # Adds the interface library posenc_NAME. A target that links it can include the
-# headers of FOLDER (or only HEADERS), of the rooms in USES, and of LIBS. The
+# headers of FOLDER (or only HEADERS), of the components in USES, and of LIBS. The
 # library's include path is a folder that contains only a link to FOLDER.
-function(posenc_door name folder)
+function(posenc_headers name folder)
   cmake_parse_arguments(arg "" "" "HEADERS;USES;LIBS" ${ARGN})
-  set(path ${PROJECT_BINARY_DIR}/rooms/${name})
+  set(path ${PROJECT_BINARY_DIR}/components/${name})
   file(REMOVE_RECURSE ${path})
   if(arg_HEADERS)
     list(TRANSFORM arg_HEADERS PREPEND ${folder}/ OUTPUT_VARIABLE links)
@@ -27,16 +27,17 @@ function(posenc_door name folder)
   target_link_libraries(posenc_${name} INTERFACE ${arg_USES} ${arg_LIBS})
 endfunction()
 
-# posenc_room(NAME FOLDER PRECOMPILED TARGET SOURCES ... [door's arguments])
+# posenc_component(NAME FOLDER PRECOMPILED TARGET SOURCES ... [HEADERS ...]
+#                  [USES ...] [LIBS ...])
 #
-# Adds the door posenc_NAME, and the object library posenc_NAME_objects of the
-# SOURCES in FOLDER. These sources can include all headers of FOLDER. `ninja
-# posenc_NAME_objects` compiles only this room. PRECOMPILED is the target of the
-# precompiled headers.
-function(posenc_room name folder)
+# Adds the interface library posenc_NAME, as posenc_headers does, and the object
+# library posenc_NAME_objects of the SOURCES in FOLDER. These sources can include
+# all headers of FOLDER. `ninja posenc_NAME_objects` compiles only this component.
+# PRECOMPILED is the target of the precompiled headers.
+function(posenc_component name folder)
   cmake_parse_arguments(arg "" "PRECOMPILED" "SOURCES;HEADERS;USES;LIBS" ${ARGN})
-  posenc_door(${name} ${folder} HEADERS ${arg_HEADERS} USES ${arg_USES} LIBS
-              ${arg_LIBS})
+  posenc_headers(${name} ${folder} HEADERS ${arg_HEADERS} USES ${arg_USES} LIBS
+                 ${arg_LIBS})
   set(objects posenc_${name}_objects)
   list(TRANSFORM arg_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/${folder}/
        REGEX "^[^/]+$")
@@ -47,12 +48,13 @@ function(posenc_room name folder)
     ${objects} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wshadow -Wconversion>)
   target_link_libraries(${objects} PRIVATE posenc_${name} posenc_warnings)
   if(arg_HEADERS)
-    posenc_door(${name}_inside ${folder})
+    posenc_headers(${name}_inside ${folder})
     target_link_libraries(${objects} PRIVATE posenc_${name}_inside)
   endif()
 endfunction()
 
-# posenc_archive(TARGET ROOM ...): a static library of the rooms' objects.
+# posenc_archive(TARGET COMPONENT ...): a static library of the components'
+# objects.
 function(posenc_archive target)
   list(TRANSFORM ARGN REPLACE "(.+)" "$<TARGET_OBJECTS:posenc_\\1_objects>"
        OUTPUT_VARIABLE objects)
