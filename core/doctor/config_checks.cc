@@ -19,7 +19,7 @@ namespace {
 
 // Upper bound on the findings about unread keys of one file, and on the
 // findings about warnings.
-constexpr std::size_t kMostTold = 64;
+constexpr std::size_t kMostReported = 64;
 
 // Returns a condition: `rule` is the reader's rule for the spellings
 // rope_scaling and rope_parameters.
@@ -355,22 +355,22 @@ void CheckTypeUnknown(ConfigCase* config) {
 }
 
 // Returns the keys that the findings so far name.
-std::set<std::string> ToldKeys(ConfigCase* config) {
-  std::set<std::string> told;
+std::set<std::string> ReportedKeys(ConfigCase* config) {
+  std::set<std::string> reported;
   for (const Finding& finding : config->findings()) {
     // This finding compares the file with other models. It does not say what a
     // key of this file does.
     if (finding.id == "config.unlike-published") continue;
-    told.insert(finding.keys.begin(), finding.keys.end());
+    reported.insert(finding.keys.begin(), finding.keys.end());
   }
-  return told;
+  return reported;
 }
 
 // True if a finding names the key, or the rope_type of the key's dict.
-bool IsTold(const std::string& key, const std::set<std::string>& told) {
+bool IsReported(const std::string& key, const std::set<std::string>& reported) {
   const std::string dict = key.substr(0, key.rfind('.'));
-  return told.count(key) > 0 ||
-         (dict != key && told.count(dict + ".rope_type") > 0);
+  return reported.count(key) > 0 ||
+         (dict != key && reported.count(dict + ".rope_type") > 0);
 }
 
 }  // namespace
@@ -390,7 +390,7 @@ void CheckConfig(ConfigCase* config) {
 
 void CheckUnreadKeys(ConfigCase* config) {
   // These keys have findings that say more.
-  const std::set<std::string> told_keys = ToldKeys(config);
+  const std::set<std::string> reported_keys = ReportedKeys(config);
   std::map<std::string, std::set<const Reading*>> unread;
   for (const Reading& reading : config->readings()) {
     if (!reading.status().ok()) continue;
@@ -404,14 +404,14 @@ void CheckUnreadKeys(ConfigCase* config) {
       }
     }
   }
-  std::size_t told = 0;
+  std::size_t reported = 0;
   for (const auto& [key, readings] : unread) {
     std::vector<std::string> names;
     for (const Reading* reading : readings) {
       if (!reading->differs()) names.emplace_back(reading->reader->title);
     }
-    if (names.empty() || IsTold(key, told_keys)) continue;
-    if (++told > kMostTold) break;
+    if (names.empty() || IsReported(key, reported_keys)) continue;
+    if (++reported > kMostReported) break;
     // A key that another reader reads must stay.
     const bool none_reads = readings.size() == config->readings().size();
     config->Add("config.key-unread",
@@ -424,12 +424,12 @@ void CheckUnreadKeys(ConfigCase* config) {
 void CheckWarnings(ConfigCase* config) {
   const Reading* const reference = config->reference();
   if (reference == nullptr) return;
-  const std::set<std::string> told = ToldKeys(config);
+  const std::set<std::string> reported = ReportedKeys(config);
   std::set<std::string> warned;
   for (const auto& rope : reference->ropes) {
     for (const std::string& warning : rope->warnings) {
       const std::string key = warning.substr(0, warning.find(' '));
-      if (told.count(key) > 0 || warned.size() == kMostTold ||
+      if (reported.count(key) > 0 || warned.size() == kMostReported ||
           !warned.insert(warning).second) {
         continue;
       }

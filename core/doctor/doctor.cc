@@ -214,9 +214,9 @@ class Doctor {
       if (!params) CheckOne(config.get());
       // A configuration is malformed if no reader can read it and no check says
       // why.
-      const auto& told = config->findings();
+      const auto& found = config->findings();
       if (config->reference() == nullptr &&
-          std::none_of(told.begin(), told.end(), [](const Finding& finding) {
+          std::none_of(found.begin(), found.end(), [](const Finding& finding) {
             return finding.severity == Severity::kError;
           })) {
         const Reading& first = config->readings()[0];
@@ -226,7 +226,7 @@ class Doctor {
                                  {first.reader->title, first.refusal()});
         }
       }
-      findings()->insert(findings()->end(), told.begin(), told.end());
+      findings()->insert(findings()->end(), found.begin(), found.end());
       if (first_ == nullptr) {
         first_ = config.get();
         reference_ = &input;

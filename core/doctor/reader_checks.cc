@@ -271,9 +271,9 @@ void CheckReaders(ConfigCase* config) {
   if (config->reference() == nullptr) return;
   CheckIndexer(config);
   ReaderChecks checks(config);
-  const auto& told = config->findings();
+  const auto& found = config->findings();
   const bool has_error =
-      std::any_of(told.begin(), told.end(), [](const Finding& finding) {
+      std::any_of(found.begin(), found.end(), [](const Finding& finding) {
         return finding.severity == Severity::kError;
       });
   for (const Reading& reading : config->readings()) {

@@ -10,7 +10,7 @@ namespace posenc::server {
 namespace {
 
 // Interval between two checks of the files.
-constexpr absl::Duration kLook = absl::Seconds(1);
+constexpr absl::Duration kCheckInterval = absl::Seconds(1);
 
 std::vector<std::string> FilesOf(const ServerOptions& options) {
   std::vector<std::string> paths;
@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
   if (credentials->tls_ != nullptr || credentials->tokens_ != nullptr) {
     Credentials* const loaded = credentials.get();
     credentials->watch_.Start(
-        kLook, [loaded] { loaded->OnChange(); },
+        kCheckInterval, [loaded] { loaded->OnChange(); },
         [loaded] { loaded->WarnOfExpiry(); });
   }
   return credentials;

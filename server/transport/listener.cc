@@ -267,8 +267,8 @@ void Listener::Forget(int fd) {
 // is short.
 void Listener::EndBlocked() {
   const auto now = std::chrono::steady_clock::now();
-  if (now - looked_ < kTick) return;
-  looked_ = now;
+  if (now - checked_ < kTick) return;
+  checked_ = now;
   const bool needed = memory_is_short_ && memory_is_short_();
   for (auto& [fd, connection] : connections_) {
     const bool tcp = connection.peer.has_value();

@@ -142,7 +142,7 @@ class Listener {
   // Closed if no other descriptor is left, so that a connection can be accepted
   // and refused.
   Descriptor spare_;
-  SteadyTime looked_;
+  SteadyTime checked_;
   std::atomic<bool> stop_{false};
   std::array<std::atomic<std::int64_t>, kEndings> ended_ = {};
   std::thread thread_;

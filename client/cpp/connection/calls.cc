@@ -232,14 +232,14 @@ std::string Client::Calls::VersionsText(
   const grpc::Status asked =
       v1::PositionalEncodingService::NewStub(channels_->Small().channel())
           ->GetServerInfo(&context, {}, &info);
-  const bool told = asked.ok();
-  if (told && info.version() == POSENC_VERSION) return "";
-  if (!told && asked.error_code() != grpc::StatusCode::UNIMPLEMENTED) {
+  const bool has_version = asked.ok();
+  if (has_version && info.version() == POSENC_VERSION) return "";
+  if (!has_version && asked.error_code() != grpc::StatusCode::UNIMPLEMENTED) {
     return absl::StrCat("; this client is ", POSENC_VERSION);
   }
   return absl::StrCat("; the server is ",
-                      told ? absl::StrCat("posencd ", info.version())
-                           : "no posencd of this client's version",
+                      has_version ? absl::StrCat("posencd ", info.version())
+                                  : "no posencd of this client's version",
                       ", this client is ", POSENC_VERSION);
 }
 

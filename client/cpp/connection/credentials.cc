@@ -31,7 +31,7 @@ namespace posenc {
 namespace {
 
 // Shortest time between two checks of a token's file for changes.
-constexpr absl::Duration kLook = absl::Seconds(1);
+constexpr absl::Duration kCheckInterval = absl::Seconds(1);
 
 // Checks that the service config is JSON: gRPC would not report this error.
 absl::Status CheckServiceConfig(const ClientOptions& options) {
@@ -167,8 +167,8 @@ class Bearer final : public grpc::MetadataCredentialsPlugin {
       std::multimap<grpc::string, grpc::string>* metadata) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     const absl::Time now = absl::Now();
-    if (!path_.empty() && now - looked_ >= kLook) {
-      looked_ = now;
+    if (!path_.empty() && now - checked_ >= kCheckInterval) {
+      checked_ = now;
       const File file = Stamp();
       if (file != file_) {
         auto fresh = ReadToken(path_);
@@ -194,7 +194,7 @@ class Bearer final : public grpc::MetadataCredentialsPlugin {
   std::mutex mutex_;
   std::string token_;
   const std::string path_;
-  absl::Time looked_;
+  absl::Time checked_;
   File file_;
 };
 

@@ -184,7 +184,7 @@ std::shared_ptr<char> AlignedMemory(std::size_t bytes) {
 
 namespace {
 
-std::string Told(v1::Dtype dtype, absl::Span<const std::int64_t> shape) {
+std::string Described(v1::Dtype dtype, absl::Span<const std::int64_t> shape) {
   return absl::StrCat(v1::Dtype_Name(dtype), " [", absl::StrJoin(shape, ", "),
                       "]");
 }
@@ -211,10 +211,10 @@ absl::Status CheckAnswer(const ReceivedMessage& message, std::size_t index,
                  absl::MakeConstSpan(like->shape) == shape))) {
     return absl::OkStatus();
   }
-  return absl::InternalError(
-      absl::StrCat("the answer's ", message.name(index), " is ",
-                   Told(tensor->dtype(), shape), " with ", bytes, " bytes",
-                   like ? "; must be " + Told(like->dtype, like->shape) : ""));
+  return absl::InternalError(absl::StrCat(
+      "the answer's ", message.name(index), " is ",
+      Described(tensor->dtype(), shape), " with ", bytes, " bytes",
+      like ? "; must be " + Described(like->dtype, like->shape) : ""));
 }
 
 absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,

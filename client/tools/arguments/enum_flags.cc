@@ -68,7 +68,7 @@ CLI::Validator EnumValidator(const EnumDescriptor& type) {
 }
 
 CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,
-                         const EnumDescriptor& type, int usual,
+                         const EnumDescriptor& type, int default_value,
                          std::function<void(int)> set,
                          const std::string& help) {
   CLI::Option* const option = app->add_option_function<std::string>(
@@ -78,7 +78,7 @@ CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,
       },
       help);
   option->check(EnumValidator(type));  // before the value is set
-  if (usual != 0) option->default_str(EnumText(type, usual));
+  if (default_value != 0) option->default_str(EnumText(type, default_value));
   return option->type_name("NAME");
 }
 

@@ -29,11 +29,11 @@ std::string EnumText(Enum value) {
 // Makes a validator that refuses texts that are not names of the enum.
 CLI::Validator EnumValidator(const google::protobuf::EnumDescriptor& type);
 
-// Adds a flag that sets a value of the enum. --help shows `usual` as the
-// default of the flag, unless `usual` is the unspecified value.
+// Adds a flag that sets a value of the enum. --help shows `default_value` as
+// the default of the flag, unless `default_value` is the unspecified value.
 CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,
                          const google::protobuf::EnumDescriptor& type,
-                         int usual, std::function<void(int)> set,
+                         int default_value, std::function<void(int)> set,
                          const std::string& help);
 
 template <typename Enum>

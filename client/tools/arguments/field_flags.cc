@@ -87,22 +87,23 @@ absl::Status ReadFile(const std::string& name, const std::string& path,
 // Returns the default value of the flag, in the type into which CLI11 parses
 // the flag. Lists, names and files are strings.
 FieldFlags::Value FieldFlags::ValueOf(const FieldFlag& row) const {
-  const std::string usual = row.usual == nullptr ? "" : row.usual;
+  const std::string default_value =
+      row.default_value == nullptr ? "" : row.default_value;
   std::int32_t narrow = 0;
   std::int64_t wide = 0;
   if (row.type == nullptr) return false;
-  if (row.field == nullptr) return usual;
+  if (row.field == nullptr) return default_value;
   const FieldDescriptor* const field = FieldOf(type_, row);
-  if (field->is_repeated()) return usual;
+  if (field->is_repeated()) return default_value;
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
-      return absl::SimpleAtoi(usual, &narrow) ? narrow : 0;
+      return absl::SimpleAtoi(default_value, &narrow) ? narrow : 0;
     case FieldDescriptor::CPPTYPE_INT64:
-      return absl::SimpleAtoi(usual, &wide) ? wide : std::int64_t{0};
+      return absl::SimpleAtoi(default_value, &wide) ? wide : std::int64_t{0};
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return 0.0;
     default:
-      return usual;
+      return default_value;
   }
 }
 
@@ -131,7 +132,8 @@ void FieldFlags::Add(CLI::App* app, const std::string& group,
         },
         added.value);
     if (!group.empty()) added.option->group(group);
-    if (row.usual != nullptr) added.option->default_str(row.usual);
+    if (row.default_value != nullptr)
+      added.option->default_str(row.default_value);
     if (row.field != nullptr && row.type != nullptr) {
       const FieldDescriptor* const field = FieldOf(type_, row);
       if (field->enum_type() != nullptr) {
@@ -222,7 +224,7 @@ absl::Status FieldFlags::Read(Message* message) const {
   for (const Flag& flag : flags_) {
     if (flag.row.of == nullptr) kinds.push_back(flag.name);
     if (flag.row.field == nullptr) continue;
-    if (!flag.given() && flag.row.usual == nullptr) continue;
+    if (!flag.given() && flag.row.default_value == nullptr) continue;
     std::vector<absl::string_view> paths = absl::StrSplit(flag.row.field, ' ');
     if (paths.size() > 1) {
       const std::vector<std::string> of = absl::StrSplit(flag.row.of, ' ');

@@ -40,7 +40,7 @@ struct FieldFlag {
   const char* of = nullptr;
   bool required = false;  // by the kind, or by the command
   // The field's value if the flag is absent, as a text; null: unset.
-  const char* usual = nullptr;
+  const char* default_value = nullptr;
 };
 
 class FieldFlags {

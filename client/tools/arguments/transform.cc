@@ -34,30 +34,30 @@ void AddInOutFlags(CLI::App* app, std::string* in, std::string* out) {
       ->required();
 }
 
-void AddTensorFlag(CLI::App* app, const std::string& usual,
+void AddTensorFlag(CLI::App* app, const std::string& defaults,
                    std::vector<std::string>* tensors) {
   app->add_option("--tensor", *tensors,
                   "Names in a .safetensors file, with the shell's *, ? and "
                   "[...]; may be repeated (default " +
-                      usual + ")")
+                      defaults + ")")
       ->type_name("PATTERN")
       ->allow_extra_args(false);
 }
 
-void AddTransformFlags(CLI::App* app, const std::string& usual,
+void AddTransformFlags(CLI::App* app, const std::string& defaults,
                        TransformFlags* flags) {
   AddInOutFlags(app, &flags->in, &flags->out);
-  AddTensorFlag(app, usual, &flags->tensors);
+  AddTensorFlag(app, defaults, &flags->tensors);
 }
 
 absl::Status Transform(
     const TransformFlags& flags, const GlobalFlags& globals,
-    const std::string& verb, const std::vector<std::string>& usual,
+    const std::string& verb, const std::vector<std::string>& defaults,
     const std::function<absl::StatusOr<TensorResult>(
         const std::string& name, const TensorView& tensor)>& call) {
   ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read("--in", flags.in));
   RETURN_IF_ERROR(file.CheckFormat(flags.out));
-  ASSIGN_OR_RETURN(const auto selected, file.Select(flags.tensors, usual));
+  ASSIGN_OR_RETURN(const auto selected, file.Select(flags.tensors, defaults));
 
   // `results` owns the bytes of the replaced entries, and must live until the
   // file is written.

@@ -26,22 +26,22 @@ struct TransformFlags {
 // Adds --in and --out.
 void AddInOutFlags(CLI::App* app, std::string* in, std::string* out);
 
-// Adds --tensor. The flag's help shows `usual`, the default: "k, *.k".
-void AddTensorFlag(CLI::App* app, const std::string& usual,
+// Adds --tensor. The flag's help shows `defaults`: "k, *.k".
+void AddTensorFlag(CLI::App* app, const std::string& defaults,
                    std::vector<std::string>* tensors);
 
 // Adds --in, --out and --tensor.
-void AddTransformFlags(CLI::App* app, const std::string& usual,
+void AddTransformFlags(CLI::App* app, const std::string& defaults,
                        TransformFlags* flags);
 
 // Calls `call` for every selected tensor, one after another, and replaces the
 // tensor by the result. Then writes the file, in which everything else is
 // unchanged, and prints a summary with `verb` ("repositioned"). Without
-// --tensor, the patterns `usual` select tensors. If a call fails, nothing is
+// --tensor, the patterns `defaults` select tensors. If a call fails, nothing is
 // written and the error names the tensor.
 absl::Status Transform(
     const TransformFlags& flags, const GlobalFlags& globals,
-    const std::string& verb, const std::vector<std::string>& usual,
+    const std::string& verb, const std::vector<std::string>& defaults,
     const std::function<absl::StatusOr<TensorResult>(
         const std::string& name, const TensorView& tensor)>& call);
 

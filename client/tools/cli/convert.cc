@@ -16,8 +16,8 @@ namespace {
 
 // The projections of q and k, by the names of transformers (q_proj) and of Meta
 // and Mistral (wq). Only q and k are rotated, so only these are reordered.
-const char* const kUsual[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
-                              "*.w[qk].weight", "*.w[qk].bias"};
+const char* const kDefaultTensors[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
+                                       "*.w[qk].weight", "*.w[qk].bias"};
 
 // `heads` counts the heads of queries. If kv_heads is 0, keys have the same
 // number of heads. If rotary_dim is 0, all channels of a head are rotated.
@@ -68,7 +68,8 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   std::pair<std::string, std::int64_t> first;
   return Transform(
-      flags.files, globals, "converted", {std::begin(kUsual), std::end(kUsual)},
+      flags.files, globals, "converted",
+      {std::begin(kDefaultTensors), std::end(kDefaultTensors)},
       [&](const std::string& name,
           const TensorView& tensor) -> absl::StatusOr<TensorResult> {
         args.heads =

@@ -17,10 +17,10 @@ namespace posenc::cli {
 namespace {
 
 // Number of points of a curve over the distance, unless flags say otherwise.
-constexpr std::int64_t kUsualDistances = 1024;
+constexpr std::int64_t kDefaultDistances = 1024;
 
 // The greatest distance of `kept` without --max-distance.
-constexpr std::int64_t kUsualReach = 131072;
+constexpr std::int64_t kDefaultReach = 131072;
 
 // The greatest distance that AnalyzeRope and core::Kept accept.
 constexpr std::int64_t kMaxDistance = std::int64_t{1} << 31;
@@ -139,10 +139,11 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
     return UsageError(
         "--compare-spec: missing; a --spec means the same to every reader");
   }
-  const bool usual = flags.profiles.empty();
+  const bool default_profiles = flags.profiles.empty();
   const std::vector<std::string> names =
-      usual ? std::vector<std::string>{"hf", "vllm", "llama_cpp", "mlx"}
-            : flags.profiles;
+      default_profiles
+          ? std::vector<std::string>{"hf", "vllm", "llama_cpp", "mlx"}
+          : flags.profiles;
   for (const std::string& name : names) {
     ASSIGN_OR_RETURN(const int number,
                      ParseEnum(*v1::Profile_descriptor(), "--profiles", name));
@@ -151,13 +152,13 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
         reference.source.profile() == v1::PROFILE_UNSPECIFIED
             ? v1::PROFILE_HF
             : reference.source.profile();
-    if (usual && profile == own) continue;
+    if (default_profiles && profile == own) continue;
     Reading other{name, reference.source, {}};
     other.source.set_profile(profile);
     other.source.clear_profile_version();
     absl::StatusOr<v1::ResolveRopeResponse> resolved =
         Resolve(other.source, flags.source.Details().head_dim(), client);
-    if (!resolved.ok() && usual) continue;
+    if (!resolved.ok() && default_profiles) continue;
     ASSIGN_OR_RETURN(other.resolved, std::move(resolved));
     RETURN_IF_ERROR(CheckDrawable("--profiles", other.resolved, false));
     others.push_back(std::move(other));
@@ -166,7 +167,7 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
 }
 
 // The distances that the flags select. By default there are about
-// kUsualDistances.
+// kDefaultDistances.
 struct Distances {
   std::int64_t max = 0, step = 1;
 };
@@ -175,7 +176,7 @@ absl::StatusOr<Distances> ReadDistances(const FigureFlags& flags) {
   Distances distances;
   distances.max = flags.max_distance.value_or(4096);
   distances.step = flags.distance_step.value_or(
-      (distances.max + kUsualDistances - 1) / kUsualDistances);
+      (distances.max + kDefaultDistances - 1) / kDefaultDistances);
   RETURN_IF_ERROR(CheckRange("--max-distance", distances.max, 1, kMaxDistance));
   RETURN_IF_ERROR(
       CheckRange("--distance-step", distances.step, 1, distances.max));
@@ -424,7 +425,7 @@ absl::StatusOr<Figure> KeptFigure(const FigureFlags& flags,
                                   const Client& client) {
   ASSIGN_OR_RETURN(const Reading reference, ReadSource(flags, client, false));
   ASSIGN_OR_RETURN(const auto others, OtherReadings(flags, reference, client));
-  const std::int64_t reach = flags.max_distance.value_or(kUsualReach);
+  const std::int64_t reach = flags.max_distance.value_or(kDefaultReach);
   RETURN_IF_ERROR(CheckRange("--max-distance", reach, 2, kMaxDistance));
   plot::Chart chart;
   chart.title = absl::StrCat(
@@ -438,10 +439,10 @@ absl::StatusOr<Figure> KeptFigure(const FigureFlags& flags,
     core::Kept kept({own.begin(), own.end()}, {theirs.begin(), theirs.end()});
     plot::Curve curve{other.name, {}};
     std::int64_t last = 0;
-    for (std::int64_t i = 0; i <= kUsualDistances; ++i) {
+    for (std::int64_t i = 0; i <= kDefaultDistances; ++i) {
       const std::int64_t distance =
           std::llround(std::pow(static_cast<double>(reach),
-                                static_cast<double>(i) / kUsualDistances));
+                                static_cast<double>(i) / kDefaultDistances));
       if (distance == last) continue;
       curve.points.emplace_back(distance, kept.At(distance));
       last = distance;

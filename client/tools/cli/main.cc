@@ -182,7 +182,7 @@ int Main(int argc, char** argv) {
     if (!command->parsed()) continue;
     absl::Status status = PrepareStandardStreams(*command);
     if (status.ok()) status = run();
-    if (!status.ok() && !IsTold(status)) {
+    if (!status.ok() && !IsPrinted(status)) {
       std::string flag;
       if (absl::IsUnauthenticated(status)) {
         flag = "--token-file";

@@ -10,7 +10,7 @@ namespace {
 // Type URL of the payload, whose value is the exit code in decimal.
 constexpr char kExitPayload[] = "posenc.cli/exit";
 // Type URL that marks a status that must not be printed.
-constexpr char kToldPayload[] = "posenc.cli/told";
+constexpr char kPrintedPayload[] = "posenc.cli/printed";
 
 absl::Status WithExit(absl::Status status, int exit_code) {
   status.SetPayload(kExitPayload, absl::Cord(absl::StrCat(exit_code)));
@@ -34,13 +34,13 @@ absl::Status FileError(absl::string_view path, absl::string_view fact) {
 }
 
 absl::Status ExitWith(int exit_code) {
-  absl::Status status = WithExit(absl::UnknownError("told"), exit_code);
-  status.SetPayload(kToldPayload, absl::Cord());
+  absl::Status status = WithExit(absl::UnknownError("printed"), exit_code);
+  status.SetPayload(kPrintedPayload, absl::Cord());
   return status;
 }
 
-bool IsTold(const absl::Status& status) {
-  return status.GetPayload(kToldPayload).has_value();
+bool IsPrinted(const absl::Status& status) {
+  return status.GetPayload(kPrintedPayload).has_value();
 }
 
 int ExitCode(const absl::Status& status) {

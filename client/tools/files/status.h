@@ -38,7 +38,7 @@ absl::StatusOr<T> InFile(absl::string_view path, absl::StatusOr<T> read) {
 // Makes a status with this exit code and nothing to print, for a command that
 // has already printed its error.
 absl::Status ExitWith(int exit_code);
-bool IsTold(const absl::Status& status);
+bool IsPrinted(const absl::Status& status);
 
 // Returns the exit code of a status; 1 for the server's errors, which have no
 // exit code.

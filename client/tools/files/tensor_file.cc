@@ -73,7 +73,7 @@ absl::StatusOr<TensorFile> TensorFile::Read(const std::string& flag,
 
 absl::StatusOr<std::vector<SafetensorsEntry*>> TensorFile::Select(
     const std::vector<std::string>& wanted,
-    const std::vector<std::string>& usual) {
+    const std::vector<std::string>& defaults) {
   if (npy_) {
     if (!wanted.empty()) {
       return UsageError("--tensor: an .npy file has one tensor, without name");
@@ -92,15 +92,15 @@ absl::StatusOr<std::vector<SafetensorsEntry*>> TensorFile::Select(
   }
   std::vector<SafetensorsEntry*> selected;
   for (SafetensorsEntry& entry : file_.entries) {
-    if (!Matches(entry.name, wanted.empty() ? usual : wanted)) continue;
+    if (!Matches(entry.name, wanted.empty() ? defaults : wanted)) continue;
     RETURN_IF_ERROR(InFile(path_, AsTensor(entry)).status());
     selected.push_back(&entry);
   }
   if (selected.empty()) {
-    return FileError(path_,
-                     absl::NotFoundError(absl::StrCat(
-                         "holds no tensor named ", absl::StrJoin(usual, ", "),
-                         "; choose one with --tensor: ", Names(entries()))));
+    return FileError(
+        path_, absl::NotFoundError(absl::StrCat(
+                   "holds no tensor named ", absl::StrJoin(defaults, ", "),
+                   "; choose one with --tensor: ", Names(entries()))));
   }
   return selected;
 }

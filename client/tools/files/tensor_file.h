@@ -35,12 +35,12 @@ class TensorFile {
 
   // Returns the entries whose names match a pattern (the shell's *, ? and
   // [...]), in file order. The patterns are `wanted`, which must each match an
-  // entry, or `usual` if `wanted` is empty. An .npy file has one entry, which
-  // is always selected. Returns NOT_FOUND if nothing matches. A selected tensor
-  // with a dtype that the server does not support is also an error.
+  // entry, or `defaults` if `wanted` is empty. An .npy file has one entry,
+  // which is always selected. Returns NOT_FOUND if nothing matches. A selected
+  // tensor with a dtype that the server does not support is also an error.
   absl::StatusOr<std::vector<SafetensorsEntry*>> Select(
       const std::vector<std::string>& wanted,
-      const std::vector<std::string>& usual);
+      const std::vector<std::string>& defaults);
 
   // Returns an error with exit code 2 unless `out` has the extension of this
   // format, or is "-".

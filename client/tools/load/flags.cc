@@ -95,14 +95,15 @@ absl::Status CheckFlags(const CLI::App& app, const Flags& flags) {
 }
 
 void AddFlags(CLI::App* app, Flags* flags) {
-  // `into` parses the text of a flag. `usual` is the default as a text.
-  const auto parsed = [&](const char* name, const char* type, const char* usual,
-                          CLI::Validator into, const char* help) {
+  // `into` parses the text of a flag. `default_value` is the default as a text.
+  const auto parsed = [&](const char* name, const char* type,
+                          const char* default_value, CLI::Validator into,
+                          const char* help) {
     app->add_option_function<std::string>(
            name, [](const std::string&) {}, help)
         ->check(std::move(into))
         ->type_name(type)
-        ->default_str(usual);
+        ->default_str(default_value);
   };
   const auto duration = [](const std::string& text) {
     return ParseDuration(text);

@@ -206,7 +206,7 @@ void CheckType(const RopeDict& from) {
                        from.defaults != nullptr &&
                        from.Row(ReadingRule::kNullHeadDim) != nullptr;
   if ((from.config.HasNull("head_dim") || is_left) &&
-      IsAmong(from.type, "yarn dynamic longrope") && !TurnsByAlpha(from)) {
+      IsAmong(from.type, "yarn dynamic longrope") && !ScalesBaseByAlpha(from)) {
     from.config.Warn("head_dim", is_left ? " is absent" : " is null",
                      ", with which transformers' ", from.type,
                      " fails unless the class fills it in; hidden_size / "

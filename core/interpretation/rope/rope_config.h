@@ -90,7 +90,7 @@ std::string RopeType(const RopeDict& from);
 
 // True if the alpha of a dynamic dict scales the base in the same way for every
 // length, as in Hunyuan.
-bool TurnsByAlpha(const RopeDict& from);
+bool ScalesBaseByAlpha(const RopeDict& from);
 
 // Returns the dict's factor. An absent factor is an error, except in projects
 // with a default (kDefaultFactor).

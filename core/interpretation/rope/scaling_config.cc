@@ -215,7 +215,7 @@ void ReadVllmDynamic(const RopeDict& from, double s, RopeSpec* spec) {
 void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
   const JsonObject& dict = from.dict;
   const Profile profile = from.rules.profile;
-  if (TurnsByAlpha(from)) {
+  if (ScalesBaseByAlpha(from)) {
     const bool is_absent = from.config.Find("head_dim") == nullptr &&
                            from.defaults != nullptr &&
                            from.Row(ReadingRule::kNullHeadDim) != nullptr;
@@ -293,7 +293,7 @@ void ReadStaticNtk(const RopeDict& from, RopeSpec* spec) {
 
 }  // namespace
 
-bool TurnsByAlpha(const RopeDict& from) {
+bool ScalesBaseByAlpha(const RopeDict& from) {
   if (from.rules.vllm_modules) return from.dict.Find("alpha") != nullptr;
   return from.family.alpha && from.dict.Number("alpha").value_or(0) != 0;
 }

@@ -176,7 +176,7 @@ Choice WidthOf(const RopeDict& from) {
   // vLLM applies a given share in every model.
   if (source == RotaryWidth::kHead && !from.rules.vllm_modules &&
       (from.type == "default" ||
-       (from.type == "dynamic" && TurnsByAlpha(from)))) {
+       (from.type == "dynamic" && ScalesBaseByAlpha(from)))) {
     choice = {from.head,
               {},
               absl::StrCat(from.rules.project,

@@ -54,7 +54,8 @@ TEST_F(MemoryOfCallsTest, AResponseThatNeverFitsIsTooLarge) {
 
 // A request of a few bytes gives 256 KiB of frequencies: peers that do not read
 // them must not exceed the budget.
-TEST_F(MemoryOfCallsTest, AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
+TEST_F(MemoryOfCallsTest,
+       AResponseThatIsComputedBeforeItsSizeIsKnownIsClaimed) {
   v1::ResolveRopeRequest request;
   v1::RopeSpec* const spec = request.mutable_rope()->mutable_spec();
   spec->set_pairing(v1::PAIRING_HALF_SPLIT);
@@ -154,10 +155,10 @@ TEST_F(MemoryOfCallsTest, MessagesOverTheBudgetAreEndedAndSmallCallsGoOn) {
                     .in_flight_bytes = 32 << 20}});
   const std::string message(kLarge, '\x12');
   std::atomic<bool> stop{false};
-  std::vector<std::thread> liars;
-  liars.reserve(12);
+  std::vector<std::thread> senders;
+  senders.reserve(12);
   for (int i = 0; i < 12; ++i) {
-    liars.emplace_back([this, &message, &stop] {
+    senders.emplace_back([this, &message, &stop] {
       const auto channel = Connect(server_->addresses()[0]);
       while (!stop.load()) {
         RawCall call(channel, "/posenc.v1.PositionalEncodingService/ApplyRope",
@@ -178,7 +179,7 @@ TEST_F(MemoryOfCallsTest, MessagesOverTheBudgetAreEndedAndSmallCallsGoOn) {
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
   stop.store(true);
-  for (std::thread& liar : liars) liar.join();
+  for (std::thread& sender : senders) sender.join();
   ExpectNothingInFlight();
 }
 
