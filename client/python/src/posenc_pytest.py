@@ -1,5 +1,5 @@
-"""A fixture of pytest. Outside of the package posenc, because pytest imports it at every start, and posenc
-imports grpc."""
+"""The pytest fixture posenc_client. This module is not in the package posenc, because pytest imports the module
+at every start, and posenc imports grpc."""
 
 from __future__ import annotations
 

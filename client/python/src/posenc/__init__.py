@@ -3,9 +3,9 @@
     rope = posenc.connect("localhost:50051").rope("config.json")
     q, k = rope.apply(q, k, start=0, layout="bshd")
 
-Client blocks until an answer comes, AsyncClient is for asyncio. Answers and
-specifications are messages of the contract; posenc.messages has them. Errors
-are PosencError; posenc.errors has a class for each code.
+Client blocks until an answer comes, AsyncClient is for asyncio. posenc.messages
+has the classes of answers and specifications. Errors are PosencError;
+posenc.errors has a subclass for each code.
 """
 
 from .aio import AsyncClient as AsyncClient

@@ -39,7 +39,7 @@ PairLayout = Literal["half", "duplicated", "pair_repeated"]
 
 
 class CallOptions(TypedDict, total=False):
-    """Every method takes these by keyword.
+    """Every method takes these options by keyword.
 
     timeout: seconds for the whole call or stream, instead of the client's.
     request_id: appears in the server's log; random by default.

@@ -26,7 +26,7 @@ Wrap = Callable[[Array, Sequence[int], int], Any]
 
 
 class TorchDtype(Protocol):
-    """torch.dtype, without an import of torch, which may not be installed."""
+    """Stands for torch.dtype, because torch may not be installed."""
 
     @property
     def is_floating_point(self) -> bool: ...
@@ -39,7 +39,7 @@ _DTYPES = {d.name.lower(): d for d in Dtype if d}
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A caller's array as a message's tensor, and the way to make another of its kind."""
+    """A caller's array as a tensor of a message, and the function that makes arrays of the same kind."""
 
     tensor: Tensor
     wrap: Wrap
@@ -49,14 +49,14 @@ class Borrowed:
 class Result:
     """A tensor of an answer: its expected dtype and shape, and its memory, which is the caller's `out` or new."""
 
-    name: str  # of the field; "_output" is appended for the caller's memory
+    name: str  # of the answer's field; the request's field is name + "_output"
     wrap: Wrap
     dtype: Optional[int]
     shape: Optional[Sequence[int]]  # None: only the server knows it
     out: Any = None
 
     def __post_init__(self) -> None:
-        # A failed call may have written a part of it.
+        # After a failed call, a part of this memory may be written.
         self.memory: Optional[memoryview] = None if self.out is None else _writable(self)
         self.array: Any = self.out  # None until done()
 
@@ -65,7 +65,7 @@ class Result:
         return self.name + "_output"
 
     def room(self, dtype: int, shape: Sequence[int]) -> memoryview:
-        """Returns the memory for what the server sends."""
+        """Returns the memory for a result of this dtype and shape."""
         size = math.prod(shape) * ELEMENT_BYTES.get(dtype, 0)
         if self.memory is None:
             try:
@@ -82,7 +82,8 @@ class Result:
             self.array = self.wrap(numpy.asarray(self.memory), shape, dtype)
 
     def tensor(self, answer: Message, is_part: bool = False, is_placed: bool = False) -> Tensor:
-        """Returns the tensor of an answer. is_placed: the server wrote its bytes to shared memory."""
+        """Returns the tensor of an answer. is_part: the tensor may be a part of the result. is_placed: the server
+        wrote the tensor's bytes to shared memory."""
         tensor: Optional[Tensor] = getattr(answer, self.name)
         if tensor is None:
             raise InternalError("INTERNAL", f"the answer has no {self.name}")
@@ -96,7 +97,7 @@ class Result:
         raise InternalError("INTERNAL", f"the answer's {self.name} is {told}")
 
     def read(self, answer: Message) -> None:
-        """Copies the tensor of an answer."""
+        """Copies the tensor of an answer to the result's memory."""
         tensor = self.tensor(answer)
         data = numpy.asarray(tensor).reshape(-1).view(numpy.uint8).data if tensor.values else tensor.data
         self.room(tensor.dtype, tensor.shape)[:] = data
@@ -112,13 +113,13 @@ def like(array: Borrowed, name: str, out: Any) -> Result:
 
 
 def torch_of(array: Any) -> Any:
-    """Returns the torch module if `array` is one of its tensors; never imports it."""
+    """Returns the module torch if `array` is a torch tensor. Never imports torch."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and isinstance(array, torch.Tensor) else None
 
 
 def borrow(array: Any, name: str) -> Borrowed:
-    """Views the caller's array; copies it if it is not contiguous or big-endian."""
+    """Views the caller's array. Copies it if it is big-endian, not contiguous, or on another device."""
     torch = torch_of(array)
     if torch is None:
         values = to_numpy(array, name)
@@ -137,7 +138,7 @@ def borrow(array: Any, name: str) -> Borrowed:
             contiguous = numpy.ascontiguousarray(values, values.dtype.newbyteorder("<"))
             data, wrap = contiguous.reshape(-1).view(numpy.uint8).data, _way_back(array)
     except (MemoryError, RuntimeError) as error:
-        # torch has no error type for this: "DefaultCPUAllocator: can't allocate memory".
+        # torch raises RuntimeError: "DefaultCPUAllocator: can't allocate memory".
         if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
             raise
         raise MemoryError(f"{name}: no memory for a contiguous copy, {size} bytes") from None
@@ -158,7 +159,7 @@ def to_numpy(array: Any, name: str) -> Array:
 
 
 def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
-    """Views a contiguous tensor, as its bits if numpy lacks the dtype."""
+    """Views the bytes of a contiguous tensor, as integers first if numpy lacks the dtype."""
     flat = tensor.reshape(-1)
     if flat.dtype == torch.bfloat16:
         flat = flat.view(torch.int16)
@@ -169,7 +170,7 @@ def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
 
 
 def _writable(result: Result) -> memoryview:
-    """Returns the memory of a caller's array for a result, which must fit."""
+    """Returns the memory of the caller's `out`. Refuses an array that does not fit the result."""
     out, name = result.out, result.output
     torch = torch_of(out)
     if torch is not None:
@@ -206,7 +207,8 @@ def _as_torch(torch: Any, device: Any) -> Wrap:
 
 
 def _way_back(array: Any) -> Wrap:
-    """Returns the function that makes an array of the same kind: the array API's, or the library's from_dlpack."""
+    """Returns the function that makes arrays of the same kind as `array`. It uses the array API, or from_dlpack of
+    the array's library."""
     namespace = getattr(array, "__array_namespace__", None)
     library: Any = sys.modules.get(type(array).__module__.partition(".")[0])
     back: Any
@@ -233,7 +235,8 @@ def _name(dtype: Any) -> str:
 
 
 def dtype_of(dtype: Any) -> tuple[Dtype, Wrap]:
-    """Returns a Dtype from its name or from numpy's or torch's dtype, and the library that it belongs to."""
+    """Returns the Dtype for a name or for a dtype of numpy or torch, and the function that makes arrays of numpy
+    or torch."""
     if dtype is None:
         return Dtype.UNSPECIFIED, as_numpy
     try:

@@ -26,18 +26,19 @@ if TYPE_CHECKING:
 SERVICE = "/posenc.v1.PositionalEncodingService/"
 VERSION = importlib.metadata.version("posenc")
 
-# Seconds for a unary call, and for a stream without progress.
+# Seconds that a unary call may take, and a stream without progress.
 _DEFAULT_TIMEOUT = 60.0
-# Deadline of a stream whose only limit is progress. Without a deadline the
-# server would set its default.
+# Deadline, in seconds, of a stream that is limited only by the time without
+# progress. Without a deadline the server would set its default deadline.
 LONGEST_STREAM = 24 * 3600.0
-# A year in seconds: grpcio treats a time beyond its clock as a deadline in the past.
+# A year in seconds. grpcio treats a time beyond the range of its clock as a
+# deadline in the past.
 _LONGEST_TIMEOUT = 365 * 24 * 3600.0
 # The largest message of protobuf.
 _MAX_PROTO_BYTES = (1 << 31) - 1
 # grpcio moves a message in one piece, and copies it twice in each direction. Above
-# this size a stream is faster, because its messages are sent, computed and
-# received at the same time, and needs less memory (README.md, "Memory").
+# this size a stream needs less memory (README.md, "Memory"). It is also faster,
+# because it sends, computes and receives at the same time.
 _STREAM_ABOVE_BYTES = 4 << 20
 
 
@@ -48,9 +49,10 @@ class ClientOptions(TypedDict, total=False):
         longest time without progress.
     max_message_bytes: larger messages are neither sent nor received; by default 512 MiB.
     stream_above_bytes: larger rotations and tables go as streams; by default 4 MiB.
-    service_config: gRPC's, as JSON, instead of the published one.
-    tls, tls_ca, tls_cert, tls_key, tls_server_name: TLS, and PEM files. Any of
-        them switches TLS on; without tls_ca the system's authorities are trusted.
+    service_config: gRPC's service config, as JSON; replaces the package's file.
+    tls, tls_ca, tls_cert, tls_key, tls_server_name: TLS, and PEM files. Each of
+        these options switches TLS on. Without tls_ca the system's certificate
+        authorities are trusted.
     token, token_file: a bearer token. The file is read again when it changes.
     """
 
@@ -67,7 +69,8 @@ class ClientOptions(TypedDict, total=False):
     token_file: Optional[Path]
 
 
-# Types of options; all others are paths. A number is no path: open() would take it for an open file, and close it.
+# Types of options; options without an entry are paths. A path must not be a number: open() would take it for the
+# descriptor of an open file, and close that file.
 _KINDS: dict[str, Any] = {
     **dict.fromkeys(("service_config", "tls_server_name", "token"), str),
     **dict.fromkeys(("max_message_bytes", "stream_above_bytes"), Integral),
@@ -90,7 +93,8 @@ def from_environment() -> dict[str, Any]:
 
 
 class Call:
-    """CallOptions of one call. Its timeout starts now, and each request of the call gets the remaining time."""
+    """CallOptions of one call. The timeout starts with the constructor. A call may have several requests; each
+    gets the remaining time."""
 
     def __init__(self, **options: Unpack[CallOptions]) -> None:
         check_keywords(options, CallOptions)
@@ -104,18 +108,18 @@ class Call:
         if seconds is not None:
             if not isinstance(seconds, _KINDS["timeout"]):
                 raise invalid("timeout", f"is {seconds!r}; must be a number of seconds")
-            if not seconds > 0:  # grpcio would let a quick call succeed
+            if not seconds > 0:  # with such a timeout, grpcio would let a quick call succeed
                 raise DeadlineExceededError("DEADLINE_EXCEEDED", f"timeout: {seconds} s; must be above 0")
             self._end: float = time.monotonic() + min(seconds, _LONGEST_TIMEOUT)
 
     def rest(self, otherwise: float) -> float:
-        """Returns the remaining seconds of the call's own timeout; never 0,
-        because 0 would be refused as the caller's mistake."""
+        """Returns the remaining seconds of the call's own timeout, or `otherwise`
+        without one. Never returns 0, which would be refused as the caller's mistake."""
         return otherwise if self.timeout is None else max(self._end - time.monotonic(), 1e-6)
 
 
 class Channels:
-    """`grpc` is grpc or grpc.aio. A channel is made when it is first used."""
+    """The gRPC channels of a client. `grpc` is the module grpc or grpc.aio. A channel is made when it is first used."""
 
     def __init__(self, grpc: Any, target: str, options: ClientOptions) -> None:
         check_keywords(options, ClientOptions)
@@ -128,14 +132,14 @@ class Channels:
         self._grpc = grpc
         self._credentials, self._security = credentials_of(target, self._options)
         self._bearer = Bearer(options.get("token"), options.get("token_file"))
-        # The key is whether calls are sent only once: in gRPC, retries are an option
-        # of the channel.
+        # The key says whether calls are sent only once. In gRPC, retries are an
+        # option of the channel, so such calls need a channel of their own.
         self._channels: dict[bool, Any] = {}
         self._lock = threading.Lock()
         self._closed = False
         self.most = min(self._options.get("max_message_bytes", 512 << 20), _MAX_PROTO_BYTES)
         self.stream_above = min(self._options.get("stream_above_bytes", _STREAM_ABOVE_BYTES), self.most)
-        # Seconds of a unary call, and of a stream without progress.
+        # Seconds that a unary call may take, and a stream without progress.
         self.patience = min(self._options.get("timeout", _DEFAULT_TIMEOUT), _LONGEST_TIMEOUT)
         if not self.patience > 0:
             raise invalid("timeout", f"is {self.patience}; must be above 0")
@@ -150,7 +154,7 @@ class Channels:
             return getattr(self._channels[once], kind)(SERVICE + name)
 
     def joined(self, pieces: Sequence[Buffer]) -> bytes:
-        """Returns a message in one piece, as grpcio needs it."""
+        """Joins the pieces of a message, because grpcio needs it in one piece."""
         sent = size(pieces)
         if sent > self.most:
             text = f"request: {sent} bytes; the limit is {self.most}, split the batch or raise max_message_bytes"
@@ -174,7 +178,7 @@ class Channels:
         return [(name, value) for name, value in headers.items() if value]
 
     def take_all(self) -> list[Any]:
-        """Returns the channels to close."""
+        """Returns the channels, which the caller closes. No call can be made afterwards."""
         with self._lock:
             self._closed = True
             channels, self._channels = list(self._channels.values()), {}
@@ -193,12 +197,13 @@ class Channels:
             # A call that has sent more than this is not retried. gRPC's default
             # of 256 KiB would exclude most tensors.
             ("grpc.per_rpc_retry_buffer_size", self.most),
-            # A retry helps only after the connection was tried again, so this
-            # is the retries' first backoff, not gRPC's 1 s.
+            # A retry helps only after gRPC has tried to connect again. So this
+            # is the first backoff of retries, instead of gRPC's default of 1 s.
             ("grpc.initial_reconnect_backoff_ms", 100),
-            # Kubernetes' names are valid for 5 s; gRPC's default is 30 s.
+            # DNS names in Kubernetes are valid for 5 s; gRPC's default is 30 s.
             ("grpc.dns_min_time_between_resolutions_ms", 5000),
-            # Otherwise all channels with equal arguments share one connection.
+            # Without this option, all channels with equal arguments share one
+            # connection.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.primary_user_agent", f"posenc-python/{VERSION}"),
         ]
@@ -208,7 +213,7 @@ class Channels:
 
 
 def _checked(target: Any) -> str:
-    """Returns the target; refuses one that gRPC would read as another address, or as an unknown name."""
+    """Returns the target. Refuses a target that gRPC would read as another address, or as an unknown name."""
     scheme = re.match("https?://", target) if isinstance(target, str) else None
     if scheme:
         address = target[scheme.end() :]

@@ -42,10 +42,10 @@ class Client:
     target: "host:port", "dns:///posenc:50051" or "unix:/run/posenc.sock".
     options: ClientOptions.
 
-    Arrays are numpy's, torch's or of any library with a buffer, DLPack or the
-    array API; results are of the same kind. The constructor never waits for the
-    network. Without asyncio a client is safe for any number of threads; with asyncio it belongs to the event loop of
-    its first call. Errors are PosencError.
+    Arrays are numpy arrays, torch tensors, or objects with a buffer, DLPack or
+    the array API; results are of the same kind. The constructor never waits for
+    the network. A client without asyncio is safe for any number of threads. A client with asyncio belongs to the
+    event loop of its first call. Errors are PosencError.
     """
 
     def __init__(self, target: str, **options: Unpack[ClientOptions]) -> None:
@@ -60,7 +60,7 @@ class Client:
 
     @property
     def target(self) -> str:
-        """The server's address, for another client of it."""
+        """The server's address, with which a program can make another client."""
         return self._channels.target
 
     def close(self) -> None:
@@ -84,17 +84,17 @@ class Client:
         self, size: int, *, name: Optional[str] = None, directory: Optional[str] = None,
         **options: Unpack[args.CallOptions],
     ) -> SharedRegion:
-        """Makes memory that the server also maps: calls with views of it carry no tensors.
+        """Makes memory that the server also maps. Calls with views of this memory carry no tensors.
 
             with client.shared_region(q_bytes) as region:
                 q = region.array((1, 4096, 32, 128), "float16")
                 client.apply_rope(q, rope="llama-3.1-8b", positions=0, layout="bshd", out=q)
 
-        name: of the file; by default the server's prefix and random digits.
-        directory: this process's path of the server's directory, if it differs.
+        name: the file's name; by default the server's prefix and random digits.
+        directory: the path of the server's directory in this process, if it is another one.
         If the server shares no memory with this client, the calls send bytes.
-        The file is removed when the region or the client is closed. A call in place is never sent twice. If its error
-        says that q may be changed, write q again.
+        The file is removed when the region or the client is closed. A call in place is never sent twice. If an error
+        says that q may have been rotated, write q again.
         """
         region = SharedRegion(size, (self.get_server_info(**options)).shared_memory, name, directory)
         self._regions = [*(known for known in self._regions if known.is_open), region]
@@ -105,8 +105,8 @@ class Client:
         **options: Unpack[args.ResolveOptions],
     ) -> m.ResolveRopeResponse:
         """Returns what a preset, a config.json or a specification means: the complete spec, inv_freq, amplitude,
-        and every assumption by name. With `compare_with` also how the two differ, in scores up to distance
-        `length`.
+        and every assumption by name. With `compare_with`, the answer also has the difference between the two ropes.
+        `length` is the largest distance of this comparison.
 
         options: CallOptions, and SourceOptions, such as layer_index or part, for a configuration or a preset.
         """
@@ -150,13 +150,14 @@ class Client:
             a specification ({"pairing": "half_split", "rope_theta": 500000}), a
             transformers configuration, or a result of client.rope().
         positions: an int is the first token's position; an array or a list has
-            one for each token; {"starts": [0, 7]} has each sequence's first,
-            and posenc.packed(cu_seqlens) is for "thd".
+            one position for each token; {"starts": [0, 7]} has the first
+            position of each sequence; posenc.packed(cu_seqlens) is for "thd".
         layout: "bshd", "bhsd", "sbhd" or "thd".
         direction: "inverse" undoes a rotation, "adjoint" is its gradient.
-        saturation: needed for FP8. Results past its largest number become that
-            number ("finite"), or infinity ("none"; in E4M3 NaN).
-        out: the results' memory, (q, k), or one array; may be q and k themselves.
+        saturation: required for FP8. Results past the largest FP8 number become
+            that number ("finite"), or infinity ("none"; NaN in E4M3).
+        out: arrays for the results: (q, k), or one array if only one tensor is
+            given. They may be q and k themselves.
 
         Returns (q, k); a tensor that was not given is None.
         """
@@ -181,10 +182,10 @@ class Client:
         """Moves rotated keys to other positions, or from one encoding to another.
 
         Takes either `shift` (an int, or one for each token), or old_positions
-        and new_positions, as in apply_rope. rope: the encoding that rotated k.
-        FP8 needs `saturation`, as in apply_rope. cache: instead of `layout`,
-        the layout of a paged cache, {"dimensions": "vllm_split", "block_table":
-        ..., "lengths": ...}; only its tokens' keys change.
+        and new_positions in the forms of apply_rope. rope: the encoding that
+        rotated k. FP8 needs `saturation`, as in apply_rope. cache: the layout of
+        a paged cache, instead of `layout`: {"dimensions": "vllm_split",
+        "block_table": ..., "lengths": ...}. Only the keys of these tokens change.
         """
         request = request_of(
             m.RepositionRequest, old_rope=rope_source(rope), new_rope=other_source(new_rope, "new_rope"),
@@ -216,10 +217,10 @@ class Client:
         """Returns rows of a table: (cos, sin) of a rope, or one array of an absolute encoding.
 
         positions: by default 0. layout: "half" (default), "duplicated",
-        "pair_repeated", or "complex", which is one array. dtype: a name,
-        numpy's dtype or torch's, by default float32; torch's gives tensors of
-        torch.
-        out: the results' memory: (cos, sin), or the one array.
+        "pair_repeated", or "complex", which is one array. dtype: a name, or a
+        dtype of numpy or torch; by default float32. A dtype of torch gives
+        torch tensors.
+        out: arrays for the results: (cos, sin), or one array.
         """
         element, wrap = dtype_of(dtype)
         if rope is not None and absolute is not None:
@@ -232,7 +233,7 @@ class Client:
             positions = 0
         request.positions = positions_of(positions)
         results = results_of(request, wrap, out)
-        # Approximate size of the answer. Large answers are faster as a stream.
+        # The last argument is the approximate size of the answer: large answers are faster as a stream.
         answer = self._tensors(request, {}, results, Call(**options), rows_of(request) * ROW_BYTES)
         cos, *sin = [result.array for result in results]
         return RotaryTable(cos, sin[0], answer.amplitude) if sin else cos
@@ -242,7 +243,8 @@ class Client:
         query_tile: int = 0, key_tile: int = 0, dtype: Optional[DtypeLike] = None, causal: bool = False,
         **options: Unpack[args.CallOptions],
     ) -> Any:
-        """Returns an attention bias, [heads, query_length, key_length]: {"alibi": {"heads": 8}}."""
+        """Returns an attention bias of shape [heads, query_length, key_length]. `bias` is for example
+        {"alibi": {"heads": 8}}."""
         element, wrap = dtype_of(dtype)
         request = request_of(
             m.BuildBiasRequest, bias=bias, query_start=query_start, query_length=query_length, key_start=key_start,
@@ -260,10 +262,10 @@ class Client:
     def build_positions(
         self, scheme: args.Scheme, **options: Unpack[args.CallOptions]
     ) -> m.BuildPositionsResponse:
-        """Returns position ids for {"packed": {"lengths": [3, 5]}}, or "padded", "context_parallel", "grid",
-        "multimodal", "attention_sinks", "vision".
+        """Returns the position ids of a scheme, such as {"packed": {"lengths": [3, 5]}}. Other schemes are "padded",
+        "context_parallel", "grid", "multimodal", "attention_sinks" and "vision".
 
-        Pass the answer's `positions` to other calls unchanged.
+        Other calls take the answer's `positions` unchanged.
         """
         request = message_of(m.BuildPositionsRequest, scheme, "scheme")
         return self._ask(request, m.BuildPositionsResponse, Call(**options))
@@ -273,7 +275,7 @@ class Client:
         combination: Optional[m.CombinationLike] = None, x_scale: Optional[float] = None, out: object = None,
         **options: Unpack[args.CallOptions],
     ) -> A:
-        """Adds an absolute encoding to x, [B, S, dim], [S, dim] or [T, dim]:
+        """Adds an absolute encoding to x, [B, S, dim], [S, dim] or [T, dim]. `encoding` is for example
         {"sinusoidal": {"dim": 512, "order": "interleaved"}}."""
         array = borrow(x, "x")
         request = request_of(
@@ -289,8 +291,8 @@ class Client:
         self, q: A, k: object, *, score: args.Score, query_start: int = 0, key_start: int = 0,
         dtype: Optional[DtypeLike] = None, out: object = None, **options: Unpack[args.CallOptions],
     ) -> A:
-        """Returns attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D]
-        give [B, H, Sq, Sk], not divided by sqrt(D)."""
+        """Returns the attention scores of an encoding that acts inside attention: [B, H, Sq, Sk] for q [B, H, Sq, D]
+        and k [B, H, Sk, D]. The scores are not divided by sqrt(D)."""
         arrays = {"q": borrow(q, "q"), "k": borrow(k, "k")}
         queries, keys = arrays["q"].tensor, arrays["k"].tensor
         request = request_of(
@@ -331,8 +333,8 @@ class Client:
         self, inputs: args.Inputs, *, readers: Sequence[str] = (), length: int = 0, runtime: str = "",
         **options: Unpack[args.CallOptions],
     ) -> m.DiagnoseRopeResponse:
-        """Reads all descriptions of one checkpoint as each of its readers does, and says which readers disagree,
-        from which distance on, and which key fixes it.
+        """Reads all descriptions of one checkpoint as each reader does. Returns which readers disagree, from which
+        distance on, and which key fixes the disagreement.
 
         inputs: ModelDescriptions, or dicts of their fields: {"kind": "config",
         "text": ...}. readers: readers to check ("hf", "vllm"); by default all.
@@ -347,7 +349,7 @@ class Client:
         return decode(answer, self._unary(_method(request), encode(request), call))
 
     def _tensor(self, request: Message, inputs: Mapping[str, Borrowed], result: Result, call: Call) -> Any:
-        """Makes a call whose answer has one tensor, and returns it."""
+        """Makes a call whose answer has one tensor, and returns this tensor."""
         self._tensors(request, inputs, [result], call)
         return result.array
 
@@ -355,8 +357,9 @@ class Client:
         self, request: Message, inputs: Mapping[str, Borrowed], results: Sequence[Result], call: Call,
         expected_bytes: int = 0,
     ) -> Any:
-        """Makes a call with tensors: with their places if they lie in shared memory, and as a stream if there is
-        one and a message would be too large. Fills the results, and returns the answer."""
+        """Makes a call with tensors, fills the results, and returns the answer (None for a stream of a rotation).
+        Tensors in shared memory are sent as places. If a message would be too large, the call is a stream, where
+        the method has one."""
         method, most = _method(request), self._channels.most
         answer: Any = getattr(m, method + "Response")
         placed = Placed(request, inputs, results, self._regions)
@@ -412,8 +415,8 @@ class Client:
             raise self._explained(error, call) from error.__cause__
 
     def _explained(self, error: PosencError, call: Call) -> PosencError:
-        """Adds both versions to the error of an unknown method. An error with a reason already says what the
-        server does not know."""
+        """Adds the versions of server and client to the error of an unknown method. An error with a reason already
+        says what the server does not know."""
         error.request_id = error.request_id or call.id
         if error.code != "UNIMPLEMENTED" or error.reason:
             return error
@@ -484,7 +487,7 @@ def _too_large(error: PosencError) -> bool:
 
 
 def _pair(q: Any, k: Any, out: Any) -> Any:
-    """Returns `out` as a pair; it may be one array if the call has one tensor."""
+    """Returns `out` as a pair. `out` may be one array if the call has one tensor."""
     if not isinstance(out, (tuple, list)):
         if out is not None and q is not None and k is not None:
             raise invalid("out", "is one array; must be a pair (q, k), as both are given")

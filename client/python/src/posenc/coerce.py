@@ -20,11 +20,11 @@ _INT_BITS = {"int32": 31, "int64": 63}
 
 
 def message_of(cls: type[M], value: Any, path: str) -> M:
-    """Returns a message: the given one, or one of a dict of its fields.
+    """Returns `value` if it is a message; otherwise makes the message from a dict of its fields.
 
-    Names are the contract's, or their JSON spelling (rotaryDim); enum values may
-    be short ("half_split"); tensors may be arrays. A list is accepted for a
-    message whose only, or first, field is a list.
+    Names of fields are those of the contract, or their JSON spelling
+    (rotaryDim). Names of enum values may be short ("half_split"). Tensors may be
+    arrays. If the first field of the message is a list, `value` may be this list.
     """
     if isinstance(value, cls):
         return value
@@ -43,7 +43,7 @@ def message_of(cls: type[M], value: Any, path: str) -> M:
 
 
 def request_of(cls: type[M], **given: Any) -> M:
-    """Makes a request from a method's arguments; None is unset."""
+    """Makes a request from a method's arguments. An argument None leaves its field unset."""
     fields = {f.name: f for f in fields_of(cls).values()}
     return cls(**{k: _field_value(fields[k], v, k) for k, v in given.items() if v is not None})
 
@@ -81,7 +81,7 @@ def coerce(kind: Any, value: Any, path: str) -> Any:
         if kind == "bool" and value in (True, False):
             return bool(value)
         if kind in _INT_BITS:
-            # Configurations have floats without a fraction.
+            # Configurations may have integers as floats (64.0).
             whole = isinstance(value, str) or (isinstance(value, float) and math.isfinite(value) and value % 1 == 0)
             number = int(value) if whole else operator.index(value)
             if not -(1 << _INT_BITS[kind]) <= number < 1 << _INT_BITS[kind]:

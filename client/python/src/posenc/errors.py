@@ -11,9 +11,9 @@ class PosencError(Exception):
     """A call that failed.
 
     code: gRPC's name of the error, such as "INVALID_ARGUMENT".
-    reason: the contract's ErrorReason without its prefix, to branch on:
-        "FIELD_REQUIRED"; "" if the error has none.
-    field: the field at fault, "q.data"; "" if none is.
+    reason: the contract's ErrorReason without its prefix, such as
+        "FIELD_REQUIRED"; "" if the error has no reason. Programs can branch on it.
+    field: the field at fault, such as "q.data"; "" if no field is at fault.
     metadata: facts that come with the reason: {"field": "q.data", "expectedBytes": "64", ...}
     violations: every field at fault with its remedy, if there are several.
     request_id: the call's id, which the server logs.
@@ -33,7 +33,7 @@ class PosencError(Exception):
         violations: tuple[tuple[str, str], ...] = (),
         request_id: str = "",
     ) -> None:
-        super().__init__(code, text)  # what pickle makes a copy from
+        super().__init__(code, text)  # pickle makes a copy from these arguments
         self.code = code
         self.text = text
         self.reason = reason
@@ -95,19 +95,19 @@ class UnimplementedError(PosencError):
 
 
 class InternalError(PosencError):
-    """An answer that is not of the contract, or a fault of the server."""
+    """The answer does not follow the contract, or the server has a fault."""
 
 
 class UnavailableError(PosencError):
     """No server answers."""
 
 
-# By code: INVALID_ARGUMENT has InvalidArgumentError.
+# The class of each code, such as InvalidArgumentError for INVALID_ARGUMENT.
 _CLASSES = {re.sub("(?<!^)(?=[A-Z])", "_", c.__name__[:-5]).upper(): c for c in PosencError.__subclasses__()}
 
 
 def class_of(code: str, reason: str = "") -> type[PosencError]:
-    """Returns the class of errors with this code; PosencError itself for a code without one."""
+    """Returns the class of errors with this code. A code without a class of its own has PosencError."""
     return OverloadedError if reason == "OVERLOADED" else _CLASSES.get(code, PosencError)
 
 

@@ -12,7 +12,7 @@ from .wire import Buffer
 
 
 async def unary(channels: Channels, name: str, pieces: Sequence[Buffer], call: Call, once: bool = False) -> bytes:
-    """Makes a call with one message each way."""
+    """Makes a call with one request and one response."""
     message = channels.joined(pieces)
     method = channels.method("unary_unary", name, once)
     options = {"timeout": call.rest(channels.patience), "metadata": channels.metadata(call, len(message))}
@@ -39,7 +39,7 @@ async def stream(
                 moved += 1
             await running.done_writing()
         except asyncio.InvalidStateError:
-            return  # the call has ended, and read() tells how
+            return  # the call has ended; read() reports why
 
     async def read() -> None:
         nonlocal moved

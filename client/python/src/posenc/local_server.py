@@ -35,21 +35,22 @@ def local(*, threads: Optional[int] = None, flags: Sequence[str] = ()) -> Iterat
         with posenc.local() as client:
             q, k = client.rope("llama-3.1-8b").apply(q, k, start=0, layout="bshd")
 
-    threads: for computations; by default one for each core.
-    flags: more of posencd's flags, such as ["--log-calls=1"].
+    threads: number of threads for computations; by default one for each core.
+    flags: further flags of posencd, such as ["--log-calls=1"].
 
-    posencd is the file that POSENCD names, else that of the package
-    posenc-server, else the first on PATH. It does not get the variables
-    POSENC_..., which are meant for other servers and clients. It listens on a
-    unix socket in a folder of /dev/shm that only this user may enter, and
-    shares memory there (client.shared_region()).
+    posencd is the file that the environment variable POSENCD names. Without this
+    variable it is the program of the package posenc-server, or else the first
+    posencd on PATH. It does not get the variables POSENC_..., which are meant for
+    other servers and clients. It listens on a unix socket in a folder of /dev/shm
+    that only this user may enter. It shares memory in the same folder
+    (client.shared_region()).
 
-    Each call starts a server of its own, which ends with the block. It also ends when this process is killed: it
-    reads a pipe that only this process holds, and that the kernel closes however the process ends. (The signal of
-    PR_SET_PDEATHSIG would come when the thread that called local() ends.)
+    Each call starts a server of its own, which ends with the block. The server also ends when this process is killed:
+    the server reads a pipe that only this process holds, and the kernel closes the pipe when the process ends.
+    (PR_SET_PDEATHSIG would end the server when the thread that called local() ends.)
 
-    A child of os.fork() does not own the server: it does not end it, and does not keep it alive. The child makes its
-    own Client(client.target), or calls local(); grpcio wants forks before the first call.
+    A child of os.fork() does not own the server: the child neither ends the server nor keeps it alive. The child
+    makes its own Client(client.target), or calls local(). grpcio allows forks only before the first call.
 
     Raises UnavailableError if the server cannot be started; the text has the
     remedy.
@@ -119,8 +120,8 @@ def _start(posencd: str, folder: str, flags: Sequence[str]) -> subprocess.Popen[
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POSENC_")}
     try:
         with open(f"{folder}/log", "wb") as log:
-            # A session of its own, because Control-C at a terminal, or a notebook's interrupt, is
-            # only for this process.
+            # The server has a session of its own, so that Control-C at a terminal, or a notebook's
+            # interrupt, reaches only this process.
             process = subprocess.Popen(
                 ["posencd", *own, *flags], executable=posencd, stdin=subprocess.PIPE, stdout=log, stderr=log,
                 env=environment, start_new_session=True,
@@ -128,7 +129,7 @@ def _start(posencd: str, folder: str, flags: Sequence[str]) -> subprocess.Popen[
     except OSError as error:
         raise _failure(f"{posencd}: {error.strerror}; {_remedy(posencd, error)}") from None
     pipe: Any = weakref.ref(process.stdin)
-    # A child's copy of the pipe would keep the server alive.
+    # A forked child closes its copy of the pipe, which would keep the server alive.
     os.register_at_fork(after_in_child=lambda: pipe() and pipe().close())
     return process
 
@@ -173,7 +174,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _remove_leftovers() -> None:
-    """Removes the folders, with the memory of their regions, of processes that were killed."""
+    """Removes the folders of processes that were killed. This also frees the shared memory in these folders."""
     for folder in glob.glob(f"{_SHARED_MEMORY}/{_PREFIX}*"):
         with contextlib.suppress(OSError):
             about = os.lstat(folder)

@@ -6,9 +6,9 @@
     ax.figure.savefig("kept.svg")
 
 Every function draws into `ax` or into a new figure, and returns the axes.
-`ropes` is one rope or a dict of ropes by name, with a curve for each. A rope is
-an argument of Client.resolve. The numbers come from the server, or from
-formulas here over its frequencies.
+`ropes` is one rope or a dict of ropes by name; each rope gets a curve. A rope
+has one of the forms that Client.resolve takes. The numbers come from the server,
+or are computed here from the server's frequencies.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .errors import InvalidArgumentError, invalid
 from .messages import AnalyzeRopeResponse, Pairing, Profile, ResolveRopeResponse, RopeSource, RopeSpec, RotarySlice
 from .sources import SOURCE_FIELDS, rope_source
 
-# The command's colours: Okabe and Ito's with grey instead of yellow, each with its
-# own dash pattern.
+# The colours of the command `posenc plot`: those of Okabe and Ito, with grey
+# instead of yellow. Each colour has its own dash pattern.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#767676")
 _DASHES = ("-", "--", ":", "-.", (0, (3, 2)), (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 2)))
 
@@ -46,7 +46,7 @@ def frequencies(client: Client, ropes: Any, *, ax: Any = None) -> Any:
 
 
 def wavelengths(client: Client, ropes: Any, *, trained_length: int = 0, ax: Any = None) -> Any:
-    """Draws the positions that each pair needs for a full turn, and a line at trained_length."""
+    """Draws the number of positions that each pair needs for a full turn, and a line at trained_length."""
     ax = _axes(ax, "pair of channels", "positions per full turn")
     for name, rope in _named(ropes).items():
         values = client.analyze_rope(rope, trained_length=trained_length).wavelengths
@@ -71,12 +71,13 @@ def similarity(
     client: Client, ropes: Any, *, max_distance: int = 4096, distance_step: int = 0,
     image: Optional[tuple[int, int]] = None, ax: Any = None,
 ) -> Any:
-    """Draws the mean over pairs of cos(distance * frequency), over the
+    """Draws the mean of cos(distance * frequency) over all pairs, for each
     distance.
 
-    image: (height, width) gives a heat map for one rope: the similarity of the
-    first cell of an image with each other cell. With one axis positions count
-    along the rows; with two or three axes the last two are height and width.
+    image: (height, width) draws a heat map for one rope: the similarity of the
+    first cell of an image with each other cell. A rope with one position axis
+    counts the cells row by row. With two or three axes, the last two are height
+    and width.
     """
     if image is not None:
         return _image(client, ropes, image, ax)
@@ -92,7 +93,7 @@ def angles(client: Client, rope: Any, *, rows: int = 1024, start: int = 0, ax: A
     _positive(rows, "rows")
     turns = numpy.abs(numpy.outer(numpy.arange(start, start + rows), _frequencies(client, rope))) / (2 * numpy.pi)
     ax = _axes(ax, "pair of channels", "position")
-    # Smaller angles than this are not visible.
+    # Angles below 1e-4 full turns are not visible.
     norm = matplotlib.colors.LogNorm(1e-4, max(1.0, turns.max()), clip=True)
     return _heat_map(ax, numpy.maximum(turns, 1e-4), start, "full turns", "Angles", norm=norm)
 
@@ -101,10 +102,11 @@ def table(
     client: Client, rope: Any = None, *, absolute: Any = None, rows: Optional[int] = 1024, start: int = 0,
     values: str = "cos", channels: Optional[int] = None, ax: Any = None,
 ) -> Any:
-    """Draws cosines or sines (values) of a rope, or the rows of an absolute
-    encoding.
+    """Draws the cosines or sines of a rope (values: "cos" or "sin"), or the rows
+    of an absolute encoding.
 
-    channels: draws this many first columns as curves, instead of all as a heat map.
+    channels: number of first columns to draw as curves. None draws all columns
+        as a heat map.
     rows: None for encodings with a fixed number of rows, such as sincos_grid.
     """
     if values not in ("cos", "sin"):
@@ -129,8 +131,8 @@ def table(
 
 
 def bias(matrix: Any, *, head: int = 0, ax: Any = None) -> Any:
-    """Draws one head of a bias [heads, queries, keys], or of a sequence's
-    scores.
+    """Draws one head of a bias [heads, queries, keys], or of the scores of one
+    sequence.
 
     Masked cells (-inf) are empty.
     """
@@ -181,7 +183,7 @@ def rotation(
 
 
 def compare(client: Client, rope: Any, others: Optional[Mapping[str, Any]] = None, *, ax: Any = None) -> Any:
-    """Draws frequencies of other ropes, or of other readers of this rope, divided by its own."""
+    """Draws the frequencies of other ropes, or of other readers of `rope`, divided by the frequencies of `rope`."""
     own = _frequencies(client, rope)
     ax = _axes(ax, "pair of channels", "ratio of frequencies")
     for name, other in _others(client, rope, others).items():
@@ -197,9 +199,9 @@ def kept(
     client: Client, rope: Any, others: Optional[Mapping[str, Any]] = None, *, max_distance: int = 131072,
     ax: Any = None,
 ) -> Any:
-    """Draws the share of a score that is left if other readers rotate: the mean
-    over pairs of cos(distance * |w - w'|), on a logarithmic axis, with a line at
-    0.9."""
+    """Draws the share of a score that is left if another reader rotates: the mean
+    of cos(distance * |w - w'|) over all pairs. The distances are logarithmic. A
+    line marks the share 0.9."""
     if max_distance < 2:
         raise invalid("max_distance", f"is {max_distance}; must be at least 2")
     own = _frequencies(client, rope)
@@ -208,7 +210,7 @@ def kept(
     for name, other in _others(client, rope, others).items():
         theirs = _frequencies(client, other)
         width = max(len(own), len(theirs))
-        # Unrotated pairs have frequency 0.
+        # Pairs that only one of the two rotates have frequency 0 in the other.
         apart = numpy.pad(own, (0, width - len(own))) - numpy.pad(theirs, (0, width - len(theirs)))
         _curve(ax, name, distances, numpy.cos(numpy.outer(distances, apart)).mean(axis=1))
     ax.axhline(0.9, color="black", linewidth=1, linestyle=":")
@@ -217,7 +219,7 @@ def kept(
 
 
 def _named(ropes: Any) -> dict[str, Any]:
-    """Returns a dict of ropes. One rope may be a dict, too, with fields as keys."""
+    """Returns a dict of ropes by name. A single rope can also be a dict; its keys are fields."""
     if isinstance(ropes, Mapping) and ropes and not SOURCE_FIELDS & set(ropes):
         kinds = (str, Mapping, RopeSource, RopeSpec, Rope)
         if all(isinstance(value, kinds) for value in ropes.values()):
@@ -226,7 +228,7 @@ def _named(ropes: Any) -> dict[str, Any]:
 
 
 def _others(client: Client, rope: Any, others: Optional[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the named readers, or the default readers that do not refuse the rope."""
+    """Returns `others` if it is given; otherwise the specs of those default readers that do not refuse the rope."""
     if others is not None:
         return dict(others)
     source = rope_source(rope)
@@ -302,7 +304,8 @@ def _curve(ax: Any, name: str, x: Iterable[Any], y: Iterable[Any]) -> None:
 
 
 def _heat_map(ax: Any, matrix: Any, start: int, label: str, title: str, aspect: str = "auto", **scale: Any) -> Any:
-    """Draws rows from the top, the first at `start`; numbers stand at the middle of rows and columns."""
+    """Draws the rows from the top; the first row has the number `start`. The numbers of rows and columns are at
+    their middle."""
     rows, columns = matrix.shape
     extent = (-0.5, columns - 0.5, start + rows - 0.5, start - 0.5)
     image = ax.imshow(matrix, cmap="cividis", aspect=aspect, extent=extent, interpolation="nearest", **scale)

@@ -28,7 +28,7 @@ def credentials_of(target: str, options: Any) -> tuple[Optional[grpc.ChannelCred
         if bool(files[1]) != bool(files[2]):
             raise invalid("tls_cert" if files[1] else "tls_key", "is missing; certificate and key come together")
         ca, key, cert = map(_pem, ("tls_ca", "tls_key", "tls_cert"), files)
-        # If the system has no such file, gRPC uses its own authorities.
+        # If the system has no file of certificate authorities, gRPC uses its own.
         system = ssl.get_default_verify_paths().cafile
         ca = ca or (_read(system, "tls") if system else None)
         arguments = [("grpc.ssl_target_name_override", name)] if name else []
@@ -36,7 +36,7 @@ def credentials_of(target: str, options: Any) -> tuple[Optional[grpc.ChannelCred
     given = next((name for name in ("token", "token_file") if options.get(name)), None)
     if given is None:
         return None, []
-    # Plaintext; gRPC ends connections that leave this machine.
+    # Local credentials send plaintext; with them, gRPC ends connections that leave this machine.
     if target.startswith(("unix:", "unix-abstract:")):
         return grpc.local_channel_credentials(grpc.LocalConnectionType.UDS), []
     if not all(map(_LOOPBACK.fullmatch, target.split(","))):
@@ -48,7 +48,7 @@ def _pem(option: str, path: Optional[Path]) -> Optional[bytes]:
     if not path:
         return None
     data = _read(path, option)
-    # gRPC would report another kind of file only in its own log.
+    # gRPC would report a file of another kind only in gRPC's own log.
     if (b"PRIVATE KEY-----" if option == "tls_key" else b"CERTIFICATE-----") not in data:
         raise invalid(option, f"{path}: must be PEM, and holds no {'key' if option == 'tls_key' else 'certificate'}")
     return data
@@ -63,8 +63,8 @@ def _read(path: Path, option: str) -> bytes:
 
 
 class Bearer:
-    """Adds the token to every call. Reads a file again, at most once a second; keeps
-    the old token while it cannot be read."""
+    """The bearer token of every call. A token file is read again, at most once a second.
+    While the file cannot be read, the old token is used."""
 
     def __init__(self, token: Optional[str], path: Optional[Path]) -> None:
         if token and path:

@@ -1,4 +1,4 @@
-"""Regions of shared memory: client and server map their tensors, and calls do not carry them."""
+"""Regions of shared memory. Client and server map the same memory, and calls do not carry the tensors in it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _UNTOUCHED = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "
 
 
 class SharedRegion:
-    """Memory for tensors, made by Client.shared_region(); a context that closes it.
+    """Memory for tensors, made by Client.shared_region(). It is a context manager that closes the region.
 
-    name: of its file; "" if the server shares no memory with this client: then
-        it is ordinary memory, and calls send its bytes.
+    name: the name of the file. "" if the server shares no memory with this
+        client: the region is then ordinary memory, and calls send its bytes.
     """
 
     def __init__(self, size: int, info: Optional[SharedMemoryInfo], name: Optional[str], directory: Optional[str]):
@@ -47,20 +47,20 @@ class SharedRegion:
             if info.max_bytes and self.size > info.max_bytes:
                 raise invalid("size", f"is {self.size}; the server maps at most {info.max_bytes}")
             self.name = f"{info.prefix}{os.getpid()}-{secrets.token_hex(8)}" if name is None else name
-            # Other names could lie in another directory.
+            # A name with other characters, such as "/", could lie in another directory.
             if not re.fullmatch(re.escape(info.prefix) + "[A-Za-z0-9._-]+", str(self.name)) or len(self.name) > 255:
                 letters = "up to 255 letters, digits, '.', '_' and '-'"
                 raise invalid("name", f"is {name!r}; must begin with {info.prefix!r}, and have {letters}")
             path = os.path.join(info.directory if directory is None else directory, self.name)
             self._memory = _new_file(path, self.size)
-            # Runs also when the region is collected, and when Python ends.
+            # The finalizer also runs when the region is collected, and when Python ends.
             self._remove = weakref.finalize(self, _remove, path, os.getpid())
         self._begin = _address_of(memoryview(self._memory))
 
     def array(self, shape: Union[int, Sequence[int]], dtype: DtypeLike = "float32", offset: int = 0) -> Any:
         """Views the bytes from `offset` on as an array of numpy, or of torch if
-        dtype is torch's; by default float32. Calls send the view's place, and
-        with `out` the server writes there."""
+        `dtype` is a dtype of torch. Calls send only the view's place. If the view
+        is `out`, the server writes the result into it."""
         if self._memory is None:
             raise invalid("region", "is closed; make another one")
         element, wrap = dtype_of(dtype)
@@ -85,7 +85,7 @@ class SharedRegion:
         return self._memory is not None
 
     def place_of(self, data: Buffer) -> Optional[SharedMemory]:
-        """Returns the place of these bytes, or None outside of the region."""
+        """Returns the place of `data` in the file, or None if `data` is outside of the region."""
         if self._memory is None or not self.name or not len(data):
             return None
         offset = _address_of(data) - self._begin
@@ -110,9 +110,10 @@ def _new_file(path: str, size: int) -> mmap.mmap:
     except OSError as error:
         raise invalid("directory", f"{path}: {error.strerror}; must be the server's, as this process sees it") from None
     try:
-        # Without it, a full file system would cause a signal when the bytes are used.
+        # Without this allocation, the first use of the bytes would cause a signal on a full file system.
         os.posix_fallocate(file, 0, size)
-        # Files in such a directory belong to its group, for example in a volume with an fsGroup.
+        # In a directory with the set-group-ID bit, files belong to the group of the directory. A
+        # Kubernetes volume with an fsGroup is an example.
         if os.stat(os.path.dirname(path)).st_mode & stat.S_ISGID:
             os.fchmod(file, 0o660)
         return mmap.mmap(file, size)
@@ -134,9 +135,9 @@ def _remove(path: str, owner: int) -> None:
 
 
 class Placed:
-    """A request with places for its tensors and outputs that lie in a region.
+    """A request that has places, instead of bytes, for the tensors and outputs that lie in a region.
 
-    in_place: tensors that the call overwrites.
+    in_place: names of the tensors that the call overwrites.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class Placed:
             return next(filter(None, (region.place_of(data) for region in regions)), None)
 
         held = {name: place(array.tensor.data) for name, array in inputs.items()}
-        # The server writes the whole result even if `out` is smaller, so its shape must be known.
+        # The server writes the whole result, even if `out` is smaller. So the result's shape must be known.
         known = [r for r in results if r.memory is not None and r.shape is not None]
         self._results = results
         self._outputs = {r.output: place(r.memory or b"") for r in known}
@@ -166,7 +167,7 @@ class Placed:
                 result.read(answer)
 
     def explained(self, error: PosencError) -> PosencError:
-        """Says what to do after an error of a call in place."""
+        """Adds to the error of a call in place what the caller must do."""
         if self.in_place and error.code not in _UNTOUCHED:
             names = " and ".join(self.in_place)
             error.text += f"; {names} may have been rotated by then, in part or whole: write it anew"

@@ -1,4 +1,4 @@
-"""Reads callers' ropes, positions and movements."""
+"""Makes messages from the ropes, positions and movements that callers pass."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
     """Returns a RopeSource from a preset's name, a path, a dict or a model's
     configuration.
 
-    options: SourceOptions; None is unset.
+    options: SourceOptions. An option None changes nothing.
     """
     check_keywords(options, SourceOptions)
     given = request_of(RopeSource, **options)
@@ -36,7 +36,7 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
 
 
 def other_source(rope: Any, path: str) -> Optional[RopeSource]:
-    """Returns the RopeSource of a rope that may be left out."""
+    """Returns the RopeSource of an optional rope."""
     return None if rope is None else rope_source(rope, path)
 
 
@@ -70,7 +70,8 @@ def _from_mapping(rope: Mapping[str, Any], path: str) -> RopeSource:
     if SOURCE_FIELDS & set(rope):
         return message_of(RopeSource, rope, path)
     # A specification needs the key "pairing" or "nope", which no configuration
-    # has. No key of a configuration is similar, so a misspelt "pairing" is an error.
+    # has. No key of a configuration is similar to "pairing". So a dict with a
+    # misspelt "pairing" is read as a specification, and refused.
     mistyped = difflib.get_close_matches("pairing", [key for key in rope if isinstance(key, str)], 1, 0.8)
     if mistyped or "nope" in rope or set(rope) <= _SPEC_FIELDS:
         return RopeSource(spec=message_of(RopeSpec, rope, f"{path}.spec"))
@@ -78,13 +79,13 @@ def _from_mapping(rope: Mapping[str, Any], path: str) -> RopeSource:
 
 
 def _json(value: Any) -> Any:
-    """Converts values without a JSON type: numpy's numbers become numbers, others do not concern the
-    encoding."""
+    """Converts values without a JSON type. Numbers of numpy become numbers. Other values become text, because
+    they do not concern the encoding."""
     return value.tolist() if isinstance(value, (numpy.generic, numpy.ndarray)) else str(value)
 
 
 def _read_config(file: str, path: str) -> str:
-    """Returns the text of a config.json or params.json, or of the one in a model's folder."""
+    """Returns the text of a config.json or params.json. `file` may be the model's folder."""
     if os.path.isdir(file):
         names = [os.path.join(file, name) for name in ("config.json", "params.json")]
         file = next(filter(os.path.exists, names), names[0])
@@ -108,7 +109,7 @@ def positions_of(positions: Any, path: str = "positions") -> Optional[Positions]
 
 
 def _ids(ids: Any, path: str) -> Tensor:
-    """Returns one position or shift for each token. Widens small integers."""
+    """Returns a tensor with a position or shift for each token. Widens small integers."""
     if isinstance(ids, Tensor):
         return ids
     values = ids.detach().cpu().numpy() if torch_of(ids) is not None else to_numpy(ids, path)
@@ -123,8 +124,8 @@ def _ids(ids: Any, path: str) -> Tensor:
 
 
 def packed(cu_seqlens: Any, starts: Any = ()) -> Positions:
-    """Returns positions of a packed batch ("thd"): sequence i has tokens [cu_seqlens[i], cu_seqlens[i +
-    1])."""
+    """Returns positions of a packed batch ("thd"). Sequence i has the tokens from cu_seqlens[i] up to
+    cu_seqlens[i + 1], exclusive."""
     given = {"cu_seqlens": cu_seqlens, "starts": starts}
     return Positions(packed=message_of(PackedSequences, given, "positions.packed"))
 

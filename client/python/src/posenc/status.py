@@ -13,7 +13,7 @@ from .wire import scan
 
 
 def error_of(failed: Any, target: str, request_id: str) -> PosencError:
-    """Returns the error of a failed call. `failed` is grpc's exception, or its future."""
+    """Returns the error of a failed call. `failed` is an exception or a future of grpc."""
     code, text = failed.code(), failed.details() or ""
     status = dict(failed.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
     reason = ""
@@ -27,7 +27,7 @@ def error_of(failed: Any, target: str, request_id: str) -> PosencError:
             elif kind.endswith("google.rpc.BadRequest"):
                 violations = [(field, str(fact, "utf-8")) for field, fact in _pairs(detail, 1)]
     except (IndexError, TypeError, ValueError):
-        pass  # unreadable details: the error itself says more
+        pass  # the details are unreadable, but code and text say enough
     first = violations[0][0] if violations else ""
     preset = metadata.get("preset", "")
     if reason == "PRESET_UNKNOWN" and os.path.exists(preset):
@@ -44,13 +44,13 @@ def error_of(failed: Any, target: str, request_id: str) -> PosencError:
 
 
 def _pairs(message: Any, number: int) -> list[tuple[str, Any]]:
-    """Reads a repeated field whose messages have a text and bytes: details, entries of a map, violations."""
+    """Returns the messages of a repeated field as pairs of a text and bytes: details, entries of a map, violations."""
     found = [dict(scan(value)) for each, value in scan(message) if each == number]
     return [(str(pair.get(1, b""), "utf-8"), pair.get(2, b"")) for pair in found]
 
 
 def _of_the_connection(code: Any, text: str, target: str) -> str:
-    """Returns gRPC's text, with the server and a remedy."""
+    """Returns gRPC's text. Errors of the connection also get the server's address and a remedy."""
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         remedy = "the timeout is over: is the server there, or must the timeout be longer?"
     elif code != grpc.StatusCode.UNAVAILABLE:

@@ -1,4 +1,4 @@
-"""Streams: a request as a description and bytes, and answers that come in parts."""
+"""Streams. A request is sent as a description and then bytes. Answers come in parts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from .messages import ApplyRopeStreamRequest, ApplyRopeStreamResponse, Tensor
 from .tensor import ELEMENT_BYTES
 from .wire import Buffer, Message, decode, encode, fields_of, size
 
-# Bytes of a message, without framing. The server rotates in place, as this is a
-# multiple of nearly every head. A stream takes 44 MiB beside its tensors; with
-# messages of 4 MiB it took 80, because grpcio copies each one twice.
+# Size of a message in bytes, without framing. It is a multiple of the size of
+# nearly every head, so that the server can rotate in place. A stream needs 44 MiB
+# beside its tensors. With messages of 4 MiB it needed 80 MiB, because grpcio
+# copies each message twice.
 CHUNK_BYTES = (2 << 20) - (64 << 10)
-# The tag and the length beside a message's bytes.
+# Room for the tag and the length of a message's `data`.
 _FRAMING_BYTES = 16
-# Ids of at most this size stay in the first message.
+# Position ids and other tensors of the description stay in the first message if
+# they have at most this size.
 SMALL_BYTES = 64 << 10
 
 
 class Sent:
-    """The requests of a stream: a description, then bytes."""
+    """The request messages of a stream: a description, then bytes."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class Sent:
             setattr(call, name, Tensor(tensor.dtype, tensor.shape))
             self._data.append(memoryview(tensor.data))
         self._first = b"".join(encode(stream(call=call)))
-        # A multiple of every element's size.
+        # A multiple of 64 is a multiple of every element's size.
         self._chunk = max(min(CHUNK_BYTES, most - _FRAMING_BYTES) // 64, 1) * 64
 
     @property
@@ -56,13 +58,13 @@ class Sent:
         yield self._first
         for data in self._data:
             for begin in range(0, len(data), self._chunk):
-                # `data` has the same number in all streams.
+                # The field `data` has the same number in the requests of all streams.
                 yield b"".join(encode(ApplyRopeStreamRequest(data=data[begin : begin + self._chunk])))
 
 
 def _described(message: Message) -> tuple[Any, list[memoryview]]:
-    """Returns a copy whose large tensors have only dtype and shape, and their bytes in the order of the fields,
-    as the contract orders them."""
+    """Returns a copy of the message whose large tensors have only dtype and shape. Also returns the bytes of these
+    tensors in the order of the fields, which is the order that the contract requires."""
     changed: dict[str, Any] = {}
     data = []
     for f in fields_of(type(message)).values():
@@ -78,8 +80,8 @@ def _described(message: Message) -> tuple[Any, list[memoryview]]:
 
 
 def _guarded(tensors: Mapping[str, Borrowed], results: Sequence[Result]) -> Iterator[tuple[str, Tensor]]:
-    """Yields each tensor; copies it if a result may be written over its bytes before they are sent. A tensor's
-    own result comes after its bytes were sent, so a result in place needs no copy."""
+    """Yields each tensor. Copies a tensor if a result may overwrite its bytes before they are sent. A tensor's own
+    result comes only after the tensor's bytes were sent, so a result in place needs no copy."""
     for i, (name, array) in enumerate(tensors.items()):
         tensor, data = array.tensor, numpy.asarray(array.tensor.data)
         for j, result in enumerate(results[: i + 1]):
@@ -90,7 +92,7 @@ def _guarded(tensors: Mapping[str, Borrowed], results: Sequence[Result]) -> Iter
 
 
 class Joined:
-    """Tensors of an answer, whose bytes come one after the other, cut anywhere."""
+    """The result tensors of a stream. Their bytes come one tensor after the other; a message can end at any byte."""
 
     def __init__(self, results: Sequence[Result]) -> None:
         self._results = results
@@ -98,7 +100,7 @@ class Joined:
         self._missing = [room for room in rooms if len(room)]
 
     def take(self, answer: Buffer) -> None:
-        # All streams of bytes have this response.
+        # The responses of all streams of bytes have the same wire format.
         data = memoryview(decode(ApplyRopeStreamResponse, answer).data)
         while len(data):
             if not self._missing:
@@ -116,7 +118,10 @@ class Joined:
 
 
 class Parts:
-    """Tensors of one shape, which come in boxes. begin: returns the place of an answer's first element."""
+    """Result tensors of one shape. They come in boxes: parts of any extent along each axis.
+
+    begin: a function that returns the indices of a box's first element, from the answer and the tensor's rank.
+    """
 
     def __init__(
         self, answer: type[Message], results: Sequence[Result], begin: Callable[[Any, int], Sequence[int]]
@@ -126,7 +131,7 @@ class Parts:
         self._results = results
         self._begin = begin
         self._whole: list[int] = []
-        self._missing = -1  # elements
+        self._missing = -1  # number of elements; negative before the first answer
 
     def take(self, answer: Buffer) -> None:
         self.last = decode(self._answer, answer)
@@ -144,7 +149,7 @@ class Parts:
             fits = len(begin) == len(part.shape) == len(whole) and min(begin) >= 0
             if not fits or any(map(int.__gt__, ends, whole)):
                 raise _misfit(f"a {result.name} of {part.shape} at {list(begin)} lies outside of {whole}")
-            result.dtype = part.dtype  # the other parts have the same
+            result.dtype = part.dtype  # all parts have the same dtype
             room = numpy.asarray(result.room(part.dtype, whole)).reshape(*whole[:-1], whole[-1] * element)
             data = numpy.asarray(part.data).reshape(*part.shape[:-1], part.shape[-1] * element)
             columns = slice(begin[-1] * element, ends[-1] * element)
@@ -163,8 +168,8 @@ def _misfit(fact: str) -> InternalError:
 
 
 def _check_memory(total: int) -> None:
-    """Refuses a result larger than the machine's memory: a kernel that overcommits
-    would kill the process while the result is written."""
+    """Refuses a result larger than the machine's memory. Without this check, a kernel
+    that overcommits memory would kill the process while the result is written."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

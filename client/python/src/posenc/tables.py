@@ -1,4 +1,4 @@
-"""Tables: their shape before they are built, and the places of their rows."""
+"""Computes the shape of a table before it is built, and where the rows of an answer belong in it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from . import messages as m
 from .arrays import Result, Wrap
 from .errors import PosencError, invalid
 
-# Approximate bytes of a table's row: 128 channels, cosines and sines, in float32.
+# Approximate size in bytes of a table's row: 128 channels, cosines and sines, in float32.
 ROW_BYTES = 1024
 
 
 class RotaryTable(tuple[Any, Any]):
-    """A pair (cos, sin), and the attention factor, which their values already contain."""
+    """A pair (cos, sin). `amplitude` is the attention factor, which the values already contain."""
 
     amplitude: float
 
@@ -35,8 +35,8 @@ class RotaryTable(tuple[Any, Any]):
 
 
 def begin_of(request: m.BuildTableRequest) -> Callable[[m.BuildTableStreamResponse, int], list[int]]:
-    """Returns a function: from an answer and a tensor's rank to the tensor's first index in the table. Rows are
-    the axis before the channels (two axes before the end for COMPLEX)."""
+    """Returns a function from an answer and a tensor's rank to the indices of the tensor's first element in the
+    table. Rows are the second axis from the end, or the third for COMPLEX."""
     axis = 3 if request.rope is not None and request.layout == m.TableLayout.COMPLEX else 2
     return lambda answer, rank: [answer.first_row if at == rank - axis else 0 for at in range(rank)]
 
@@ -71,8 +71,8 @@ def rows_of(request: m.BuildTableRequest) -> int:
 
 
 def _shape(request: m.BuildTableRequest) -> Optional[list[int]]:
-    """Returns each tensor's shape, or None if only the server knows it: for
-    presets, configurations, and requests that it will refuse."""
+    """Returns each tensor's shape, or None if only the server knows the shape: for
+    presets, configurations, and requests that the server will refuse."""
     spec = request.rope.spec if request.rope else None
     shape = [rows_of(request)]
     if spec is not None:
@@ -98,7 +98,7 @@ def _width(encoding: m.AbsoluteEncoding) -> int:
 
 
 def outside(error: PosencError) -> PosencError:
-    """Returns the error of a stream with the fields of the unary request, because the caller made that one:
+    """Renames the fields in the error of a stream to those of the unary request, which the caller knows:
     `table.rows` becomes `rows`."""
     if error.field.startswith("table."):
         error.field, error.text = (re.sub(r"(^| )table\.", r"\1", text) for text in (error.field, error.text))

@@ -8,7 +8,7 @@ import numpy
 
 from .errors import invalid
 
-# Bytes of an element by Dtype; a Dtype that this version does not know is missing.
+# Size of an element in bytes, by Dtype. A Dtype that this version does not know has no entry.
 ELEMENT_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1, 8: 1}
 _NUMPY = {1: "<f4", 2: "<f2", 4: "<f8", 5: "<i4", 6: "<i8"}
 _ML_DTYPES = {3: "bfloat16", 7: "float8_e4m3fn", 8: "float8_e5m2"}
@@ -28,10 +28,10 @@ def numpy_dtype(dtype: int) -> numpy.dtype[Any]:
 
 
 class AsArray:
-    """The part of Tensor that is not generated: numpy.asarray(tensor) views its elements."""
+    """The part of the class Tensor that is not generated. numpy.asarray(tensor) returns the tensor's elements."""
 
     def __array__(self: Any, dtype: Any = None, copy: Optional[bool] = None) -> numpy.ndarray[Any, Any]:
-        # A server answers `values` with `values`.
+        # A server answers a tensor with `values` by a tensor with `values`.
         if self.values:
             array = numpy.array(self.values, numpy.float64).astype(numpy_dtype(self.dtype))
         else:

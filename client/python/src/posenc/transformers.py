@@ -3,10 +3,11 @@
     model = AutoModelForCausalLM.from_pretrained(...)
     posenc.transformers.install(model, posenc.connect("localhost:50051"))
 
-A module is called like transformers' own, module(x, position_ids), and returns
-(cos, sin), [B, S, rotary_dim] in x's dtype on its device. The values are the
-formula's, rounded once; transformers rounds angles to float32, which at
-position 100,000 is an error of up to 0.004.
+A module is called like transformers' own, module(x, position_ids). It returns
+cos and sin, each [B, S, rotary_dim], with x's dtype on x's device. The values are
+those of the formula, rounded to float32 and then to x's dtype. transformers
+rounds the angles to float32, which at position 100,000 causes an error of up to
+0.004.
 """
 
 from __future__ import annotations
@@ -21,23 +22,25 @@ from .errors import invalid
 from .messages import ResolveRopeResponse, RopeSource, RopeSpec
 from .sources import rope_source
 
-# Minimum number of a table's rows; doubled for positions beyond it.
+# Minimum number of rows of a table. The number is doubled until it covers all
+# positions.
 _ROWS = 4096
 
 
 class RotaryEmbedding(torch.nn.Module):
     """A drop-in replacement for LlamaRotaryEmbedding and similar classes.
 
-    config: the model's. layer_type: for models with different layers, unless
-    every call names it (Gemma 3). Positions are integers from 0 on.
+    config: the model's configuration. layer_type: the layer type of all calls
+    that do not name one, for models with different layers (Gemma 3). Positions
+    are integers of at least 0.
     """
 
     def __init__(self, config: Any, client: Client, *, layer_type: Optional[str] = None) -> None:
         super().__init__()
         self.config = config
         self.layer_type = layer_type
-        # In a list, so that torch does not treat the client as a part of the
-        # model's state, or copy it.
+        # The client is in a list, so that torch does not treat it as a part of
+        # the model's state, or copy it.
         self._client = [client]
         self._source = rope_source(_text(config))
         self._resolved: dict[tuple[Optional[str], Optional[int]], ResolveRopeResponse] = {}
@@ -63,7 +66,7 @@ class RotaryEmbedding(torch.nn.Module):
         return self._resolved[key]
 
     def _length(self, layer_type: Optional[str], rows: int) -> Optional[int]:
-        """Returns the length for length-dependent scalings; None for all others."""
+        """Returns the sequence length for a length-dependent scaling; None for other scalings."""
         spec = self._resolve(layer_type, None).spec or RopeSpec()
         if spec.dynamic_ntk is not None:
             return max(rows, spec.dynamic_ntk.max_position_embeddings)
@@ -92,14 +95,14 @@ class RotaryEmbedding(torch.nn.Module):
 
 
 def _text(config: Any) -> str:
-    """Returns the language model's part as JSON."""
+    """Returns the configuration of the language model as JSON."""
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     return json.dumps(config.to_dict(), default=str)
 
 
 def install(model: torch.nn.Module, client: Client) -> int:
-    """Replaces every rotary module of a model that has its configuration by
-    RotaryEmbedding; returns the number of replaced modules."""
+    """Replaces every rotary module that has a `config` by a RotaryEmbedding.
+    Returns the number of replaced modules."""
     count = 0
     for module in list(model.modules()):
         for name, child in list(module.named_children()):

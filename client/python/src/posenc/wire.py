@@ -1,7 +1,8 @@
 """Protobuf's wire format for the dataclasses of messages.py.
 
-Written by hand, so that a tensor is copied once into a request and never out of
-an answer, and so that posenc works with every version of the protobuf package.
+This module is written by hand for two reasons. A tensor is copied only once into
+a request, and never out of an answer. posenc works with every version of the
+protobuf package.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .errors import InternalError
 Buffer = Union[bytes, memoryview]
 M = TypeVar("M", bound="Message")
 
-# Number of values of a field; `OPTIONAL` scalars distinguish unset (None) from 0.
+# Labels of fields. An OPTIONAL scalar distinguishes unset (None) from 0.
 OPTIONAL, REPEATED = "optional", "repeated"
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -25,7 +26,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 @dataclasses.dataclass
 class Message:
-    """A message of the contract. Subclasses are dataclasses of field()s."""
+    """A message of the contract. Subclasses are dataclasses whose fields are made by field()."""
 
     _fields: ClassVar[dict[int, Field]]
 
@@ -37,11 +38,11 @@ class Field:
     kind: Any  # a scalar's name, or the class of an enum or of a message
     label: str
     numeric: bool  # packed if it is repeated
-    tag: bytes  # encoded
+    tag: bytes  # the encoded tag
 
 
 def field(number: int, kind: Any, label: str = "") -> Any:
-    """A field of a dataclass with its number and type on the wire."""
+    """Makes a field of a dataclass with the field's number and type on the wire."""
     metadata = {"wire": (number, kind, label)}
     if label == REPEATED:
         return dataclasses.field(default_factory=list, metadata=metadata)
@@ -79,7 +80,7 @@ def is_message(kind: Any) -> bool:
 
 
 def encode(message: Message) -> list[Buffer]:
-    """Returns the pieces of a serialized message; `bytes` fields are borrowed."""
+    """Returns the pieces of a serialized message. The values of `bytes` fields are not copied."""
     out: list[Buffer] = []
     for f in fields_of(type(message)).values():
         value = getattr(message, f.name)
@@ -132,7 +133,7 @@ def decode(cls: type[M], data: Buffer) -> M:
 
 
 def scan(data: Buffer) -> Iterator[tuple[int, Any]]:
-    """Yields number and value of each field: an int, a float, or a view of the field's bytes."""
+    """Yields the number and the value of each field. A value is an int, a float, or a view of the field's bytes."""
     view = memoryview(data)
     at = 0
     while at < len(view):
@@ -148,7 +149,7 @@ def scan(data: Buffer) -> Iterator[tuple[int, Any]]:
         elif wire_type == _FIXED64:
             raw = struct.unpack("<d", view[at : at + 8])[0]
             at += 8
-        elif wire_type == _FIXED32:  # of a newer server: the contract has none
+        elif wire_type == _FIXED32:  # a field of a newer server: the contract has no fixed32 fields
             raw = 0
             at += 4
         else:
@@ -164,7 +165,7 @@ def _decode(cls: type[M], data: Buffer) -> M:
     for number, raw in scan(data):
         f = fields.get(number)
         if f is None:
-            continue  # from a newer server
+            continue  # a field of a newer server
         if f.label != REPEATED:
             values[f.name] = _value(f.kind, raw)
             continue
@@ -188,7 +189,7 @@ def _value(kind: Any, raw: Any) -> Any:
     try:
         return kind(raw)
     except ValueError:
-        return raw  # from a newer server
+        return raw  # an enum value of a newer server
 
 
 def _unpacked(kind: Any, raw: memoryview) -> Iterator[Any]:
