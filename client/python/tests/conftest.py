@@ -1,4 +1,4 @@
-"""A server for the tests: the binary that POSENCD names, ended by its pid."""
+"""Servers for the tests. They are started from the binary that POSENCD names."""
 
 import os
 import subprocess
@@ -51,7 +51,7 @@ class SharedServer(NamedTuple):
 
     socket: str
     address: str
-    prefix: str  # of names in /dev/shm
+    prefix: str  # of the file names in /dev/shm
 
 
 @pytest.fixture(scope="session")

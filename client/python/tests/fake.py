@@ -1,4 +1,4 @@
-"""A server in the test's own process, which records what it is sent."""
+"""A server in the test's own process. It records the requests that it receives."""
 
 import io
 import math
@@ -17,7 +17,7 @@ SERVICE = "posenc.v1.PositionalEncodingService"
 
 
 class Fake:
-    """answers: by method, a function of (request, context) that gives bytes."""
+    """answers: for each method, a function of (request, context). It returns bytes, or yields them for a stream."""
 
     def __init__(self, answers):
         self.answers = answers
@@ -43,7 +43,7 @@ class Fake:
 
 @contextmanager
 def serving(answers, credentials=None):
-    """Yields the fake and the address it is served at."""
+    """Yields the fake server and its address."""
     fake = Fake(answers)
     server = grpc.server(futures.ThreadPoolExecutor(4), handlers=(fake,))
     if credentials is None:
@@ -67,7 +67,7 @@ def bytes_of(message):
 
 @dataclass
 class Pair(Message):
-    """google.protobuf.Any, and an entry of a map."""
+    """Has the wire format of google.protobuf.Any, and of an entry of a map."""
 
     key: str = field(1, "string")
     value: bytes = field(2, "bytes")
@@ -75,21 +75,21 @@ class Pair(Message):
 
 @dataclass
 class Pairs(Message):
-    """google.rpc.Status, and ErrorInfo."""
+    """Has the wire format of google.rpc.Status, and of google.rpc.ErrorInfo."""
 
     reason: str = field(1, "string")
     pairs: list[Pair] = field(3, Pair, REPEATED)
 
 
 def details(reason, name):
-    """The trailer of an error with a reason and a field."""
+    """Returns the trailer of an error with a reason and a field."""
     info = bytes_of(Pairs(reason, [Pair("field", name.encode())]))
     return bytes_of(Pairs("", [Pair("type.googleapis.com/google.rpc.ErrorInfo", info)]))
 
 
 def rejoining(client, method, request_type):
-    """Returns a stream's method, which joins its messages, makes the unary call, and cuts the answer at random
-    places."""
+    """Returns the answer function of a stream. It joins the request messages, makes the unary call, and cuts the
+    answer at random bytes."""
     random = numpy.random.default_rng(45)
 
     def answer(requests, context):
@@ -114,7 +114,7 @@ def rejoining(client, method, request_type):
 
 
 def described(message):
-    """Yields the tensors of a description that have no elements, in the order of their bytes."""
+    """Yields the tensors of a description whose bytes follow in the stream, in the order of these bytes."""
     for f in fields_of(type(message)).values():
         value = getattr(message, f.name)
         if isinstance(value, messages.Tensor):

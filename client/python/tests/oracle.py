@@ -1,10 +1,10 @@
-"""Rotations straight from the formula, in float64."""
+"""Computes rotations directly from the formula, in float64."""
 
 import numpy
 
 
 def angles(positions, rotary_dim, theta=10000.0):
-    """[..., rotary_dim / 2]"""
+    """Returns the angles, [..., rotary_dim / 2]."""
     frequencies = theta ** (-2.0 * numpy.arange(rotary_dim // 2) / rotary_dim)
     return numpy.asarray(positions, numpy.float64)[..., None] * frequencies
 
@@ -22,8 +22,8 @@ def rotate(x, positions, rotary_dim=None, theta=10000.0, interleaved=False, sign
     return out
 
 
-# Bounds of an error, relative to a pair's length: the rotation is rounded in
-# float32, and the result in its own type.
+# Largest errors relative to the length of a pair, by the dtype of the result. They
+# allow for the rounding of the rotation and of the result.
 TOLERANCE = {
     "float32": 2.0**-21,
     "float64": 2.0**-49,

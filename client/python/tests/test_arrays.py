@@ -37,7 +37,7 @@ def test_float8_comes_back_as_it_was_sent(client, x, dtype):
 
 
 def test_float8_overflows_as_it_was_told(client):
-    # About an eighth of a turn: x cos + x sin is 1.4 x.
+    # 0.785 rad are about an eighth of a turn: x cos + x sin is 1.4 x.
     x = numpy.full((1, 1, 1, 2), 448, ml_dtypes.float8_e4m3fn)
     turned = {"rope": {"pairing": "half_split", "explicit_frequencies": {"values": [0.785]}}, "positions": 1}
     finite, _ = client.apply_rope(x, layout="bshd", saturation="finite", **turned)
@@ -83,7 +83,7 @@ def test_any_buffer_is_taken(client):
 
 def test_an_array_with_dlpack_comes_back_through_its_library(client, x):
     class Library:
-        """Stands for a library that has DLPack only."""
+        """An array of a library that has DLPack and the array API, but no __array__."""
 
         def __init__(self, inner):
             self.inner = inner
@@ -147,7 +147,7 @@ def test_an_output_for_what_is_not_given_is_a_clear_error(client, x):
 
 
 def test_no_memory_for_a_tensor_is_an_error_that_names_it(client):
-    # Strides of 0: no machine has the memory for the copy.
+    # The array has strides of 0 and takes no memory, but no machine has the memory for its copy.
     huge = numpy.broadcast_to(numpy.float32(1), (1, 1 << 40, 1 << 10, 64))
     with pytest.raises(MemoryError, match="q: no memory for a contiguous copy, 288230376151711744 bytes"):
         rotated(client, huge)

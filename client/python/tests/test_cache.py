@@ -1,4 +1,4 @@
-"""Paged caches: what reposition() moves in one is what it moves of the gathered keys."""
+"""reposition() moves keys inside a paged cache exactly as it moves the same keys outside of the cache."""
 
 import numpy
 import posenc

@@ -122,7 +122,7 @@ def test_metadata_that_cannot_be_sent_is_named(client, option):
     "option, wrong",
     [
         ("tls", "yes"),
-        ("tls_ca", 0),  # a file descriptor, for open()
+        ("tls_ca", 0),  # open() would take it for a file descriptor
         ("tls_key", 0.5),
         ("tls_server_name", 5),
         ("token", 5),
@@ -300,7 +300,7 @@ def test_a_token_goes_to_loopback_in_the_clear_and_is_read_again(tmp_path, monke
         with posenc.Client(address, token_file=str(file)) as client:
             client.get_server_info()
             file.unlink()
-            client.get_server_info()  # what it held serves while it cannot be read
+            client.get_server_info()  # the old token is used while the file cannot be read
             file.write_text("second")
             client.get_server_info()
     assert [call[1]["authorization"] for call in fake.calls] == ["Bearer first", "Bearer first", "Bearer second"]

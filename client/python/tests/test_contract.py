@@ -1,4 +1,4 @@
-"""The client's own wire format against protobuf's, and copied files against their originals."""
+"""Compares the client's wire format with protobuf's, and generated files with what the generators write now."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ NAMES = ["tensor", "rope", "absolute", "relative", "diagnosis", "service"]
 
 @pytest.fixture(scope="module")
 def protobuf(tmp_path_factory):
-    """protobuf's classes of the contract, by name."""
+    """Returns a function from the name of a message to protobuf's class of the message."""
     protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -48,8 +48,8 @@ def test_every_request_of_the_vectors_is_written_as_protobuf_writes_it(protobuf)
         assert actual == expected, case["name"]
         again = wire.decode(type(ours), expected.SerializeToString())
         for given in getattr(again, "inputs", []):
-            given.gguf = bytes(given.gguf)  # a view of what was read
-        # repr, as NaN is not equal to itself.
+            given.gguf = bytes(given.gguf)  # before, a view of the serialized message
+        # Compares repr(), because NaN is not equal to itself.
         assert repr(again) == repr(ours), case["name"]
         count += 1
     assert count > 500

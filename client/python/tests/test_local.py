@@ -1,4 +1,4 @@
-"""posenc.local(): a server for a block, and no server, folder or memory after it."""
+"""posenc.local(): a server for a block, and no server, folder or memory after the block."""
 
 import glob
 import os
@@ -28,14 +28,14 @@ def folder_of(client):
 
 
 def servers_at(folder):
-    """Returns the processes that serve in a folder."""
+    """Returns the process ids of the servers that were started with this folder."""
     found = []
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
             with open(path, "rb") as file:
                 if f"--ready-file={folder}/ready".encode() in file.read().split(b"\0"):
                     found.append(int(path.split("/")[2]))
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             pass
     return found
 
@@ -55,14 +55,14 @@ def rotates(client, random):
 
 
 def run(code, *arguments, **options):
-    """Starts Python with a script, and returns the process and its first line."""
+    """Starts Python with a script. Returns the process and the first line of its output."""
     command = [sys.executable, "-c", code, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
     return process, process.stdout.readline().strip()
 
 
 def test_a_block_has_a_private_server_and_leaves_nothing(random, monkeypatch):
-    for name in ("HOME", "TMPDIR"):  # nothing is written there
+    for name in ("HOME", "TMPDIR"):  # a file cannot be written in /proc
         monkeypatch.setenv(name, "/proc")
     monkeypatch.setenv("POSENC_TOKEN_FILE", "/nonexistent")  # meant for other servers
     with posenc.local(threads=1, flags=["--drain-timeout=2s"]) as client:
@@ -121,7 +121,7 @@ def test_the_server_ends_when_its_process_is_killed(family):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    # Its folder, which may hold regions, goes at the next start.
+    # The next local() removes the server's folder, which may contain regions.
     os.utime(folder, (0, 0))
     with posenc.local():
         assert not os.path.exists(folder)

@@ -1,4 +1,4 @@
-"""Tables and biases that come in parts: joined right, however the server cuts them."""
+"""Tables and biases that come in parts are joined correctly, wherever the server cuts them."""
 
 import itertools
 
@@ -13,7 +13,7 @@ SPEC = {"pairing": "half_split", "rotary_dim": 8}
 
 
 def cuts(random, extent):
-    """Ranges that cover an extent, cut at random places."""
+    """Returns ranges that cover an extent. The ends of the ranges are random."""
     ends = [0, *numpy.unique(random.integers(1, extent, 5)), extent]
     return list(zip(ends, ends[1:]))
 

@@ -1,4 +1,4 @@
-"""The pictures draw the numbers of the formulas."""
+"""Compares the numbers in the pictures with the formulas."""
 
 import matplotlib
 import numpy
@@ -55,7 +55,7 @@ def test_heat_maps(client):
     assert tuple(image.get_extent()) == (-0.5, 3.5, 11.5, 4.5)
     for values, function in (("cos", numpy.cos), ("sin", numpy.sin)):
         image = plots.table(client, EIGHT, start=5, rows=7, values=values).images[0]
-        # Tables are float32.
+        # The elements of the server's tables are float32.
         numpy.testing.assert_allclose(image.get_array(), function(numpy.outer(positions, W)), atol=2**-24)
         assert image.get_cmap().name == "cividis"
 

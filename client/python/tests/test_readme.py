@@ -1,4 +1,4 @@
-"""The README's code runs as it stands there."""
+"""Runs the code of the README against a server."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ def blocks():
 
 
 def marked(name):
-    """Returns the block of code after a mark."""
+    """Returns the block of Python code after the comment <!-- name -->."""
     return README.partition(f"<!-- {name} -->")[2].partition("```python\n")[2].partition("```")[0]
 
 

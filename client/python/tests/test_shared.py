@@ -1,4 +1,4 @@
-"""Tensors in shared memory: results equal the formula's, and those of the same calls with bytes."""
+"""Tensors in shared memory. The results equal the formula, and the results of the same calls with bytes."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from posenc import messages, wire
 SPEC = {"pairing": "half_split"}
 SHAPE = (2, 7, 3, 16)
 BYTES = 2 * 7 * 3 * 16 * 4
-PREFIX = f"posenc-test-python-{os.getpid()}-"  # conftest's
+PREFIX = f"posenc-test-python-{os.getpid()}-"  # as in conftest.py
 
 
 def files():
@@ -35,7 +35,7 @@ def q(random):
 
 
 class Sent:
-    """Notes the messages that a client sends."""
+    """Records the messages that a client sends."""
 
     def __init__(self, client, monkeypatch):
         self.calls = []  # (message, whether it is sent once)
@@ -133,7 +133,7 @@ def test_other_tensors_go_by_their_place_too(client, random):
         assert (client.convert_pairing(view[0].reshape(48, 8), **swap, out=rows) == converted).all()
         assert client.add_encoding(view[0], encoding=encoding, positions=2, out=view[0]) is not None
         assert (view[0] == encoded).all() and (view[1] == x[1]).all()
-        # Twice as large as x: what lies behind an output that is too small stays as it was.
+        # The result is twice as large as x. The bytes after an output that is too small stay unchanged.
         region.array((x.nbytes,), "int32")[:] = 7
         add = {"encoding": encoding, "positions": 2, "combination": "concatenate"}
         wide = client.add_encoding(x[0], **add)
@@ -167,7 +167,7 @@ def info_response(**shared):
 
 
 def failing(code, reason, text="no"):
-    """Refuses calls that name shared memory; gives others back."""
+    """Returns a method that refuses requests with places in shared memory, and echoes the tensor of other requests."""
     trailer = fake.details(reason, "")
 
     def apply(request, context):
@@ -185,7 +185,7 @@ def failing(code, reason, text="no"):
     [
         (grpc.StatusCode.UNIMPLEMENTED, "SHARED_MEMORY_UNAVAILABLE"),
         (grpc.StatusCode.PERMISSION_DENIED, "SHARED_MEMORY_UNAVAILABLE"),
-        (grpc.StatusCode.UNIMPLEMENTED, "FIELD_UNKNOWN"),  # of an older server
+        (grpc.StatusCode.UNIMPLEMENTED, "FIELD_UNKNOWN"),  # the error of an older server
     ],
 )
 def test_a_server_that_refuses_places_gets_bytes(q, code, reason):
@@ -235,7 +235,7 @@ def test_a_file_that_is_gone_or_cut_is_an_error_that_names_the_tensor(client, q)
         assert error.value.reason == "SHARED_MEMORY_UNAVAILABLE" and error.value.field.startswith("q.shared")
 
 
-# Two containers of different users share a volume with an fsGroup in this way.
+# In this way, two containers of different users share a Kubernetes volume with an fsGroup.
 def test_a_directory_that_gives_its_group_gets_files_of_the_group(shared_server, tmp_path):
     tmp_path.chmod(0o2770)
     with posenc.Client(shared_server.socket) as client:
@@ -253,7 +253,7 @@ def test_files_are_private_of_their_full_size_and_removed_at_the_end(shared_serv
     view = region.array(100)
     region.close()
     region.close()
-    view[:] = 1  # stays, as other arrays do
+    view[:] = 1  # the view stays valid after close()
     assert (client.apply_rope(view.reshape(1, 5, 2, 10), rope=SPEC, positions=0, layout="bshd")[0] != 1).any()
     assert files() == [other.name]
     client.close()

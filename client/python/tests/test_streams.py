@@ -1,4 +1,4 @@
-"""Rotations as streams: the bytes of the unary call, however they are cut."""
+"""Rotations as streams give the same bytes as the unary call, wherever the messages are cut."""
 
 import asyncio
 import dataclasses
@@ -26,7 +26,8 @@ LAYOUTS = {"bshd": (0, 1, 2, 3), "bhsd": (0, 2, 1, 3), "sbhd": (1, 0, 2, 3)}
 
 @pytest.fixture(scope="module")
 def cutting(target):
-    """Address of a server that joins a stream, asks the real server, and cuts the answer at random places."""
+    """The address of a server that joins the messages of a stream, makes the unary call to the real server, and
+    cuts the answer at random bytes."""
     with posenc.Client(target) as real:
         rotations = [("ApplyRope", m.ApplyRopeStreamRequest), ("Reposition", m.RepositionStreamRequest)]
         with serving({f"{name}Stream": rejoining(real, name, request) for name, request in rotations}) as (_, address):
@@ -35,7 +36,7 @@ def cutting(target):
 
 @pytest.fixture(params=["posencd", "cutting"])
 def streaming(request, target, cutting, random, monkeypatch):
-    """A client that sends everything as streams, of messages of random sizes."""
+    """A client that sends all rotations as streams, in messages of random sizes."""
     monkeypatch.setattr(streams, "CHUNK_BYTES", 64 * int(random.integers(1, 40)))
     monkeypatch.setattr(streams, "SMALL_BYTES", int(random.integers(0, 200)))
     with posenc.Client(target if request.param == "posencd" else cutting, stream_above_bytes=0) as client:
@@ -90,7 +91,7 @@ def test_a_stream_writes_to_the_callers_memory_also_to_the_inputs(client, stream
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize("outs", [(1000, 0), (1000, None), (None, 0), (1, None), (500, None)])
 def test_a_stream_reads_its_inputs_before_a_result_is_written_over_them(client, random, outs, kind):
-    # q is the first 1000 rows, 8 MiB, and k the next: more than gRPC sends ahead of the answers.
+    # q is the first 1000 rows (8 MiB), k the next 1000 rows. This is more than gRPC sends before answers are read.
     memory = random.standard_normal((2500, 8, 128))
     q, k, *out = (None if row is None else memory[None, row : row + 1000] for row in (0, 1000, *outs))
     expected = client.apply_rope(q, k, rope=SPEC, positions=3, layout="bshd")
@@ -176,7 +177,8 @@ ROPE = m.RopeSource(spec=m.RopeSpec(pairing=m.Pairing.HALF_SPLIT))
     ids=["ApplyRopeStream", "RepositionStream"],
 )
 def rotation(request):
-    """A stream's method, and a function that makes its messages: `count` bytes, and a description if k has a shape."""
+    """The name of a stream's method, and a function that makes its request messages. A message has `count` bytes of
+    data. If `shape` is given, the message also has a description with a tensor k of this shape."""
     method = type(request.param).__name__.replace("Request", "Stream")
 
     def message(count, shape=None):
@@ -189,7 +191,7 @@ def rotation(request):
 
 @pytest.fixture(scope="module")
 def watched(posencd, tmp_path_factory):
-    """A server, and a function that waits until its calls hold no memory."""
+    """A server's address, and a function that waits until the server's calls claim no memory."""
     folder = tmp_path_factory.mktemp("watched")
     process, address = start(posencd, folder, "--admin", "127.0.0.1:0")
     admin = re.search(r'admin port on ([^"]*)', (folder / "log").read_text())[1]
@@ -233,11 +235,11 @@ def test_a_faulty_stream_is_refused_by_its_field(watched, rotation, sent, reason
     assert facts.items() <= error.metadata.items() and claims_nothing()
 
 
-LARGE = [1, 1 << 13, 32, 128]  # 128 MiB: more than a server takes in ahead
+LARGE = [1, 1 << 13, 32, 128]  # 128 MiB: more than a server reads ahead
 
 
 def stalling(message):
-    """Yields a description and one message, and then waits for longer than any test."""
+    """Yields one message with a description and data, and then waits longer than the timeout of any test."""
     yield message(1 << 20, LARGE)
     time.sleep(5)
 
@@ -266,7 +268,7 @@ def test_a_stream_that_is_cancelled_in_the_middle_ends_at_once(watched, name, mo
     async def cancelled():
         async with posenc.AsyncClient(address) as client:
             call = asyncio.ensure_future(getattr(client, name)(x, rope=SPEC, layout="bshd", out=x, **moved))
-            while x[0, 0, 0, 0] == 1 and not call.done():  # until the first answer
+            while x[0, 0, 0, 0] == 1 and not call.done():  # waits for the first answer
                 await asyncio.sleep(0.001)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""Tables in the caller's memory: they equal tables in new memory, and nothing else is written."""
+"""Tables in the caller's memory equal tables in new memory. No other bytes of the caller's memory are written."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ def sharing(shared_server):
 
 @pytest.fixture
 def sent(monkeypatch):
-    """The methods and messages of the calls, in their order."""
+    """The methods and messages of all calls, in the order of the calls."""
     calls = []
     for kind in ("_unary", "_stream"):
         run = getattr(posenc.Client, kind)
@@ -60,7 +60,7 @@ def sent(monkeypatch):
 
 
 def views(region, like):
-    """Returns memory for each array of a table, at multiples of 4096 bytes."""
+    """Returns views for the arrays of a table, at multiples of 4096 bytes."""
     return tuple(region.array(each.shape, each.dtype, 4096 * i) for i, each in enumerate(arrays(like)))
 
 
@@ -163,5 +163,5 @@ def test_memory_that_does_not_fit_is_named(client, arguments, text):
 def test_a_table_that_the_server_cannot_place_comes_as_bytes(shared_server, sharing):
     with posenc.Client(shared_server.address) as remote, sharing.shared_region(8192) as region:
         wire = remote.build_table(rope=SPEC, rows=3)
-        remote._regions.append(region)  # which this server does not take from there
+        remote._regions.append(region)  # the server refuses places from clients of this address
         assert same(remote.build_table(rope=SPEC, rows=3, out=views(region, wire)), wire)

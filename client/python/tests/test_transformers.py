@@ -1,4 +1,4 @@
-"""The rotary module against transformers' own, on its real configuration classes."""
+"""Compares the rotary module with the modules of transformers, for configuration classes of transformers."""
 
 import pytest
 
@@ -40,14 +40,14 @@ CASES = {
 
 
 def own_module(config):
-    """transformers' rotary module of a model with this configuration."""
+    """Returns transformers' rotary module of a model with this configuration."""
     model = transformers.AutoModelForCausalLM.from_config(config)
     return next(m for m in model.modules() if type(m).__name__.endswith("RotaryEmbedding"))
 
 
 def assert_near(ours, theirs, last):
-    # transformers rounds positions, frequencies and angles to float32. Each of
-    # the three moves an angle by at most 2^-24 of the largest position.
+    # transformers rounds positions, frequencies and angles to float32. Each of these
+    # roundings changes an angle by at most 2^-24 times the largest position.
     bound = 2.0**-21 + last * 2.0**-22
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
     assert (ours - theirs).abs().max().item() <= bound

@@ -1,4 +1,5 @@
-"""The types that callers see. Only mypy reads this file (test_contract.py); each ignored line must be an error."""
+"""The types that callers see. Only mypy reads this file (test_contract.py). Each line with "type: ignore" must be
+an error."""
 
 import numpy
 import posenc

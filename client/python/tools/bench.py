@@ -1,10 +1,10 @@
-"""Times one case in its own process, so that the peak memory is the case's.
+"""Measures the time and the peak memory of one case, in a process of its own.
 
     python bench.py TARGET CASE
 
-CASE: unary64, unary1, stream256; token1 (one token) measures the program's own
-peak; echo64 and echo1 measure grpcio itself with the same bytes and an echo in
-another process.
+CASE: unary64, unary1 and stream256 rotate so many MiB. token1 rotates one token,
+and shows the peak memory of the program itself. echo64 and echo1 measure grpcio
+alone: they send the same bytes to an echo server in another process.
 """
 
 import json
@@ -19,8 +19,8 @@ import numpy
 import posenc
 
 MIB = 1 << 20
-# All clients' benchmarks make unmeasured calls first: for so many seconds, and
-# at least so many.
+# The benchmarks of all clients make unmeasured calls first: for WARM_UP seconds,
+# and at least CALLS calls.
 WARM_UP, CALLS = 2, 4
 HEADS, CHANNELS = 32, 128
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

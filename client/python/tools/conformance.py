@@ -19,7 +19,7 @@ from vectors import load, misfit, snake
 
 
 def array(json):
-    """Returns a tensor of a request as a caller's array; None if it is malformed."""
+    """Returns a tensor of a request as a numpy array; None if the tensor is malformed."""
     tensor = message_of(messages.Tensor, json, "tensor")
     if tensor.dtype not in range(1, 7) or math.prod(tensor.shape) != len(tensor.values) or tensor.data:
         return None
@@ -30,7 +30,7 @@ def array(json):
 
 
 def number(json):
-    """Returns the number that JSON spells as a text; anything else as it is."""
+    """Converts a number that JSON spells as text. Returns other values unchanged."""
     for kind in (int, float) if isinstance(json, str) else ():
         try:
             return kind(json)
@@ -47,7 +47,7 @@ def places(json):
     return message_of(messages.Positions, json, "positions")
 
 
-# Converts a field of a request to an argument of the method.
+# Functions that convert a request's field to the method's argument.
 CONVERSIONS = {
     "rope": rope,
     "compareWith": rope,
@@ -72,7 +72,7 @@ METHODS = {
     "AnalyzeRope": "analyze_rope",
     "DiagnoseRope": "diagnose_rope",
 }
-# Required arguments of a method; its caller cannot make a request without them.
+# Required arguments of each method. Callers of the method cannot leave these fields unset.
 REQUIRED = {
     "ResolveRope": {"rope"},
     "BuildBias": {"bias", "queryLength", "keyLength"},
@@ -88,8 +88,8 @@ POSITIONAL = {"resolve": ["rope"], "build_bias": ["bias"], "analyze_rope": ["rop
 
 
 def arguments(rpc, request):
-    """Returns (positional, keyword) arguments of the client's method; None if it cannot express the
-    request."""
+    """Returns (positional, keyword) arguments of the client's method; None if the method cannot express
+    the request."""
     if not REQUIRED.get(rpc, set()) <= set(request):
         return None
     if rpc == "BuildPositions":
@@ -97,7 +97,7 @@ def arguments(rpc, request):
     # A complex table is one array, which has no amplitude.
     if rpc == "BuildTable" and request.get("layout") == "TABLE_LAYOUT_COMPLEX":
         return None
-    # build_table starts at 0 by default; such a request has no positions.
+    # A caller of build_table cannot leave positions unset, because their default is 0.
     if rpc == "BuildTable" and "positions" not in request and "sincosGrid" not in request.get("absolute", {}):
         return None
     given = {}
@@ -125,7 +125,7 @@ def arguments(rpc, request):
 
 
 def parts(rpc, result):
-    """Returns the result's parts by the expectations' names."""
+    """Returns the arrays of a result by the names that expectations use."""
     if rpc == "ApplyRope":
         return {"q": result[0], "k": result[1]}
     if rpc == "BuildTable":
@@ -152,7 +152,7 @@ def part(of, path):
 def run(client, rpc, request):
     given = arguments(rpc, request)
     if given is None:
-        # The method requires an argument that this request leaves out: send the message itself.
+        # The method cannot express this request, so send the message itself.
         return raw(client, rpc, request), True
     return getattr(client, METHODS[rpc])(*given[0], **given[1]), False
 

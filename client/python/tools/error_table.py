@@ -51,7 +51,7 @@ def call(client, case):
 
 
 def output(given, q):
-    """Returns memory for q's result, or a pair."""
+    """Returns the argument `out`: a pair with an array for q's or k's result."""
     if given is None:
         return None
     out = numpy.zeros(given.get("shape", q.shape), given.get("dtype", q.dtype))
@@ -60,7 +60,7 @@ def output(given, q):
 
 
 def in_other_memory(client, memory, rest):
-    """Checks that the same numbers in plain memory give the same result."""
+    """Checks that a strided or big-endian array gives the same result as a plain array."""
     plain = numpy.arange(64, dtype="float32").reshape(1, 4, 2, 8)
     other = {
         "strided": lambda: numpy.repeat(plain, 2, axis=-1)[..., ::2],

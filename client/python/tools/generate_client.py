@@ -2,7 +2,7 @@
 
     python generate_client.py SOURCE OUTPUT
 
-The output is committed; a test makes it again and compares.
+The output is committed. A test generates it again and compares the two.
 """
 
 import re

@@ -3,7 +3,7 @@
     python generate_messages.py PROTO_DIR OUTPUT
 
 Needs grpcio-tools. The output is committed, so that the package installs from
-a checkout; a test makes it again and compares.
+a checkout. A test generates it again and compares the two.
 """
 
 import sys
@@ -39,7 +39,7 @@ INDENT = "    "
 
 
 def python_name(type_name):
-    """.posenc.v1.Kerple.Kernel -> KerpleKernel"""
+    """Returns KerpleKernel for .posenc.v1.Kerple.Kernel."""
     return "".join(type_name.split(".")[3:])
 
 
@@ -48,7 +48,7 @@ def snake_upper(name):
 
 
 def enum_text(name, enum):
-    # T5 or so would need more rules than this one; no enum has such a name.
+    # A name such as T5 would need more rules; no enum has such a name.
     prefix = snake_upper(enum.name) + "_"
     lines = [f"class {name}(IntEnum):"]
     for value in enum.value:
@@ -94,7 +94,7 @@ def message_text(name, message, comment):
 
 
 def collect(file):
-    """Yields (python name, what it needs, text) of every type in a file."""
+    """Yields (Python name, names of the types that it needs, text) for every type in a file."""
     comments = {tuple(place.path): place.leading_comments for place in file.source_code_info.location}
 
     def walk(prefix, path, message):

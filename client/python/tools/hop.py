@@ -1,4 +1,4 @@
-"""Moves keys of a file: one step of the test that passes a cache through all languages.
+"""Repositions the keys in a file. The test that passes a cache through the clients of all languages runs it.
 
     python hop.py TARGET IN OUT SHIFT
 """

@@ -2,8 +2,8 @@
 
     python snippet.py FILE TARGET FOLDER
 
-FILE has the lines. FOLDER has config.json, q.bin and k.bin, and receives q.out
-and k.out.
+FILE has the three lines. FOLDER has config.json, q.bin and k.bin; the results
+are written there as q.out and k.out.
 """
 
 import os

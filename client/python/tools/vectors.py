@@ -1,4 +1,4 @@
-"""Reads the conformance vectors, and judges answers by their bounds.
+"""Reads the conformance vectors, and compares answers with them within the vectors' error bounds.
 
 proto/testdata/README.md describes the format.
 """
@@ -10,7 +10,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy
 
-# Bits of significand, and the exponent of the smallest step.
+# Bits of significand, exponent of the smallest step, type of the elements, and the
+# integer type of the same size.
 FORMATS = {
     "float32": (24, -149, numpy.float32, numpy.int32),
     "float16": (11, -24, numpy.float16, numpy.int16),
@@ -40,7 +41,7 @@ def reals(values):
 
 
 def step(x, dtype):
-    """Returns the distance between neighbours of the element type at x."""
+    """Returns the distance between neighbouring numbers of the element type at x."""
     bits, smallest = FORMATS[dtype][:2]
     _, exponent = numpy.frexp(x)
     exponent = numpy.where(x == 0, smallest, exponent)
@@ -48,7 +49,7 @@ def step(x, dtype):
 
 
 def ordinal(array, dtype):
-    """Returns integers that count the element type's numbers in order."""
+    """Returns integers such that neighbouring numbers of the element type have neighbouring integers."""
     _, _, element, integer = FORMATS[dtype]
     bits = array.astype(element).view(integer).astype(object)
     lowest = int(numpy.iinfo(integer).min)
