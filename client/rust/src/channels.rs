@@ -1,5 +1,5 @@
 //! Connects to a target's servers, and chooses one for each call.
-//! tonic balances by load and never retries, so this code follows the service config: calls go to the addresses in
+//! tonic balances by load and never retries. This code follows the service config instead: calls go to the addresses in
 //! turn, and an address that failed is skipped for a while.
 
 use std::io;
@@ -19,34 +19,34 @@ use crate::options::{Options, TlsOptions};
 use crate::retry;
 use crate::target::{Target, host_name};
 
-/// The most bytes that an endpoint may send before they are acknowledged. Answers are processed as they arrive, so a
-/// large window costs little memory, and a small one would make servers wait.
+/// The number of bytes that a server may send before the client acknowledges them. Answers are processed when they
+/// arrive, so a large window needs little memory. A small window would make servers wait.
 const WINDOW_BYTES: u32 = 16 << 20;
 
-/// Larger frames need fewer system calls: with HTTP/2's 16 KiB, 64 MiB are 4096 frames.
+/// Larger frames need fewer system calls. With HTTP/2's default of 16 KiB, 64 MiB would be 4096 frames.
 const FRAME_BYTES: u32 = 1 << 20;
 
-/// gRPC's own timeout for an address that does not answer.
+/// gRPC's own implementations use this timeout for an address that does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Kubernetes' names are valid for 5 s.
+/// DNS names in Kubernetes are valid for 5 s.
 const RESOLVE_AGAIN: Duration = Duration::from_secs(5);
 
-/// `None`: the unix socket.
+/// `None` means the unix socket.
 pub(crate) type Address = Option<SocketAddr>;
 
 #[derive(Clone)]
 struct Server {
     address: Address,
-    /// Used in turn; each connects at its first call.
+    /// The connections, which calls use in turn. Each is made at its first call.
     channels: Vec<Channel>,
-    /// Until then, other servers are preferred.
+    /// Until this time, calls prefer other servers.
     down_until: Option<Instant>,
 }
 
 pub(crate) struct Channels {
     pub target: Target,
-    /// One for each of the target's hosts.
+    /// One endpoint for each of the target's hosts.
     endpoints: Vec<Endpoint>,
     connections: usize,
     known: Mutex<Known>,
@@ -78,7 +78,7 @@ impl Channels {
     pub async fn next(&self) -> Result<(Address, Channel)> {
         let mut known = self.known.lock().await;
         let now = Instant::now();
-        // The servers may have been replaced.
+        // If a server is down, the name may have other addresses now.
         let is_down = || known.servers.iter().any(|server| server.down_until > Some(now));
         if known.resolved.is_none_or(|when| when + RESOLVE_AGAIN < now && is_down()) {
             known.servers = self.resolve(&known.servers).await?;
@@ -93,7 +93,8 @@ impl Channels {
         Ok((server.address, server.channels[turn / count % self.connections].clone()))
     }
 
-    /// Makes calls prefer other servers for a while. Returns the number of servers.
+    /// Notes that the server at `address` failed, so that calls prefer other servers for a while. Returns the number of
+    /// servers.
     pub async fn failed(&self, address: Address) -> usize {
         let mut known = self.known.lock().await;
         for server in known.servers.iter_mut().filter(|server| server.address == address) {
@@ -130,12 +131,12 @@ impl Channels {
 /// Connects to one of a name's addresses.
 async fn connect(address: SocketAddr) -> io::Result<TokioIo<TcpStream>> {
     let stream = TcpStream::connect(address).await?;
-    // Small writes must not wait for earlier acknowledgements.
+    // Without Nagle's algorithm, a small write does not wait for acknowledgements of earlier writes.
     stream.set_nodelay(true)?;
     Ok(TokioIo::new(stream))
 }
 
-/// Makes the endpoint of a host, or of the unix socket that is the target.
+/// Makes the endpoint of a host. Without a host, the target is a unix socket.
 fn endpoint(target: &str, host: Option<&Authority>, tls: Option<&TlsOptions>) -> Result<Endpoint> {
     let wrong = |error: tonic::transport::Error| Error::invalid_field("target", Error::of_transport(&error).message());
     let scheme = if tls.is_some() { "https" } else { "http" };

@@ -30,19 +30,20 @@ use crate::slot::Slot;
 use crate::token::Bearer;
 use crate::v1::{self, Tensor};
 
-/// Deadline of a stream whose only limit is progress. Without a deadline the server would set its default.
+/// Deadline of a stream that is limited only by the time without progress. Without a deadline the server would set its
+/// default deadline.
 const LONGEST_STREAM: Duration = Duration::from_secs(24 * 3600);
 
-/// A longer timeout could overflow the clock.
+/// The longest timeout. A longer one could overflow the clock.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Longest wait of a failed call for the server's version, for the error's text.
+/// How long a failed call waits for the server's version, which is for the text of the error.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The largest message of protobuf.
 const MAX_PROTO_BYTES: usize = (1 << 31) - 1;
 
-/// Buffers ready for the connection's task, so that it need not wait for the caller's task.
+/// Number of buffers that are ready for the connection's task, so that this task need not wait for the caller's task.
 const BUFFERS_AHEAD: usize = 4;
 
 struct Shared {
@@ -54,15 +55,15 @@ struct Shared {
 }
 
 /// A client of a target's server or servers.
-/// It is cheap to copy: copies share the connections, and a client serves any number of tasks. A dropped call ends on
-/// the server, too. Calls with [`v1`] messages take tensors in the messages; [`apply_rope`](Self::apply_rope) and
-/// [`reposition`](Self::reposition) also take tensors in the caller's memory, which are sent without a copy of the
-/// whole, and cut into chunks for a stream if they are too large for a message.
+/// A client is cheap to clone: clones share the connections. Any number of tasks may use a client. A call that is
+/// dropped also ends on the server. Calls with [`v1`] messages take tensors in the messages.
+/// [`apply_rope`](Self::apply_rope) and [`reposition`](Self::reposition) also take tensors in the caller's memory.
+/// These are sent without a copy of a whole tensor, and as a stream of chunks if they are too large for a message.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
     options: CallOptions,
-    /// End of all requests of a call with its own timeout.
+    /// The deadline of all requests of a call that has its own timeout.
     deadline: Option<Instant>,
 }
 
@@ -119,8 +120,8 @@ impl Client {
         Self { options, ..self.clone() }
     }
 
-    /// Prepares a call that may make several requests: its own timeout bounds all of them together. The client's
-    /// timeout bounds each.
+    /// Prepares a call that may make several requests. The call's own timeout limits all requests together. The
+    /// client's timeout limits each request.
     pub(crate) fn until_timeout(&self) -> Self {
         let deadline = self.options.timeout.map(|timeout| Instant::now() + timeout.min(LONGEST_TIMEOUT));
         Self { deadline: self.deadline.or(deadline), ..self.clone() }
@@ -130,7 +131,7 @@ impl Client {
         self.shared.options.max_message_bytes.min(MAX_PROTO_BYTES)
     }
 
-    /// Makes a call with one message each way; results go to the slots. Returns the answer without their elements.
+    /// Makes a unary call. The elements of results go to the slots. Returns the answer without these elements.
     pub(crate) async fn unary<M: Message + Default>(
         &self,
         method: &'static str,
@@ -140,8 +141,8 @@ impl Client {
         decode(self.until_timeout().message(method, request, slots, self.max_message_bytes()).await?)
     }
 
-    /// Rotates the slots, by a stream if they are too large for a message. `ids` returns the request's tensors of
-    /// positions, in the order in which a stream sends them.
+    /// Rotates the slots. Uses a stream if they are too large for a message. `ids` returns the tensors of position ids
+    /// in the request, in the order in which a stream sends them.
     pub(crate) async fn rotate<R: Message, M: Message + Default>(
         &self,
         [method, stream_method]: [&'static str; 2],
@@ -150,7 +151,7 @@ impl Client {
         mut slots: Vec<Slot<'_>>,
     ) -> Result<M> {
         let (client, max_message_bytes) = (self.until_timeout(), self.max_message_bytes());
-        // A tensor that does not fit its shape goes in one message: the server's error then names the tensor's field.
+        // A tensor that does not fit its shape is sent in one message, because the server's error then names the field.
         let can_stream = slots.iter().any(|slot| slot.bytes > 0) && slots.iter().all(Slot::is_whole);
         let above = self.shared.options.stream_above_bytes.filter(|_| can_stream).unwrap_or(usize::MAX);
         match client.message(method, &request, &mut slots, above.min(max_message_bytes)).await {
@@ -166,8 +167,8 @@ impl Client {
         client.exchange(stream_method, &outgoing, &slots, max_message_bytes).await.map(|_| M::default())
     }
 
-    /// Makes a call with one message each way, of at most `limit` bytes. If the server does not map the slots' memory,
-    /// the call sends their bytes, and the slots no longer have places.
+    /// Makes a unary call whose messages have at most `limit` bytes. If the server does not map the slots' memory, the
+    /// call sends the bytes of the slots, and the slots no longer have places.
     async fn message(
         &self,
         method: &'static str,
@@ -187,8 +188,8 @@ impl Client {
         self.exchange(method, &Outgoing::unary(request, slots), slots, limit).await
     }
 
-    /// Sends messages with the slots' tensors, and receives their results. Returns a unary call's answer without their
-    /// elements.
+    /// Sends the tensors of the slots, and writes the results to the slots. Returns the answer of a unary call without
+    /// the elements of the results.
     async fn exchange(
         &self,
         method: &'static str,
@@ -241,7 +242,7 @@ impl Client {
         }
     }
 
-    /// Asks the server for its version, for the text of an error.
+    /// Asks the server for its version, which is for the text of an error.
     async fn server_version(&self, deadline: Instant) -> Option<String> {
         let client = Self { deadline: Some(deadline.min(Instant::now() + VERSION_TIMEOUT)), ..self.clone() };
         let request = v1::GetServerInfoRequest::default();
@@ -304,13 +305,13 @@ impl<'c> Attempts<'c> {
         Ok((upload, channel.oneshot(request)))
     }
 
-    /// Receives the answer, or a stream's answers. Sets `began` before it writes results.
+    /// Receives the answer of a unary call, or all answers of a stream. Sets `began` before it writes results.
     async fn receive(&self, response: Response, slots: &[Slot<'_>], began: &mut bool) -> Result<Bytes> {
         let slots: Vec<_> = slots.iter().filter(|slot| slot.is_result()).collect();
-        // A stream's elements are not kept, so its messages have no limit.
+        // The messages of a stream are not kept, so they need no limit.
         let limit = if self.outgoing.streams { usize::MAX } else { self.client.max_message_bytes() };
         let mut incoming = self.patience.wait(Incoming::of(response, limit)).await?;
-        // The number of expected bytes of a stream, or of messages.
+        // A stream is complete after this number of bytes, a unary call after this number of messages.
         let wanted = if self.outgoing.streams { slots.iter().map(|slot| slot.bytes).sum() } else { 1 };
         let (mut answer, mut done) = (Bytes::new(), 0);
         while done <= wanted && self.patience.wait(incoming.next_message()).await? {
@@ -327,7 +328,7 @@ impl<'c> Attempts<'c> {
 
     async fn request(&self, body: Body) -> Result<http::Request<Body>> {
         let left = self.patience.deadline.saturating_duration_since(Instant::now());
-        // gRPC allows at most eight digits.
+        // gRPC allows at most eight digits in a timeout.
         let timeout = match left.as_millis() {
             millis @ 0..=99_999_999 => format!("{millis}m"),
             _ => format!("{}S", left.as_secs()),
@@ -338,7 +339,7 @@ impl<'c> Attempts<'c> {
             .header("content-type", "application/grpc")
             .header("grpc-timeout", timeout)
             .header("x-request-id", visible("request_id", &self.request_id)?)
-            // The server waits until it has as much memory.
+            // The server waits until it has this much memory for the call.
             .header("posenc-message-bytes", self.outgoing.largest);
         if let Some(traceparent) = &self.client.options.traceparent {
             head = head.header("traceparent", visible("traceparent", traceparent)?);
@@ -349,8 +350,8 @@ impl<'c> Attempts<'c> {
         head.body(body).map_err(|error| Error::invalid_field("metadata", error))
     }
 
-    /// Waits for the next attempt's time, or returns the error if there is no next attempt. `is_last`: this attempt is
-    /// the last one, because the call must not be sent again.
+    /// Waits until the next attempt may start. Returns the error if there is no next attempt. `is_last`: the call must
+    /// not be sent again.
     async fn failed(&mut self, error: Error, is_last: bool) -> Result<()> {
         if error.code() != Code::Unavailable || is_last {
             return Err(self.explained(error).await);
@@ -359,7 +360,7 @@ impl<'c> Attempts<'c> {
             Some(server) => self.client.shared.channels.failed(server).await,
             None => 0,
         };
-        // Another address may have a server: "localhost" has two, and often only one has a listener.
+        // Another address may have a server. "localhost" has two addresses, and often only one of them has a server.
         if error.0.connection && self.skipped + 1 < servers {
             self.skipped += 1;
             return Ok(());
@@ -376,7 +377,7 @@ impl<'c> Attempts<'c> {
         Ok(())
     }
 
-    /// Adds the request's id, and facts beside the server's text.
+    /// Adds the request's id to the error, and to its text what the server could not say: the target and the versions.
     async fn explained(&self, mut error: Error) -> Error {
         let (target, told) = (&self.client.shared.channels.target.text, !error.reason_name().is_empty());
         if error.0.connection || error.code() == Code::DeadlineExceeded && !told {
@@ -404,14 +405,14 @@ impl<'c> Attempts<'c> {
     }
 }
 
-/// Returns a header's value; refuses all other characters.
+/// Returns the value of a header. Refuses characters that a header must not have.
 fn visible(option: &str, text: &str) -> Result<HeaderValue> {
     let is_visible = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     let value = HeaderValue::from_str(text).ok().filter(|_| is_visible);
     value.ok_or_else(|| Error::invalid_field(option, "must be of visible ASCII characters"))
 }
 
-/// Answers of a stream that the server sends.
+/// The answers of a stream, in the order in which the server sends them.
 pub struct Answers<M> {
     incoming: Incoming,
     patience: Patience,

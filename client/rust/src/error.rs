@@ -12,7 +12,7 @@ use tonic_types::StatusExt;
 pub use crate::v1::ErrorReason as Reason;
 pub use tonic::Code;
 
-/// The error of a failed call: code and text of the server or the client. The text has field, fact and remedy.
+/// The error of a failed call, from the server or from the client. The text has field, fact and remedy.
 ///
 /// Branch on [`reason`](Error::reason) and [`field`](Error::field), never on the text.
 #[derive(Clone, PartialEq)]
@@ -25,9 +25,9 @@ pub(crate) struct Inner {
     reason: String,
     metadata: HashMap<String, String>,
     pub request_id: String,
-    /// Whether the server was not reached, or disconnected: another server may answer.
+    /// Whether the server could not be reached, or disconnected. Another server may then answer.
     pub connection: bool,
-    /// The server's wait for retries in milliseconds; negative if it forbids them.
+    /// The wait before a retry that the server asks for, in milliseconds. Negative if the server forbids retries.
     pub pushback: Option<i64>,
 }
 
@@ -76,7 +76,7 @@ impl Error {
         name
     }
 
-    /// Returns the server's reason; `None` if it gave no reason, or one that this client does not know.
+    /// Returns the server's reason; `None` if the server gave no reason, or a reason that this client does not know.
     pub fn reason(&self) -> Option<Reason> {
         Reason::from_str_name(&self.0.reason)
     }
@@ -106,7 +106,8 @@ impl Error {
         &self.0.message
     }
 
-    /// Returns the error of a table's stream with the fields of the unary request: `table.rows` becomes `rows`.
+    /// Renames the field in the error of a table's stream to the field of the unary request: `table.rows` becomes
+    /// `rows`.
     pub(crate) fn of_table(mut self) -> Self {
         if let Some(field) = self.field().and_then(|field| Some(field.strip_prefix("table.")?.to_owned())) {
             self.0.message = self.0.message.strip_prefix("table.").unwrap_or(&self.0.message).to_owned();
@@ -115,21 +116,21 @@ impl Error {
         self
     }
 
-    /// Returns whether a message was over the server's or the client's limit: a stream may work.
+    /// Returns whether a message was over the server's or the client's limit. A stream may then succeed.
     pub(crate) fn is_too_large(&self) -> bool {
         self.0.code == Code::ResourceExhausted && self.reason() != Some(Reason::Overloaded)
     }
 
-    /// Returns whether the server maps no memory of this caller, or is too old to do so.
+    /// Returns whether the server refused shared memory: it maps no memory of this caller, or is too old.
     pub(crate) fn refuses_places(&self) -> bool {
         matches!(self.reason(), Some(Reason::SharedMemoryUnavailable | Reason::FieldUnknown))
             && matches!(self.0.code, Code::Unimplemented | Code::PermissionDenied)
     }
 
-    /// Returns the error in trailers; `None` if they say OK, or nothing.
+    /// Returns the error in trailers; `None` if the trailers have the status OK, or no status.
     pub(crate) fn of_trailers(trailers: &HeaderMap) -> Option<Self> {
         const DETAILS: &str = "grpc-status-details-bin";
-        // tonic panics on details that are not base64, so they are decoded apart.
+        // tonic panics on details that are not base64, so the details are decoded separately.
         let mut rest = trailers.clone();
         rest.remove(DETAILS);
         let status = Status::from_header_map(&rest).filter(|status| status.code() != Code::Ok)?;
@@ -143,7 +144,7 @@ impl Error {
         Some(error)
     }
 
-    /// Returns the error of an HTTP status without a gRPC status, by gRPC's own mapping.
+    /// Returns the error of an HTTP status without a gRPC status. gRPC defines the code for each HTTP status.
     pub(crate) fn of_http(status: StatusCode) -> Self {
         let code = match status.as_u16() {
             400 => Code::Internal,
@@ -156,12 +157,12 @@ impl Error {
         Self::new(code, format!("HTTP status {status} instead of a gRPC answer"))
     }
 
-    /// Returns the error of a connection that could not be made, or broke.
+    /// Returns the error of a connection that failed or broke.
     pub(crate) fn of_transport(error: &(dyn StdError + 'static)) -> Self {
         let mut text = String::new();
         let mut cause = Some(error);
         while let Some(error) = cause {
-            // tonic also enforces the deadline, which it reads from the header for the server.
+            // tonic reads the deadline from the request's header, and enforces it, too.
             if error.is::<tonic::TimeoutExpired>() {
                 return Self::new(Code::DeadlineExceeded, "no answer within the timeout");
             }

@@ -1,5 +1,6 @@
-//! Responses with tensors, without a copy of a whole message: elements go from the received frames directly to their
-//! places, and everything else becomes a message for prost. tonic's codecs gather a whole message in a buffer first.
+//! Reads responses with tensors without a copy of a whole message. Elements go from the received frames directly to the
+//! memory of their results, and everything else becomes a message for prost. tonic's codecs would first gather a whole
+//! message in a buffer.
 
 use bytes::{Buf, Bytes};
 use http::HeaderMap;
@@ -14,14 +15,14 @@ use crate::outgoing::{DATA, PREFIX_BYTES};
 use crate::slot::Slot;
 use crate::v1::Tensor;
 
-/// The bytes of a response, in the pieces that arrive.
+/// The bytes of a response, read in the pieces in which they arrive.
 pub(crate) struct Incoming {
     body: Body,
     piece: Bytes,
     trailers: Option<HeaderMap>,
-    /// Bytes of the current message that are not read yet.
+    /// Number of bytes of the current message that are not read yet.
     left: usize,
-    /// The most bytes of a message.
+    /// Maximum size of a message in bytes.
     limit: usize,
 }
 
@@ -32,7 +33,7 @@ impl Incoming {
         F: Future<Output = std::result::Result<http::Response<Body>, tonic::transport::Error>>,
     {
         let (head, body) = response.await.map_err(|error| Error::of_transport(&error))?.into_parts();
-        // An answer without a message has its trailers in its headers.
+        // If an answer has no message, its headers are also its trailers.
         if let Some(error) = Error::of_trailers(&head.headers) {
             return Err(error);
         }
@@ -43,7 +44,7 @@ impl Incoming {
         Ok(Self { body, piece: Bytes::new(), trailers, left: 0, limit })
     }
 
-    /// Waits for bytes; false at the end.
+    /// Waits for bytes. Returns false at the end of the response.
     async fn wait(&mut self) -> Result<bool> {
         while self.piece.is_empty() {
             let Some(frame) = self.body.frame().await else { return Ok(false) };
@@ -55,7 +56,7 @@ impl Incoming {
         Ok(true)
     }
 
-    /// Begins the next message; false if the call has succeeded.
+    /// Begins the next message. Returns false if the call has succeeded and there are no more messages.
     pub async fn next_message(&mut self) -> Result<bool> {
         if !self.wait().await? {
             let broken = || Error::of_transport(&Error::internal("the answer broke off"));
@@ -72,7 +73,7 @@ impl Incoming {
         Ok(true)
     }
 
-    /// Reads the next bytes of the message, at most as many as given.
+    /// Reads the next bytes of the message: at least one byte, and at most `most`.
     async fn next(&mut self, most: usize) -> Result<Bytes> {
         if !self.wait().await? {
             // If the server itself ended the call, the trailers have the reason.
@@ -84,7 +85,7 @@ impl Incoming {
         Ok(next)
     }
 
-    /// Reads bytes of the message to the end of `rest`.
+    /// Reads this number of bytes of the message, and appends them to `rest`.
     async fn copy(&mut self, bytes: usize, rest: &mut Vec<u8>) -> Result<()> {
         let end = rest.len() + bytes;
         while rest.len() < end {
@@ -93,7 +94,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Reads the message: copies the results' elements to their slots, and returns everything else.
+    /// Reads the message. Copies the elements of results to their slots, and returns everything else.
     pub async fn read_message(&mut self, slots: &[&Slot<'_>]) -> Result<Bytes> {
         let (mut rest, mut slots) = (Vec::new(), slots.iter().peekable());
         while self.left > 0
@@ -113,8 +114,8 @@ impl Incoming {
         }
     }
 
-    /// Reads fields until `end` bytes of the message are left. Writes elements to the slots, after the `done` bytes
-    /// that they have, as far as there is room. Returns the other fields.
+    /// Reads fields until `end` bytes of the message are left. Writes elements to the slots, whose first `done` bytes
+    /// were written before. Elements beyond the end of the slots are only counted. Returns the other fields.
     pub async fn read_elements(&mut self, end: usize, slots: &[&Slot<'_>], done: &mut usize) -> Result<Vec<u8>> {
         let mut rest = Vec::new();
         while self.left > end {
@@ -128,7 +129,8 @@ impl Incoming {
         Ok(rest)
     }
 
-    /// Reads up to the head of the field `wanted`, and returns the length of its value. Copies other fields to `rest`.
+    /// Reads the key of the next field. If it is the field `wanted`, returns the length of its value. Otherwise copies
+    /// the whole field to `rest`.
     async fn find(&mut self, wanted: u32, rest: &mut Vec<u8>) -> Result<Option<usize>> {
         let key = self.varint().await?;
         let (field, wire_type) = ((key >> 3) as u32, WireType::try_from(key & 7).map_err(|_| malformed())?);
@@ -155,7 +157,7 @@ impl Incoming {
 
     async fn varint(&mut self) -> Result<u64> {
         let mut value = 0;
-        // 64 bits are at most ten groups of seven.
+        // 64 bits are at most ten groups of seven bits.
         for group in 0..10 {
             let byte = self.next(1).await?[0];
             value |= u64::from(byte & 0x7f) << (7 * group);

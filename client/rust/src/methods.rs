@@ -22,10 +22,10 @@ impl Client {
         self.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), &mut []).await
     }
 
-    /// Makes memory of this many bytes that a server on this host also maps, so that calls do not carry the bytes of
-    /// its tensors. If the server shares no memory with this client, calls send the bytes. A call that replaces a
-    /// tensor in the region is sent only once, without retries. If its error says that the tensor may be changed, write
-    /// the tensor again.
+    /// Makes a region: memory of `bytes` bytes that a server on this host also maps. Calls do not carry the bytes of
+    /// tensors in the region. If the server shares no memory with this client, calls send the bytes. A call that
+    /// replaces a tensor in the region is sent only once, without retries. If the error of this call says that the
+    /// tensor may have been rotated, write the tensor again.
     pub async fn shared_region(&self, bytes: usize) -> Result<SharedRegion> {
         self.shared_region_with(bytes, RegionOptions::default()).await
     }
@@ -45,13 +45,13 @@ impl Client {
         self.unary("AnalyzeRope", &request, &mut []).await
     }
 
-    /// Returns which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and
-    /// which key fixes it.
+    /// Returns which descriptions of a checkpoint disagree, and which readers of a description. Also returns from which
+    /// distance on they disagree, and which key fixes the disagreement.
     pub async fn diagnose_rope(&self, request: v1::DiagnoseRopeRequest) -> Result<v1::DiagnoseRopeResponse> {
         self.unary("DiagnoseRope", &request, &mut []).await
     }
 
-    /// Builds position ids for batches that are packed, padded, split over devices, or mix text and images.
+    /// Builds position ids for batches that are packed, padded or split over devices, or that mix text and images.
     pub async fn build_positions(&self, request: v1::BuildPositionsRequest) -> Result<v1::BuildPositionsResponse> {
         self.unary("BuildPositions", &request, &mut []).await
     }
@@ -73,7 +73,7 @@ impl Client {
         self.answers("BuildBias", &request).await
     }
 
-    /// Rotates `q` and `k`. Tensors in the request itself are also rotated, and their results are in the answer.
+    /// Rotates `q` and `k`. Tensors in the request are also rotated; their results are in the answer.
     pub async fn apply_rope<Q: Heads, K: Heads>(
         &self,
         request: v1::ApplyRopeRequest,
@@ -100,8 +100,8 @@ impl Client {
         Ok((out, response))
     }
 
-    /// Combines embeddings with an absolute encoding: `x`, or with `()` the request's own x, whose result comes back in
-    /// the answer. A concatenation, which is larger than x, also comes back in the answer.
+    /// Combines the embeddings `x` with an absolute encoding. If `x` is `()`, the request contains x, and the answer
+    /// contains the result. A concatenation needs this form, because its result is larger than x.
     pub async fn add_encoding<X: Heads>(
         &self,
         request: v1::AddEncodingRequest,
@@ -117,13 +117,13 @@ impl Client {
         Ok((out, response))
     }
 
-    /// Computes attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D] give [B,
-    /// H, Sq, Sk], not divided by sqrt(D).
+    /// Computes the attention scores [B, H, Sq, Sk] of an encoding that acts inside attention, from q [B, H, Sq, D] and
+    /// k [B, H, Sk, D]. The scores are not divided by sqrt(D).
     pub async fn score_relative(&self, request: v1::ScoreRelativeRequest) -> Result<v1::ScoreRelativeResponse> {
         self.unary("ScoreRelative", &request, &mut []).await
     }
 
-    /// Computes scores of tensors in the caller's memory.
+    /// Computes the scores of q and k in the caller's memory, and writes them to `scores`.
     pub async fn score_relative_into<'a>(
         &self,
         request: v1::ScoreRelativeRequest,
@@ -134,7 +134,8 @@ impl Client {
         let mut slots = slots((14, 0, "q"), &request.q, Some(q.into()))?;
         slots.extend(self::slots((15, 0, "k"), &request.k, Some(k.into()))?);
         let scores = scores.into().of_result((15, 5, "scores"));
-        // The server refuses other shapes of q and k, and would write the scores even to a smaller place.
+        // The server writes all scores, even if the place in shared memory is smaller. So the client checks the size.
+        // The server refuses q and k with other numbers of axes.
         if let [&[batch, heads, queries, _], &[.., keys, _]] = [0, 1].map(|index| &slots[index].shape[..]) {
             let dtype = match request.dtype() {
                 Dtype::Unspecified if slots[0].dtype == Dtype::Float64 => Dtype::Float64,
@@ -148,8 +149,9 @@ impl Client {
         self.unary("ScoreRelative", &request, &mut slots).await
     }
 
-    /// Reorders the rows of a projection's weight or bias, [heads * head_dim, ...], so that a checkpoint for one pairing
-    /// works with the other. With `()` the request has the weight, and the answer has the result.
+    /// Reorders the rows of a projection's weight or bias, [heads * head_dim, ...], so that a checkpoint for one
+    /// pairing works with the other. If `weight` is `()`, the request contains the weight, and the answer contains the
+    /// result.
     pub async fn convert_pairing<W: Heads>(
         &self,
         request: v1::ConvertPairingRequest,
@@ -162,7 +164,7 @@ impl Client {
     }
 }
 
-/// Returns the ids of positions, which a stream may send as bytes.
+/// Returns the tensor of position ids, which a stream may send as bytes.
 fn ids(positions: Option<&mut v1::Positions>) -> Option<&mut v1::Tensor> {
     match positions?.kind.as_mut()? {
         positions::Kind::Ids(ids) => Some(ids),
@@ -184,7 +186,8 @@ fn moved_ids(request: &mut v1::RepositionRequest) -> Vec<&mut v1::Tensor> {
     ids(movement.old_positions.as_mut()).into_iter().chain(target).collect()
 }
 
-/// Returns an argument's slot, if it has one. Fails if the request has the tensor, too: the server would merge the two.
+/// Returns the slot of an argument, if it has one. Fails if the request contains the tensor, too, because the server
+/// would merge the two.
 fn slots<'a>(field: Field, in_request: &Option<v1::Tensor>, slot: Option<Slot<'a>>) -> Result<Vec<Slot<'a>>> {
     match (slot, in_request) {
         (Some(_), Some(_)) => Err(Error::invalid_field(field.2, "is in the request and beside it; must be given once")),

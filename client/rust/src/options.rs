@@ -5,34 +5,35 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// PEM files, read when the client is made.
+/// Options of TLS. The files are PEM files, which are read when the client is made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TlsOptions {
-    /// Authorities of the server's certificate. `None`: the system's.
+    /// Certificate authorities that the client trusts. `None`: the system's.
     pub ca_file: Option<PathBuf>,
     /// The client's own certificate, followed by its issuers, for servers that require one.
     pub cert_file: Option<PathBuf>,
     /// The certificate's key, without a passphrase.
     pub key_file: Option<PathBuf>,
-    /// The name that the server's certificate must bear. `None`: the target's.
+    /// The name that the server's certificate must have. `None`: the target's host name.
     pub server_name: Option<String>,
 }
 
 /// Options of a client. All languages have the same defaults.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Default deadline of a call with one message each way. For streams: the longest time without any progress.
+    /// Default deadline of a unary call. For streams: the longest time without any progress.
     pub timeout: Duration,
-    /// Bytes of the largest message, either way. The default is the server's; raise it if the server's limits are raised.
+    /// Maximum size of a message in bytes, in both directions. The default equals the server's default. If the server's
+    /// limits are raised, raise this limit, too.
     pub max_message_bytes: usize,
-    /// Bytes above which tensors are sent as a stream instead of one message. `None`: max_message_bytes.
+    /// Size in bytes above which tensors are sent as a stream instead of one message. `None`: max_message_bytes.
     pub stream_above_bytes: Option<usize>,
-    /// Connections to each server, used in turn. One connection uses a whole core; more connections are faster for many
-    /// large calls at once.
+    /// Number of connections to each server. Calls use them in turn. One connection uses at most one core, so more
+    /// connections are faster for many large calls at once.
     pub connections: usize,
-    /// Requires TLS. `None`: plaintext, unless the target begins with `https://`.
+    /// Options of TLS. `None`: plaintext, unless the target begins with `https://`.
     pub tls: Option<TlsOptions>,
-    /// The bearer token of every call. Never sent in the clear to another machine.
+    /// The bearer token of every call. It is never sent to another machine without TLS.
     pub token: Option<String>,
     /// A file with only the token, which is read again when it changes.
     pub token_file: Option<PathBuf>,

@@ -1,6 +1,6 @@
-//! Requests with tensors, without a copy of the tensors: prost encodes the bytes before and between them, and their
-//! elements stay in place. tonic's codecs encode a whole message into a buffer. Here the caller's task copies elements
-//! to small buffers:
+//! Encodes requests with tensors, without a copy of a whole tensor. prost encodes only the bytes before and between the
+//! tensors. The caller's task copies the elements to small buffers. tonic's codecs would encode the whole message into
+//! one buffer.
 //!
 //! ```text
 //!   caller's memory --copy--> buffers of 256 KiB --> HTTP/2, socket
@@ -22,37 +22,38 @@ use crate::v1::Tensor;
 /// gRPC's prefix of a message: a flag and the length.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
-/// Field number of the elements, in tensors and in messages of streams. Its key has one byte.
+/// The field number of `data`, both in tensors and in the messages of streams. The field's key has one byte.
 pub(crate) const DATA: u32 = 15;
 
-/// Size of the buffers for sent elements: they stay in a core's cache until they are sent.
+/// Size of the buffers for elements, in bytes. A buffer of this size stays in a core's cache until it is sent.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Bytes of elements in a stream's message, as the server recommends. With key and length the message fits gRPC's 4
-/// MiB. It is a multiple of nearly every head, so that the server can rotate in place.
+/// Size of the elements in a stream's message, in bytes, as the server recommends. With key and length, the message
+/// fits gRPC's default limit of 4 MiB. The size is a multiple of nearly every head's size, so that the server can
+/// rotate in place.
 pub(crate) const CHUNK_BYTES: usize = (4 << 20) - (64 << 10);
 
-/// Bytes of a stream's message beside its elements: key and length.
+/// Size of key and length before the elements of a stream's message, in bytes.
 const CHUNK_HEAD_BYTES: usize = 5;
 
-/// A piece of a request's body.
+/// The next frame of a request's body.
 pub(crate) type Piece = Result<Frame<Bytes>, Infallible>;
 
-/// Bytes of a message, and the elements after them: the index of their slot, and their range in it.
+/// Encoded bytes of a message, and the elements that follow: the index of a slot, and a range of bytes in the slot.
 type Part<B> = (B, usize, Range<usize>);
 
-/// The messages of a call, encoded except for the elements of their tensors.
+/// The request messages of a call. Everything except the elements of tensors is encoded.
 #[derive(Default)]
 pub(crate) struct Outgoing {
     parts: Vec<Part<Bytes>>,
-    /// Bytes of the largest message.
+    /// Size of the largest message in bytes.
     pub largest: usize,
     pub streams: bool,
 }
 
 impl Outgoing {
-    /// Makes one message of `request` and the slots' tensors, whose fields `request` does not have. Tensors in shared
-    /// memory are named, not sent.
+    /// Makes one message of `request` and the tensors of the slots; `request` must not contain these tensors. Tensors
+    /// in shared memory are sent as places.
     pub fn unary(request: &impl Message, slots: &[Slot<'_>]) -> Self {
         let (mut parts, mut encoded) = (Vec::new(), vec![0; PREFIX_BYTES]);
         request.encode_raw(&mut encoded);
@@ -80,7 +81,8 @@ impl Outgoing {
         this
     }
 
-    /// Makes a stream: a message that describes the call, and messages of the slots' elements, which end anywhere.
+    /// Makes the messages of a stream: first a message that describes the call, then messages with the elements of the
+    /// slots. A message can end between any two elements.
     pub fn stream(request: &impl Message, slots: &[Slot<'_>], max_message_bytes: usize) -> Self {
         let mut this = Self { streams: true, ..Self::default() };
         let (mut call, mut first) = (request.encode_to_vec(), vec![0; PREFIX_BYTES]);
@@ -89,7 +91,7 @@ impl Outgoing {
         }
         prost::encoding::bytes::encode(1, &call, &mut first);
         this.add(vec![(first, 0, 0..0)]);
-        // No element has more than eight bytes.
+        // A multiple of eight bytes cuts no element.
         let chunk = CHUNK_BYTES.min(max_message_bytes.saturating_sub(CHUNK_HEAD_BYTES) / 8 * 8).max(8);
         for (index, slot) in slots.iter().enumerate() {
             for begin in (0..slot.bytes).step_by(chunk) {
@@ -100,7 +102,7 @@ impl Outgoing {
         this
     }
 
-    /// Adds a message, whose first bytes are room for its prefix.
+    /// Adds a message. Its first PREFIX_BYTES bytes are reserved for gRPC's prefix.
     fn add(&mut self, mut parts: Vec<Part<Vec<u8>>>) {
         let bytes = parts.iter().map(|(bytes, _, elements)| bytes.len() + elements.len()).sum::<usize>() - PREFIX_BYTES;
         // Messages over 4 GiB are refused before they are sent.
@@ -124,7 +126,7 @@ impl Outgoing {
     }
 }
 
-/// Appends the key and the length of the elements that follow to a message's bytes.
+/// Appends to a message the key and the length of the elements that follow.
 fn before_data(mut encoded: Vec<u8>, elements: usize) -> Vec<u8> {
     encode_key(DATA, WireType::LengthDelimited, &mut encoded);
     encode_varint(elements as u64, &mut encoded);

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 include!("generated/retry_policy.rs");
 
-/// Returns the wait before attempt `attempt` (1 is the first retry) by gRPC's rule: a growing backoff, times a random
-/// factor of 0.8 to 1.2.
+/// Returns the wait before retry number `attempt` (the first is 1). By gRPC's rule this is a growing backoff, times a
+/// random factor of 0.8 to 1.2.
 pub(crate) fn backoff(attempt: u32) -> Duration {
     let grown = INITIAL_BACKOFF.mul_f64(BACKOFF_MULTIPLIER.powi(attempt as i32 - 1));
     let share = random() as f64 / u64::MAX as f64;
     grown.min(MAX_BACKOFF).mul_f64(0.8 + 0.4 * share)
 }
 
-/// Returns a random number, for waits and for names. std seeds every hash map by the system's random numbers.
+/// Returns a random number, for waits and for names. std seeds the RandomState with random numbers of the system.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::time::SystemTime::now())
 }

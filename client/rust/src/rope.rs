@@ -1,4 +1,4 @@
-//! A model's rotary encoding: its source, and its calls after it is resolved.
+//! A model's rotary encoding: its source, and the calls with the resolved encoding.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use crate::v1::{self, movement, positions, rope_source};
 /// The source of a rotary encoding: a preset, a model's config.json, or a specification.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Read when the encoding is resolved.
+    /// The file is read when the encoding is resolved.
     file: Option<PathBuf>,
-    /// Its other fields select the part of the model (text, vision, audio, indexer), the layer, the length, and the
-    /// project whose interpretation applies.
+    /// The source in the form of requests. Its fields select the part of the model (text, vision, audio, indexer), the
+    /// layer, the length, and the project whose interpretation applies.
     pub source: v1::RopeSource,
 }
 
@@ -23,7 +23,7 @@ impl Config {
         Self { file: Some(path.as_ref().to_owned()), source: v1::RopeSource::default() }
     }
 
-    /// Reads the text of such a file.
+    /// Uses the text of a config.json or params.json.
     pub fn json(text: impl Into<String>) -> Self {
         Self { file: None, source: rope_source::Source::ConfigJson(text.into()).into() }
     }
@@ -38,8 +38,8 @@ impl Config {
         Self { file: None, source: spec.into() }
     }
 
-    /// Sets the width of the widest heads; required if the source does not contain it, or if they are wider than the
-    /// model's (keys beside values, latent rows).
+    /// Sets the width of the widest heads in calls. Required if the source does not contain head_dim, or if these heads
+    /// are wider than the model's (keys beside values, latent rows).
     pub fn head_dim(mut self, head_dim: i32) -> Self {
         self.source.head_dim = head_dim;
         self
@@ -69,7 +69,7 @@ impl From<v1::RopeSpec> for v1::RopeSource {
     }
 }
 
-/// Puts token t of every sequence at this position + t.
+/// The position of the first token of every sequence. Token t has this position + t.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StartAt(pub i64);
 
@@ -79,14 +79,14 @@ impl From<StartAt> for v1::Positions {
     }
 }
 
-/// Gives each token a position: `[S]` or `[B, S]`; several axes come before these.
+/// A tensor has a position for each token: `[S]` or `[B, S]`. With several position axes, their axis is the first.
 impl From<v1::Tensor> for v1::Positions {
     fn from(ids: v1::Tensor) -> Self {
         Self { kind: Some(positions::Kind::Ids(ids)) }
     }
 }
 
-/// Every position grows by this.
+/// The number that is added to every position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShiftBy(pub i64);
 
@@ -96,7 +96,7 @@ impl From<ShiftBy> for v1::Movement {
     }
 }
 
-/// From the first positions to the second.
+/// A movement from the first positions to the second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Between<A, B>(pub A, pub B);
 
@@ -106,7 +106,7 @@ impl<A: Into<v1::Positions>, B: Into<v1::Positions>> From<Between<A, B>> for v1:
     }
 }
 
-/// A rotary encoding that the server has resolved: all defaults are filled in, and nothing is parsed again.
+/// A rotary encoding that the server has resolved. All defaults are filled in, and later calls parse no configuration.
 #[derive(Clone)]
 pub struct Rope {
     client: Client,
@@ -129,7 +129,7 @@ impl Rope {
         self.resolved.spec.clone().unwrap_or_default()
     }
 
-    /// Sets the treatment of results past the largest number of an FP8 type; FP8 tensors require it.
+    /// Sets what happens to results past the largest number of an FP8 type. FP8 tensors require this setting.
     pub fn saturation(mut self, saturation: v1::Saturation) -> Self {
         self.saturation = saturation;
         self
@@ -159,7 +159,7 @@ impl Rope {
         Ok((q, k))
     }
 
-    /// Moves rotated keys: [`ShiftBy`], [`Between`], or a [`v1::Movement`].
+    /// Moves rotated keys to other positions. `movement` is [`ShiftBy`], [`Between`], or a [`v1::Movement`].
     pub async fn reposition<K: Heads>(
         &self,
         layout: v1::Layout,
@@ -182,7 +182,7 @@ impl Rope {
         Ok((table.cos.unwrap_or_default().to_vec()?, table.sin.unwrap_or_default().to_vec()?))
     }
 
-    /// Builds a table in the caller's memory, which may be a region's.
+    /// Builds the same table in the caller's memory. `cos` and `sin` may be tensors of a region.
     pub async fn table_into<'a>(&self, rows: i64, cos: impl Into<Slot<'a>>, sin: impl Into<Slot<'a>>) -> Result<()> {
         self.client.build_table_into(self.rows(rows), [cos.into(), sin.into()]).await.map(drop)
     }

@@ -1,6 +1,6 @@
-//! Memory that client and server both map: calls do not carry its tensors.
-//! A region gives each byte to one tensor only, so tensors do not overlap. The memory stays mapped as long as the
-//! region or any of its tensors lives.
+//! Memory that client and server both map. Calls do not carry the tensors in this memory.
+//! A region gives each byte to only one tensor, so tensors do not overlap. The memory stays mapped until the region and
+//! all its tensors are dropped.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -21,7 +21,7 @@ use crate::slot::Slot;
 use crate::tensor::{Element, bytes_of, extents};
 use crate::v1::{Dtype, SharedMemory, SharedMemoryInfo};
 
-/// Tensors of a region begin at a cache line.
+/// Tensors of a region begin at multiples of a cache line.
 const ALIGNMENT: usize = 64;
 
 /// Name and directory of a region's file.
@@ -29,12 +29,12 @@ const ALIGNMENT: usize = 64;
 pub struct RegionOptions {
     /// `None`: the server's prefix and random digits.
     pub name: Option<String>,
-    /// This process's path of the server's directory, if it differs.
+    /// The path of the server's directory in this process. `None`: the server's own path.
     pub directory: Option<PathBuf>,
 }
 
 /// Memory that a server on this host maps, too; [`Client::shared_region`](crate::Client::shared_region) makes it.
-/// Its file is removed with the region and its last tensor.
+/// The file is removed when the region and its last tensor are dropped.
 #[derive(Debug)]
 pub struct SharedRegion {
     mapping: Arc<Mapping>,
@@ -45,7 +45,7 @@ pub struct SharedRegion {
 struct Mapping {
     memory: NonNull<c_void>,
     bytes: usize,
-    /// Empty: no memory is shared.
+    /// The file's name. Empty if no memory is shared.
     name: String,
     path: PathBuf,
 }
@@ -56,7 +56,7 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // A failure cannot be handled.
+        // Drop cannot report a failure.
         let _ = unsafe { munmap(self.memory.as_ptr(), self.bytes) };
         if !self.name.is_empty() {
             let _ = std::fs::remove_file(&self.path);
@@ -100,7 +100,7 @@ impl SharedRegion {
         &self.mapping.name
     }
 
-    /// Makes a tensor in the rest of the region, at a multiple of 64 bytes. The elements are 0 at first.
+    /// Makes a tensor in the free memory of the region, at a multiple of 64 bytes. All elements are 0.
     pub fn tensor<T: Element>(&self, shape: impl AsRef<[usize]>) -> Result<SharedTensor<T>> {
         self.take(T::DTYPE.unwrap_or_default(), shape.as_ref())
     }
@@ -131,9 +131,9 @@ impl SharedRegion {
     }
 }
 
-/// A tensor that lies in a [`SharedRegion`], and dereferences to its elements.
-/// A call replaces an argument `&mut tensor` by its result; with [`write_to`](Self::write_to) the result goes to
-/// another tensor. During a call, the server writes to the memory that the call has borrowed.
+/// A tensor in a [`SharedRegion`]. It dereferences to a slice of its elements.
+/// A call replaces an argument `&mut tensor` by its result. With [`write_to`](Self::write_to), the call writes the
+/// result to another tensor. During the call, the server writes to the memory that the call has borrowed.
 #[derive(Debug)]
 pub struct SharedTensor<T> {
     mapping: Arc<Mapping>,
@@ -145,7 +145,7 @@ pub struct SharedTensor<T> {
 }
 
 impl<T: Element> SharedTensor<T> {
-    /// Sends the result to `out`, which has the length of this tensor.
+    /// Makes a slot whose result is written to `out`, which must have the length of this tensor.
     pub fn write_to<'a>(&'a self, out: &'a mut SharedTensor<T>) -> Slot<'a> {
         let (place, output_place) = self.place().zip(out.place()).unzip();
         let (from, to) = (bytemuck::cast_slice(self), bytemuck::cast_slice_mut(out));
@@ -159,7 +159,7 @@ impl<T: Element> SharedTensor<T> {
     }
 
     fn first(&self) -> *mut T {
-        // The end of a region need not be aligned.
+        // An empty tensor may begin at the end of a region, which need not be aligned.
         if self.elements == 0 {
             return NonNull::dangling().as_ptr();
         }
@@ -181,7 +181,7 @@ impl<T: Element> DerefMut for SharedTensor<T> {
     }
 }
 
-/// Makes a file of its full size and maps it.
+/// Makes a file, allocates its full size, and maps it.
 fn new_file(path: &Path, bytes: usize) -> Result<*mut c_void> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|error| match error {
@@ -193,9 +193,10 @@ fn new_file(path: &Path, bytes: usize) -> Result<*mut c_void> {
             Error::invalid_field("directory", fact)
         }
     })?;
-    // Without fallocate, a full file system would cause a signal when the bytes are used.
+    // Without fallocate, the first use of the bytes would cause a signal on a full file system.
     let made = retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes as u64));
-    // Files in such a directory belong to its group, for example in a volume with an fsGroup.
+    // In a directory with the set-group-ID bit, files belong to the group of the directory. A Kubernetes volume with an
+    // fsGroup is an example.
     let directory = path.parent().unwrap_or(path);
     let share_with_group = || match stat(directory)?.st_mode & 0o2000 {
         0 => Ok(()),

@@ -10,42 +10,45 @@ use crate::shared::SharedTensor;
 use crate::tensor::{Element, View, bytes_of, extents};
 use crate::v1::{Dtype, SharedMemory, Tensor};
 
-/// A tensor's field in requests and responses, the field for its result's place, and its name.
+/// The number of a tensor's field in requests and responses, the number of the request's field for the result's place,
+/// and the tensor's name.
 pub(crate) type Field = (u32, u32, &'static str);
 
-/// A tensor of a call: its elements, and the memory for its result, which is the tensor's own
-/// ([`view_mut!`](crate::view_mut)) or other memory ([`View::write_to`]). If a call fails, the memory may be partly
+/// A tensor of a call: its elements, and the memory for its result. This is the tensor's own memory
+/// ([`view_mut!`](crate::view_mut)) or other memory ([`View::write_to`]). If a call fails, a part of the memory may be
 /// replaced.
 ///
-/// A [`View`] or a `&`[`SharedTensor`] is a tensor that is only read; a `&mut` slice, `Vec` or [`SharedTensor`] is
-/// memory for a result.
+/// A slot of a [`View`] or of a `&`[`SharedTensor`] is only read. A slot of a `&mut` slice, `Vec` or [`SharedTensor`]
+/// is memory for a result.
 #[derive(Debug)]
 pub struct Slot<'a> {
     pub(crate) field: Field,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<i64>,
     pub(crate) bytes: usize,
-    /// `None`: the elements lie in the memory for the result, and the result replaces them.
+    /// The tensor's elements. `None`: the elements are in `to`, and the result replaces them.
     from: Option<&'a [u8]>,
-    /// Elements without results, which a stream sends before the tensors.
+    /// Position ids, which a stream sends before the tensors. They have no result.
     ids: Bytes,
-    /// The sender and the receiver of a call share it. An answer has only bytes that the server has received, so a
-    /// result replaces elements that were copied before.
+    /// Memory for the result. The sender and the receiver of a call share it. The server answers only bytes that it has
+    /// received, so a result replaces only elements that were already sent.
     to: Option<Mutex<&'a mut [u8]>>,
-    /// Whether only the response has the tensor. Then its shape is unknown; so is its type, if the memory is bytes.
+    /// Whether only the response has the tensor. Its shape is then unknown. Its type is also unknown if the memory is
+    /// bytes.
     pub(crate) received: bool,
-    /// Places of tensor and result in shared memory; the same place if the result replaces the tensor.
+    /// The places of the tensor and of its result in shared memory. They are equal if the result replaces the tensor.
     pub(crate) place: Option<SharedMemory>,
     pub(crate) output_place: Option<SharedMemory>,
 }
 
 impl<'a> Slot<'a> {
-    /// Makes a tensor that its result replaces.
+    /// Makes the slot of a tensor that is replaced by its result.
     pub fn in_place<T: Element>(elements: &'a mut [T], shape: impl AsRef<[usize]>) -> Self {
         Self::of_bytes(T::DTYPE.unwrap_or_default(), bytemuck::cast_slice_mut(elements), shape)
     }
 
-    /// Makes such a tensor of little-endian bytes, whose elements have any type.
+    /// Makes the slot of a tensor that is replaced by its result. Its elements have any type, and are passed as
+    /// little-endian bytes.
     pub fn of_bytes(dtype: Dtype, bytes: &'a mut [u8], shape: impl AsRef<[usize]>) -> Self {
         Self::new(dtype, extents(shape.as_ref()), None, Some(bytes))
     }
@@ -71,7 +74,7 @@ impl<'a> Slot<'a> {
         self
     }
 
-    /// Makes the slot only memory for a result.
+    /// Turns the slot into memory for a result that has no input.
     pub(crate) fn of_result(mut self, field: Field) -> Self {
         (self.place, self.received) = (None, true);
         self.named(field)
@@ -96,12 +99,12 @@ impl<'a> Slot<'a> {
         self.from.is_none() && self.to.is_some() && !self.received
     }
 
-    /// Returns whether the server replaces the tensor in shared memory: such a call must not be sent twice.
+    /// Returns whether the server replaces the tensor in shared memory. Such a call must not be sent twice.
     pub(crate) fn in_shared_place(&self) -> bool {
         self.place.is_some() && self.place == self.output_place
     }
 
-    /// Returns whether the tensor has the bytes of its shape.
+    /// Returns whether the tensor has as many bytes as its shape requires.
     pub(crate) fn is_whole(&self) -> bool {
         bytes_of(self.dtype, &self.shape) == Some(self.bytes)
     }
@@ -120,7 +123,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Writes bytes of the result.
+    /// Writes bytes of the result at the offset `at`.
     pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
         if let Some(mut to) = self.result() {
             to[at..at + bytes.len()].copy_from_slice(bytes);
@@ -131,7 +134,8 @@ impl<'a> Slot<'a> {
         self.to.as_ref().map(|to| to.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Fails unless a result has the size of its memory and, if the memory is not bytes, its type.
+    /// Fails if the result does not have the size of the slot's memory. Also fails if the memory has another type of
+    /// elements; memory of bytes takes any type.
     pub(crate) fn check_result(&self, dtype: Dtype, bytes: usize) -> Result<()> {
         let fact = match self.result().map_or(bytes, |to| to.len()) {
             _ if self.dtype != Dtype::Unspecified && self.dtype != dtype => {
@@ -143,7 +147,7 @@ impl<'a> Slot<'a> {
         Err(Error::invalid_field(&format!("{}_output", self.field.2), fact))
     }
 
-    /// Checks a response's tensor, which came with these bytes.
+    /// Checks a tensor of a response that came with `bytes` bytes.
     pub(crate) fn check_answer(&self, answer: &Tensor, bytes: usize) -> Result<()> {
         if self.received {
             return self.check_result(answer.dtype(), bytes);
@@ -202,7 +206,7 @@ impl<'a, T: Element> From<&'a mut Vec<T>> for Slot<'a> {
 ///
 /// Only this crate implements it.
 pub trait Heads: Send {
-    /// The call's return value for the tensor: a new result, or `()`.
+    /// What the call returns for the tensor: a new result, or `()`.
     type Output: Send;
     /// Makes the memory for a result that the call returns.
     #[doc(hidden)]
@@ -248,7 +252,7 @@ impl<T: Element> Heads for &mut SharedTensor<T> {
     }
 }
 
-/// An array that is not row-major without gaps is copied to the result's memory, and rotated there.
+/// An array that is not row-major, or has gaps, is copied to the memory of the result, and rotated in this memory.
 #[cfg(feature = "ndarray")]
 impl<T: Element, S, D> Heads for &ndarray::ArrayBase<S, D>
 where

@@ -1,4 +1,4 @@
-//! Tables and biases. Requests are small, and answers may be larger than a message: they then come in parts.
+//! Tables and biases. Their requests are small, but their answers may be larger than a message, and then come in parts.
 
 use tonic::Code;
 
@@ -10,8 +10,9 @@ use crate::v1::build_table_request::Encoding;
 use crate::v1::{self, Dtype, Tensor};
 
 impl Client {
-    /// Builds a table in the caller's memory: cos and sin, or the single table. The answer has their types and shapes.
-    /// The server itself writes to outputs in a region. A table over a limit comes as a stream.
+    /// Builds a table in the caller's memory. `outputs` are the memory for cos and sin, or for the single table. The
+    /// answer has their types and shapes. The server itself writes to outputs in a region. A table over a limit comes
+    /// as a stream.
     pub async fn build_table_into<'a>(
         &self,
         request: v1::BuildTableRequest,
@@ -37,7 +38,7 @@ impl Client {
             Err(error) => return Err(error),
             Ok(table) => return check_whole(table, fields.len(), lent),
         }
-        // The axis of rows is the second from the end, or the third if a row holds complex numbers.
+        // Rows are the second axis from the end, or the third in a complex table.
         let axes_from_rows = if is_complex { 3 } else { 2 };
         let mut answers = client.table_parts(request, 0).await?;
         let (mut shape, mut amplitude) = (Vec::new(), 0.0);
@@ -72,7 +73,8 @@ impl Client {
         self.answers("BuildTableStream", &request).await
     }
 
-    /// Fails unless the table fits its outputs: the server would write the whole table even to a smaller place.
+    /// Fails if the table does not fit its outputs. Without this check, the server would write the whole table even to
+    /// a smaller place.
     async fn check_places(&self, request: &v1::BuildTableRequest, slots: &[Slot<'_>]) -> Result<()> {
         let mut answers = self.table_parts(request.clone(), 1).await?;
         let first = answers.next().await?.ok_or_else(misfit)?;
@@ -82,8 +84,8 @@ impl Client {
     }
 }
 
-/// Fails unless a table has this number of tensors, each with the bytes of its shape. The first `lent` tensors are in
-/// the caller's memory: they were checked when they arrived.
+/// Fails if a table does not have this number of tensors, or if a tensor does not have as many bytes as its shape
+/// requires. The first `lent` tensors are in the caller's memory; their bytes were checked when they arrived.
 fn check_whole(table: v1::BuildTableResponse, tensors: usize, lent: usize) -> Result<v1::BuildTableResponse> {
     let has_bytes = |tensor: &Tensor| bytes_of(tensor.dtype(), &tensor.shape) == Some(tensor.data.len());
     let all = [&table.cos, &table.sin, &table.table].into_iter().flatten().enumerate();
@@ -91,10 +93,10 @@ fn check_whole(table: v1::BuildTableResponse, tensors: usize, lent: usize) -> Re
     if whole == tensors { Ok(table) } else { Err(misfit()) }
 }
 
-/// The tiles of a bias, in row-major order of the matrix.
+/// The tiles of a bias, in row-major order.
 pub type Tiles = Answers<v1::BuildBiasResponse>;
 
-/// Joins a bias whose first query and first key have these positions.
+/// Joins the tiles of a bias. Its first query and its first key have the positions `[query, key]`.
 pub(crate) async fn joined(mut tiles: Tiles, [query, key]: [i64; 2]) -> Result<Tensor> {
     let mut whole: Option<Whole<'_>> = None;
     while let Some(answer) = tiles.next().await? {
@@ -108,7 +110,7 @@ pub(crate) async fn joined(mut tiles: Tiles, [query, key]: [i64; 2]) -> Result<T
     whole.ok_or_else(misfit)?.finish()
 }
 
-/// A tensor that is joined from parts, in the caller's memory or its own.
+/// A tensor that is joined from parts, in the caller's memory or in new memory.
 struct Whole<'a> {
     head: Tensor,
     own: Vec<u8>,
@@ -131,7 +133,8 @@ impl<'a> Whole<'a> {
         Ok(Self { head, own, lent, left: bytes })
     }
 
-    /// Copies a part to its place: its first element goes to the indices `at`. Returns `None` if it does not fit.
+    /// Copies a part into the tensor. The part's first element gets the indices `at`. Returns `None` if the part does
+    /// not fit.
     fn put(&mut self, part: &Tensor, at: &[i64]) -> Option<()> {
         let shape = self.head.shape.clone();
         let within = |((at, part), whole): ((&i64, &i64), &i64)| *at >= 0 && at.checked_add(*part) <= Some(*whole);
@@ -143,7 +146,7 @@ impl<'a> Whole<'a> {
             return None;
         }
         for (index, from) in part.data.chunks_exact(run).enumerate() {
-            // Index of the run's first element in the part, and its byte in the whole, from the last axis to the first.
+            // Computes the byte in the whole tensor at which the run begins, from the last axis to the first.
             let (mut index, mut begin, mut stride) = (index * run / element, 0, element);
             for axis in (0..shape.len()).rev() {
                 let extent = part.shape[axis] as usize;
@@ -165,7 +168,7 @@ impl<'a> Whole<'a> {
     }
 }
 
-/// Returns the error of a result with missing, false or overlapping parts.
+/// Returns the error for a result with missing, wrong or overlapping parts.
 fn misfit() -> Error {
     Error::internal("the answer's tensors are missing, lack bytes, or do not fit together")
 }

@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 pub(crate) struct Target {
     /// The caller's text, for errors.
     pub text: String,
-    /// Host and port of each server; `None` is the unix socket of the text.
+    /// Host and port of each server; `None` is the unix socket that the text names.
     pub hosts: Vec<Option<Authority>>,
-    /// `https://` asks for TLS.
+    /// Whether the text begins with `https://`, which requires TLS.
     pub https: bool,
 }
 
@@ -27,7 +27,7 @@ impl Target {
         Ok(Self { text: text.to_owned(), hosts, https: text.starts_with("https://") })
     }
 
-    /// Returns whether the text shows that nothing leaves this machine.
+    /// Returns whether all servers are on this machine, according to the text.
     pub fn is_local(&self) -> bool {
         let is_loopback = |name: &str| name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
         self.hosts.iter().flatten().map(host_name).all(|name| name == "localhost" || is_loopback(name))

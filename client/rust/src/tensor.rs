@@ -8,16 +8,16 @@ use crate::error::{Error, Result};
 use crate::slot::Slot;
 use crate::v1::{Dtype, Tensor};
 
-// On the wire elements are little-endian, and the client sends memory unchanged.
+// Elements in messages are little-endian, and the client sends memory unchanged.
 #[cfg(target_endian = "big")]
 compile_error!("posenc: the client runs on little-endian machines only");
 
 /// A type of elements that tensors may have in memory: `f32`, `f64`, `i32`, `i64`; with the feature `half` also
-/// `half::f16` and `half::bf16`. `u8` means bytes of elements of any type.
+/// `half::f16` and `half::bf16`. `u8` means the bytes of elements of any type.
 ///
-/// Only this crate implements it.
+/// Only this crate implements this trait.
 pub trait Element: Pod + Send + Sync {
-    /// The contract's name of the type. `None`: bytes, whose element type is given separately.
+    /// The dtype of the elements. `None` for bytes, whose dtype is given separately.
     const DTYPE: Option<Dtype>;
 }
 
@@ -46,18 +46,18 @@ pub struct View<'a, T> {
 }
 
 impl<'a, T: Element> View<'a, T> {
-    /// Makes a view. If elements and shape disagree, the server reports both sizes.
+    /// Makes a view. If elements and shape disagree, the error of a call has both sizes.
     pub fn new(elements: &'a [T], shape: impl AsRef<[usize]>) -> Self {
         Self { elements, dtype: T::DTYPE.unwrap_or_default(), shape: extents(shape.as_ref()) }
     }
 
-    /// Sends the result to `out`, which has the length of this tensor.
+    /// Makes a slot whose result is written to `out`, which must have the length of this tensor.
     pub fn write_to(self, out: &'a mut [T]) -> Slot<'a> {
         let (from, to) = (bytemuck::cast_slice(self.elements), bytemuck::cast_slice_mut(out));
         Slot::new(self.dtype, self.shape, Some(from), Some(to))
     }
 
-    /// Returns a message with a copy of the elements.
+    /// Returns the tensor as a message, with a copy of the elements.
     pub fn to_tensor(&self) -> Tensor {
         let data = Bytes::copy_from_slice(bytemuck::cast_slice(self.elements));
         Tensor { dtype: self.dtype.into(), shape: self.shape.clone(), data, ..Tensor::default() }
@@ -79,7 +79,7 @@ macro_rules! view {
     };
 }
 
-/// `view_mut!(q, [1, 1024, 32, 128])` is a [`Slot`](crate::Slot), which the result replaces.
+/// `view_mut!(q, [1, 1024, 32, 128])` is a [`Slot`](crate::Slot) for `q`, which is replaced by the result.
 #[macro_export]
 macro_rules! view_mut {
     ($elements:expr, $shape:expr) => {
@@ -87,7 +87,8 @@ macro_rules! view_mut {
     };
 }
 
-/// Returns a message's shape. A slice has at most isize::MAX bytes, so an extent beyond i64 fits no slice.
+/// Returns a shape in the form of messages. An extent that does not fit an i64 becomes i64::MAX, because no slice is so
+/// long.
 pub(crate) fn extents(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|&extent| i64::try_from(extent).unwrap_or(i64::MAX)).collect()
 }

@@ -9,12 +9,12 @@ use tokio::sync::Mutex;
 use crate::error::{Error, Result};
 use crate::options::Options;
 
-/// A token's file is read at most once in this time.
+/// The minimum time between two readings of a token's file.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct Bearer {
     path: Option<PathBuf>,
-    /// The value of `authorization`, and the time of its reading.
+    /// The value of the header `authorization`, and when it was read.
     header: Mutex<(HeaderValue, Instant)>,
 }
 
@@ -30,7 +30,7 @@ impl Bearer {
         Ok(Some(Self { path: options.token_file.clone(), header: Mutex::new((header, Instant::now())) }))
     }
 
-    /// Returns the value of `authorization`. The old token stays in use while a file cannot be read.
+    /// Returns the value of the header `authorization`. While the file cannot be read, this is the old token.
     pub async fn header(&self) -> HeaderValue {
         let mut last = self.header.lock().await;
         if let Some(path) = self.path.as_deref().filter(|_| last.1.elapsed() >= READ_AGAIN) {

@@ -1,6 +1,6 @@
-//! `posenc-generate PROTO SERVICE_CONFIG OUT DESCRIPTORS` writes Rust into the folder OUT: the messages of PROTO's
-//! files, and the service config's retry policy as constants. Users of the client then need neither protoc nor a JSON
-//! parser. It also writes the file DESCRIPTORS, the files' FileDescriptorSet.
+//! `posenc-generate PROTO SERVICE_CONFIG OUT DESCRIPTORS` writes Rust code into the folder OUT: the messages of the
+//! `.proto` files in PROTO, and the retry policy of SERVICE_CONFIG as constants. Users of the client then need neither
+//! protoc nor a JSON parser. The file DESCRIPTORS gets the FileDescriptorSet of the `.proto` files.
 
 use std::error::Error;
 use std::{env, fs, path::PathBuf};
@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     fs::create_dir_all(out)?;
     prost_build::Config::new()
-        // Tensors are then views of the received message, without a copy.
+        // With the type Bytes, received tensors are views of the message, without a copy.
         .bytes(["."])
         .file_descriptor_set_path(descriptors)
         .out_dir(out)
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the first method config's retry policy as Rust.
+/// Returns the retry policy of the first method config as Rust code.
 fn retry_policy(service_config: &str) -> Result<String, Box<dyn Error>> {
     let config: serde_json::Value = serde_json::from_str(service_config)?;
     let policy = &config["methodConfig"][0]["retryPolicy"];
