@@ -10,7 +10,7 @@ use posenc::{
     Bshd, CallOptions, Client, Code, Config, Dtype, Error, Layout, Options, StartAt, TlsOptions, View, v1, view,
 };
 
-/// Collects all differences, so that one run shows them.
+/// Collects all failures, so that one run shows all of them.
 #[derive(Default)]
 struct Table(Vec<String>);
 
@@ -20,7 +20,7 @@ impl Table {
             return self.0.push(format!("{what}: no error"));
         };
         let as_said = error.code() == code && error.field() == field && error.message().contains(text);
-        // A text is one sentence, which names the field and fits a screen.
+        // The text must name the field and fit a screen.
         let readable = field.is_none_or(|field| error.message().contains(field)) && error.message().len() < 700;
         if !as_said || !readable {
             self.0.push(format!("{what}: {error}; field {:?}", error.field()));
@@ -96,7 +96,7 @@ async fn of_a_tensor() {
         None,
         "DTYPE_FLOAT32",
     );
-    // Empty tensors are no mistake.
+    // An empty tensor is not a mistake.
     client.apply_rope(request(), View::<f32>::new(&[], [0, 2, 2, 16]), ()).await.unwrap();
     let twice = v1::ApplyRopeRequest { q: Some(view!(q, [1, 2, 2, 16]).to_tensor()), ..request() };
     let sent = client.apply_rope(twice, view!(q, [1, 2, 2, 16]), ()).await;

@@ -13,7 +13,7 @@ async fn a_table_has_the_cosines_and_sines_of_the_formula() {
     let (cos, sin) = client.rope(Config::spec(spec)).await.unwrap().table(100).await.unwrap();
     let angle = |index: usize| (index / 4) as f64 * 1e4_f64.powf(-2.0 * (index % 4) as f64 / 8.0);
     let truth = |f: fn(f64) -> f64| (0..400).map(|index| f(angle(index))).collect::<Vec<_>>();
-    // The bound: half a step of float32 below 1, and 2^-45 for the oracle's own angle.
+    // The bound is half a step of float32 below 1, plus 2^-45 for the rounding of the oracle's angle.
     assert_near(&widened(&cos), &truth(f64::cos), 0.5f64.powi(25) + 0.5f64.powi(45));
     assert_near(&widened(&sin), &truth(f64::sin), 0.5f64.powi(25) + 0.5f64.powi(45));
 }
@@ -21,7 +21,7 @@ async fn a_table_has_the_cosines_and_sines_of_the_formula() {
 #[tokio::test]
 async fn a_table_over_the_limit_is_put_together_from_a_stream() {
     let server = Server::start();
-    // 16 MiB of cosines and as much of sines, in messages of 4 MiB.
+    // The larger table has 16 MiB of cosines and 16 MiB of sines.
     let small = Options { max_message_bytes: 6 << 20, ..Options::default() };
     let limited = posenc::connect_with(&server.target, small).unwrap();
     let whole = posenc::connect(&server.target).unwrap();

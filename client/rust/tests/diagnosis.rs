@@ -1,11 +1,11 @@
-//! Differences between encodings, and between the readers of one.
+//! Differences between two encodings, and between the readers of one encoding.
 
 mod common;
 
 use common::Server;
 use posenc::{Code, v1};
 
-// Two names for one key: transformers reads rope_type, mlx-lm reads type.
+// One key under two names: transformers reads rope_type, mlx-lm reads type.
 const TWO_TYPES: &str = r#"{"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8, "rope_theta": 500000.0,
     "max_position_embeddings": 131072, "rope_scaling":
     {"rope_type": "yarn", "type": "linear", "factor": 4.0, "original_max_position_embeddings": 32768}}"#;
@@ -27,7 +27,7 @@ async fn a_configuration_that_readers_take_differently_is_diagnosed() {
     assert_eq!((finding.id.as_str(), finding.severity()), ("config.type-conflict", v1::Severity::Error));
     assert!(!finding.fix.is_empty());
     assert_eq!((finding.readers.len(), finding.readers[0].name.as_str()), (1, "mlx-lm"));
-    // YaRN's attention factor (arXiv:2309.00071), which a linear scaling lacks.
+    // 0.1 ln(4) + 1 is YaRN's attention factor (arXiv:2309.00071). A linear scaling has none.
     let ratio = finding.readers[0].amplitude_ratio * (0.1 * 4_f64.ln() + 1.0);
     assert!((ratio - 1.0).abs() < 1e-15, "{ratio}");
 }

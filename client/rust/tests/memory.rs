@@ -1,5 +1,5 @@
-//! Tensors and results in the caller's memory, shared or not: results equal those of calls with messages, and nothing
-//! else is written.
+//! Tensors and results in the caller's memory, shared or not. The results equal those of calls with tensors in
+//! messages. No other memory is written.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn spec(rotary_dim: i32) -> v1::RopeSpec {
     v1::RopeSpec { pairing: v1::Pairing::HalfSplit.into(), rotary_dim, ..Default::default() }
 }
 
-/// Tables whose size a client knows.
+/// Requests for tables of every kind.
 fn tables() -> Vec<v1::BuildTableRequest> {
     let in_layout = |layout: v1::TableLayout, dtype: v1::Dtype| v1::BuildTableRequest {
         layout: layout.into(),
@@ -65,7 +65,7 @@ fn tables() -> Vec<v1::BuildTableRequest> {
     ]
 }
 
-/// The tensors that a table has.
+/// Returns the tensors of a table.
 fn tensors(table: v1::BuildTableResponse) -> Vec<v1::Tensor> {
     [table.cos, table.sin, table.table].into_iter().flatten().collect()
 }
@@ -98,7 +98,7 @@ async fn tables_of_every_kind_go_to_their_places() {
     }
 }
 
-/// Cosines and sines of a region.
+/// Builds a table in a region. Returns cosines, sines, and whether the server wrote to shared memory.
 async fn pair(client: &Client, region: &SharedRegion, rope: v1::RopeSource, rows: usize) -> (Vec<f32>, Vec<f32>, bool) {
     let (mut cos, mut sin) = (region.tensor([rows, 64]).unwrap(), region.tensor([rows, 64]).unwrap());
     let request = v1::BuildTableRequest {
@@ -135,7 +135,7 @@ async fn a_table_goes_to_slices_too() {
     let (mut cos, mut sin) = (vec![0_f32; 3 * 64], vec![0_f32; 3 * 64]);
     rope.table_into(3, &mut cos, &mut sin[..]).await.unwrap();
     assert_eq!((cos.clone(), sin.clone()), want);
-    // For another client a region is ordinary memory.
+    // The server does not share memory with the other client, for which the region is ordinary memory.
     let region = client.shared_region(2 * 3 * 256).await.unwrap();
     let (mut a, mut b) = (region.tensor::<f32>([3, 64]).unwrap(), region.tensor::<f32>([3, 64]).unwrap());
     let remote = posenc::connect(&sharing.server.target).unwrap();
@@ -242,7 +242,7 @@ async fn weights_are_converted_to_another_place_and_never_in_place() {
         heads: 2,
         ..Default::default()
     };
-    // Channel 2i of a head goes to i, 2i + 1 to i + 4.
+    // Channel 2i of a head becomes channel i, and channel 2i + 1 becomes channel i + 4.
     let row = |to: usize| 8 * (to / 8) + 2 * (to % 4) + to % 8 / 4;
     let want: Vec<f32> = (0..16).flat_map(|to| weight[3 * row(to)..3 * row(to) + 3].to_vec()).collect();
     let (converted, _) = client.convert_pairing(request.clone(), view!(weight, [16, 3])).await.unwrap();

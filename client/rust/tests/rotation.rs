@@ -3,7 +3,8 @@ mod common;
 use common::{Pairing, Server, assert_near, numbers, rotated, widened};
 use posenc::{Between, Bshd, Client, Config, Options, ShiftBy, StartAt, Thd, View, v1, view, view_mut};
 
-/// A rotated pair is at most 2 sqrt(2) long here, and four roundings of float32 are 4 * 2^-24 of that.
+/// The largest error in float32. A rotated pair is at most 2 sqrt(2) < 2.9 long in these tests. Each of four roundings
+/// changes it by at most 2^-24 of this length.
 const FLOAT32: f64 = 2.9 * 4.0 / (1 << 24) as f64;
 
 fn plain(pairing: Pairing) -> v1::RopeSpec {
@@ -11,7 +12,7 @@ fn plain(pairing: Pairing) -> v1::RopeSpec {
     v1::RopeSpec { pairing: pairing.into(), ..Default::default() }
 }
 
-/// Tensors over 1 MiB go as a stream.
+/// Returns a client that sends tensors over 1 MiB as a stream.
 fn streaming(server: &Server) -> Client {
     let options = Options { stream_above_bytes: Some(1 << 20), ..Options::default() };
     posenc::connect_with(&server.target, options).unwrap()
@@ -43,7 +44,8 @@ async fn float64_is_rotated_in_float64() {
     let rope = rope.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(8)).await.unwrap();
     let q = widened(&numbers(4 * 8));
     let (out, ()) = rope.apply(Thd, StartAt(3), view!(q, [4, 1, 8]), ()).await.unwrap();
-    // The oracle rounds angles of at most 6 radians, by 2^-51 each. Its other roundings add no more than that.
+    // The oracle's angles are at most 6 radians, and rounding changes each by at most 2^-51. The oracle's other
+    // roundings add at most the same.
     assert_near(&out, &rotated(&q, 1, 8, 1e4, Pairing::HalfSplit, &positions(4, 3.0)), 2.9 * 16.0 * f64::EPSILON);
 }
 
@@ -71,7 +73,7 @@ async fn sixteen_bits_are_rounded_once_more() {
     let k: Vec<f16> = numbers(5 * 64).into_iter().map(f16::from_f32).collect();
     let (q_out, k_out) = rope.apply(Bshd, StartAt(0), view!(q, [1, 5, 1, 64]), view!(k, [1, 5, 1, 64])).await.unwrap();
     let truth = |x: Vec<f64>| rotated(&x, 1, 64, 1e4, Pairing::HalfSplit, &positions(5, 0.0));
-    // Half a step of numbers below 4: 2^-7 of bfloat16, 2^-10 of float16.
+    // Half a step between numbers below 4 is 2^-7 for bfloat16, and 2^-10 for float16.
     let got: Vec<f64> = q_out.iter().map(|x| x.to_f64()).collect();
     assert_near(&got, &truth(q.iter().map(|x| x.to_f64()).collect()), FLOAT32 + 1.0 / 128.0);
     let got: Vec<f64> = k_out.iter().map(|x| x.to_f64()).collect();
@@ -82,13 +84,13 @@ async fn sixteen_bits_are_rounded_once_more() {
 async fn bytes_of_float8_come_back_rotated_and_saturate_as_told() {
     let server = Server::start();
     let client = posenc::connect(&server.target).unwrap();
-    // About an eighth of a turn: x cos + x sin is 1.4 x.
+    // 0.785 rad are about an eighth of a turn: x cos + x sin is 1.4 x.
     let frequencies = v1::ExplicitFrequencies { values: vec![0.785], ..Default::default() };
     let spec = v1::RopeSpec {
         scaling: Some(v1::rope_spec::Scaling::ExplicitFrequencies(frequencies)),
         ..plain(Pairing::HalfSplit)
     };
-    // E4M3: the largest number is 0x7e, and NaN comes next. 1.4 rounds to 1.375, which is 0x3b.
+    // In E4M3 the largest number is 0x7e, and 0x7f is NaN. 1.4 is rounded to 1.375, which is 0x3b.
     for (dtype, largest, one, turned) in
         [(v1::Dtype::Float8E4m3fn, 0x7e, 0x38, 0x3b), (v1::Dtype::Float8E5m2, 0x7b, 0x3c, 0x3e)]
     {
@@ -115,7 +117,7 @@ async fn results_in_place_and_in_given_memory_are_those_of_new_memory() {
     let server = Server::start();
     for client in [posenc::connect(&server.target).unwrap(), streaming(&server)] {
         let rope = client.rope(Config::preset("llama-3.1-8b")).await.unwrap();
-        // 12 MiB and 3 MiB: several chunks, and one.
+        // q has 12 MiB, which are several chunks. k has 3 MiB, which are one chunk.
         let (q_shape, k_shape) = ([1, 768, 32, 128], [1, 768, 8, 128]);
         let (mut q, mut k) = (numbers(q_shape.iter().product()), numbers(k_shape.iter().product()));
         let (q_new, k_new) = rope.apply(Bshd, StartAt(5), view!(q, q_shape), view!(k, k_shape)).await.unwrap();
@@ -138,8 +140,8 @@ async fn keys_move_to_where_they_would_have_been_rotated() {
         let truth = rotated(&widened(&k), 2, 64, 1e4, Pairing::Interleaved, &positions(10240, 507.0));
         let (mut old, ()) = rope.apply(Bshd, StartAt(7), view!(k, shape), ()).await.unwrap();
         let moved = rope.reposition(Bshd, ShiftBy(500), view!(old, shape)).await.unwrap();
-        // Ten units of float32 for the move, four for the rotation before it; the oracle's angles, up to 10747
-        // radians, are themselves off by 2^-40.
+        // The bound allows ten roundings of float32 for the move, and four for the rotation before the move. It also
+        // allows an error of 2^-40 in the oracle's angles, which are up to 10747 radians.
         let bound = 2.9 * 14.0 / (1 << 24) as f64 + 2.9 / 1e12;
         assert_near(&widened(&moved), &truth, bound);
         rope.reposition(Bshd, Between(StartAt(7), StartAt(507)), view_mut!(old, shape)).await.unwrap();
@@ -158,7 +160,7 @@ async fn arrays_of_any_order_of_memory_are_rotated_alike() {
     assert_eq!(straight.shape(), [3, 2, 16]);
     let truth = rotated(&widened(&numbers(96)), 2, 16, 1e4, Pairing::HalfSplit, &positions(3, 1.0));
     assert_near(&widened(straight.as_slice().unwrap()), &truth, FLOAT32);
-    // The same elements, with channels outermost in memory.
+    // The same array in another order of memory: channels are the outermost axis in memory.
     let turned = q.view().reversed_axes().as_standard_layout().into_owned().reversed_axes();
     assert!(!turned.is_standard_layout());
     let (other, ()) = rope.apply(Thd, StartAt(1), &turned, ()).await.unwrap();
@@ -183,7 +185,7 @@ async fn many_calls_at_once_do_not_mix() {
     let calls: Vec<_> = (0..32_usize)
         .map(|call| {
             let rope = rope.clone();
-            // From small calls to some of several hundred KiB, on all connections.
+            // The calls have from 1 KiB to several hundred KiB.
             let tokens = 1 + 100 * (call % 8);
             tokio::spawn(async move {
                 let q = numbers(tokens * 4 * 64);

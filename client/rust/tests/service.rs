@@ -56,7 +56,7 @@ async fn tensors_over_the_servers_limit_go_as_a_stream() {
     let rope = posenc::connect(&server.target).unwrap().rope(Config::preset("llama-3.1-8b")).await.unwrap();
     let q = numbers(1024 * 32 * 128);
     let (out, ()) = rope.apply(Bshd, StartAt(0), view!(q, [1, 1024, 32, 128]), ()).await.unwrap();
-    // Position 0 does not rotate. Later positions do.
+    // Position 0 is not rotated; later positions are rotated.
     assert!(out[..4096] == q[..4096] && out[4096..8192] != q[4096..8192]);
 }
 
@@ -67,7 +67,7 @@ async fn a_server_that_is_away_is_tried_four_times_and_named() {
     let attempts = tokio::spawn(async move {
         let mut attempts = 0;
         while attempts < 4 {
-            // The connection is closed at once.
+            // Closes each connection immediately.
             drop(listener.accept().await.unwrap());
             attempts += 1;
         }
@@ -81,7 +81,7 @@ async fn a_server_that_is_away_is_tried_four_times_and_named() {
     assert!(more.is_err(), "a fifth attempt");
 }
 
-/// A server that takes connections and never answers, and its address.
+/// Starts a server that accepts connections and never answers. Returns its task and its address.
 async fn silent_server() -> (JoinHandle<()>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
@@ -101,7 +101,7 @@ async fn a_server_that_does_not_answer_ends_the_call_at_its_deadline() {
     let error = client.get_server_info().await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded);
     assert!(error.to_string().contains(&target), "{error}");
-    // A stream has no deadline of its own, but must not stand still.
+    // The timeout limits only the time of a stream without progress.
     let error = client.build_bias(v1::BuildBiasRequest::default()).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded);
     let streaming = Options { stream_above_bytes: Some(0), timeout: Duration::from_millis(200), ..Options::default() };
@@ -167,11 +167,11 @@ async fn a_token_is_shown_over_tls_to_a_server_that_is_trusted() {
         assert_eq!((error.code(), error.reason()), (Code::Unauthenticated, Some(Reason::Unauthenticated)));
         assert_eq!(error.metadata()["cause"], cause);
     }
-    // The system does not trust it.
+    // The system does not trust the server's certificate.
     let error = with(&target, Options::default()).get_server_info().await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
     assert!(error.to_string().contains("certificate"), "{error}");
-    // By a file, too.
+    // The token may also come from a file.
     let mut options = shown(None);
     options.token_file = Some(server.folder.file("token", "good-token\n"));
     let rope = with(&target, options).rope(Config::preset("llama-3.1-8b")).await.unwrap();
@@ -189,7 +189,8 @@ async fn a_token_never_goes_in_the_clear_to_another_machine() {
     assert!(posenc::connect_with("localhost:50051", options).is_ok());
 }
 
-/// A fake server, which ends each ApplyRope late and as too large. It sends the timeouts of its calls to `told`.
+/// Starts a fake server that answers each ApplyRope late, with RESOURCE_EXHAUSTED. It sends the method and the timeout
+/// of every call to `told`. Returns its address.
 async fn late_server(told: tokio::sync::mpsc::UnboundedSender<(String, String)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
@@ -235,7 +236,7 @@ async fn a_timeout_is_that_of_all_requests_of_a_call() {
     let client = posenc::connect(late_server(tell).await).unwrap();
     let client = client.with(CallOptions { timeout: Some(Duration::from_secs(8)), ..Default::default() });
     let request = v1::ApplyRopeRequest { layout: Layout::Bshd.into(), ..Default::default() };
-    // More than a chunk, so that the client sends it as a stream after the server has refused it as too large.
+    // After the server has refused the tensor as too large, the client sends the tensor as a stream.
     let error = client.apply_rope(request, view!(numbers(1 << 20), [1, 1024, 8, 128]), ()).await.unwrap_err();
     assert_eq!(error.code(), Code::Internal, "{error}");
     let mut next = async || told.recv().await.unwrap();

@@ -1,4 +1,4 @@
-//! Tensors in shared memory: results equal the formula's, and those of the same calls with bytes.
+//! Tensors in shared memory. The results equal the formula, and the results of the same calls with bytes.
 
 mod common;
 
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::{Pairing, Sharing, assert_near, numbers, rotated, widened};
 use posenc::{Bshd, Code, Config, Dtype, RegionOptions, SharedTensor, ShiftBy, StartAt, v1, view};
 
-/// A rotated pair is at most 2 sqrt(2) long here, and four roundings of float32 are 4 * 2^-24 of that.
+/// The largest error in float32. A rotated pair is at most 2 sqrt(2) < 2.9 long in these tests. Each of four roundings
+/// changes it by at most 2^-24 of this length.
 const FLOAT32: f64 = 2.9 * 4.0 / (1 << 24) as f64;
 const SHAPE: [usize; 4] = [1, 5, 2, 64];
 
@@ -92,7 +93,8 @@ async fn where_the_server_shares_nothing_the_same_code_sends_bytes() {
     assert_near(&widened(&q), &truth(&x, 7.0), FLOAT32);
 }
 
-/// A proxy before a server's socket, which passes all bytes on, but ends a connection whose call names shared memory.
+/// Starts a proxy before a server's socket. The proxy forwards all bytes, but ends a connection if a call on it names
+/// shared memory. Returns the proxy's address and the number of ended connections.
 async fn breaking(sharing: &Sharing) -> (String, Arc<AtomicUsize>) {
     let path = sharing.server.folder.0.join("breaking");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
@@ -166,7 +168,7 @@ async fn a_file_goes_with_its_region_and_the_last_of_its_tensors() {
     assert!(sharing.files().is_empty());
 }
 
-// Two containers of different users share a volume with an fsGroup in this way.
+// In this way, two containers of different users share a Kubernetes volume with an fsGroup.
 #[tokio::test]
 async fn a_directory_that_gives_its_group_gets_files_of_the_group() {
     let sharing = Sharing::start();

@@ -12,7 +12,7 @@ use posenc::{Bhsd, Bshd, Client, Code, Dtype, Layout, Options, Sbhd, StartAt, Th
 use prost::Message;
 use tokio::net::TcpListener;
 
-/// Numbers below a limit, the same in every run.
+/// Pseudo-random numbers, which are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// A client whose tensors all go as streams, in messages of at most these bytes.
+/// Returns a client that sends all tensors as streams. A message has at most `max_message_bytes` bytes.
 fn streaming(target: &str, max_message_bytes: usize) -> Client {
     let options = Options { stream_above_bytes: Some(0), max_message_bytes, ..Options::default() };
     posenc::connect_with(target, options).unwrap()
@@ -78,7 +78,7 @@ async fn rotations_cut_at_random_places_give_the_bytes_of_one_message() {
             Dtype::Float16 | Dtype::Bfloat16 => 2,
             _ => 1,
         };
-        // Bytes without pattern, below 0x3f: small numbers of every type, no NaN.
+        // Random bytes below 0x3f. They are small numbers in every type, and never NaN.
         let x: Vec<u8> = (0..shape.iter().product::<usize>() * element).map(|_| random.below(0x3f) as u8).collect();
         let q = || View::of_bytes(dtype, &x, shape);
         let (one, also_one, _) = whole.apply_rope(request.clone(), q(), q()).await.unwrap();
@@ -100,7 +100,7 @@ async fn large_positions_go_before_the_tensors() {
     let server = Server::start();
     let whole = posenc::connect(&server.target).unwrap();
     let stream = streaming(&server.target, 4 << 20);
-    // Ids of 2.4 MB each, which no first message should hold.
+    // Each tensor of ids has 2.4 MB, which is too large for the first message of a stream.
     let shape = [300_000, 1, 8];
     let x = numbers(shape.iter().product());
     let apply = v1::ApplyRopeRequest {
@@ -132,7 +132,7 @@ async fn large_positions_go_before_the_tensors() {
     }
 }
 
-/// A server whose metrics show the memory of its calls.
+/// A server whose metrics show how much memory its calls claim.
 struct Watched {
     server: Server,
     admin: PathBuf,
@@ -193,13 +193,14 @@ async fn a_stream_that_is_dropped_in_the_middle_leaves_client_and_server_in_orde
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     HalfClose,
-    /// The client sends no more messages, and no half-close.
+    /// The client sends neither more messages nor the end of its side of the stream.
     Stall,
     /// The client does not read the answers.
     NeverRead,
 }
 
-/// Makes a call with these messages. Returns code, reason and field of its status; `None` if it was reset.
+/// Makes a call with these messages. Returns code, reason and field of the call's status; `None` if the stream was
+/// reset.
 async fn by_hand(target: &str, messages: &[v1::ApplyRopeStreamRequest], end: End) -> Option<(Code, String, String)> {
     let socket = tokio::net::TcpStream::connect(target).await.unwrap();
     let (mut connection, task) = h2::client::handshake(socket).await.unwrap();
@@ -212,7 +213,7 @@ async fn by_hand(target: &str, messages: &[v1::ApplyRopeStreamRequest], end: End
     let (response, mut upload) = connection.send_request(head.body(()).unwrap(), false).unwrap();
     for message in messages {
         let framed = [&[0][..], &(message.encoded_len() as u32).to_be_bytes(), &message.encode_to_vec()].concat();
-        // The server may have ended the call.
+        // Sending fails if the server has ended the call.
         let _ = upload.send_data(framed.into(), false);
     }
     if end == End::HalfClose {
@@ -244,7 +245,7 @@ async fn a_stream_that_breaks_the_contract_has_its_status_and_leaves_nothing() {
     };
     let describe = |shape| v1::ApplyRopeStreamRequest { call: Some(call(shape)), ..Default::default() };
     let bytes = |count| v1::ApplyRopeStreamRequest { data: vec![0; count].into(), ..Default::default() };
-    // 16 bytes.
+    // A tensor of 16 bytes.
     let first = || describe(vec![1, 2, 1, 2]);
     let large = vec![describe(vec![1, 8192, 16, 64])].into_iter().chain((0..8).map(|_| bytes(4 << 20))).collect();
     let (wrong, late) = (Code::InvalidArgument, Code::DeadlineExceeded);
@@ -263,14 +264,15 @@ async fn a_stream_that_breaks_the_contract_has_its_status_and_leaves_nothing() {
     for (what, messages, end, code, reason, field) in cases {
         let status = by_hand(&watched.server.target, &messages, end).await;
         let reason = if reason.is_empty() { String::new() } else { format!("ERROR_REASON_{reason}") };
-        // A call at its deadline may also be reset, with its answers unread.
+        // At the deadline, the server may also reset the stream while answers are unread.
         let reset = status.is_none() && code == late;
         assert!(reset || status == Some((code, reason, field.to_owned())), "{what}: {status:?}");
         watched.assert_holds_nothing().await;
     }
 }
 
-/// A fake server, which takes a call's messages if it `reads`, answers with half of the first tensor, and then waits.
+/// Starts a fake server that answers a call with the first bytes of a tensor, and then nothing more. It reads the
+/// messages of the call only if `reads`. Returns its address.
 async fn stalling(reads: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
@@ -307,7 +309,7 @@ async fn a_server_that_stalls_or_never_reads_ends_the_stream() {
         let options =
             Options { stream_above_bytes: Some(0), timeout: Duration::from_millis(300), ..Options::default() };
         let client = posenc::connect_with(stalling(reads).await, options).unwrap();
-        // More than the windows of HTTP/2 and of the sockets hold.
+        // The tensor is larger than the windows of HTTP/2 and the buffers of the sockets together.
         let shape = [1, 4096, 16, 64];
         let mut q = numbers(shape.iter().product());
         let sent = client.apply_rope(v1::ApplyRopeRequest::default(), view_mut!(q, shape), ()).await;
@@ -317,7 +319,8 @@ async fn a_server_that_stalls_or_never_reads_ends_the_stream() {
     }
 }
 
-/// A fake server, which takes a whole stream, and answers with messages of these data.
+/// Starts a fake server that reads a whole stream. `answer` gets the stream's data, and returns the data of each
+/// answer. Returns the server's address.
 async fn answering(answer: impl Fn(Vec<u8>) -> Vec<Vec<u8>> + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();

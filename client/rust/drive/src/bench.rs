@@ -1,4 +1,4 @@
-//! Measures time and memory of one call, there and back.
+//! Measures the time and the memory of a call, from the request to the result.
 
 use std::time::{Duration, Instant};
 
@@ -6,19 +6,19 @@ use posenc::{Bshd, Options, StartAt, v1, view};
 
 use crate::Outcome;
 
-/// Time of the unmeasured first calls; the same in all clients' benchmarks.
+/// Duration of the unmeasured first calls. The benchmarks of all clients use the same duration.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 pub async fn run(target: &str, case: &str) -> Outcome {
     let (tokens, calls) = match case {
         "unary64" => (4096, 5),
         "unary1" => (64, 5),
-        // Measures the program's own peak.
+        // Shows the peak memory of the program itself.
         "token1" => (1, 5),
         "stream256" => (16384, 2),
         _ => return Err(format!("{case}: is no case; must be unary64, unary1, stream256 or token1").into()),
     };
-    // Larger tensors than a chunk then go as a stream.
+    // Tensors over 1 MiB are sent as a stream.
     let stream_above_bytes = (case == "stream256").then_some(1 << 20);
     let client = posenc::connect_with(target, Options { stream_above_bytes, ..Options::default() })?;
     let shape = [1, tokens, 32, 128];
@@ -52,7 +52,7 @@ pub async fn run(target: &str, case: &str) -> Outcome {
     Ok(())
 }
 
-/// Returns this process's peak of memory.
+/// Returns the peak memory of this process.
 fn peak_bytes() -> Result<u64, Box<dyn std::error::Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;

@@ -18,7 +18,7 @@ pub async fn run(target: &str, directory: &Path, descriptors: &Path) -> Outcome 
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort();
     let mut report = Report::default();
-    // Knuth's linear congruential generator, the same numbers in every run.
+    // Knuth's linear congruential generator. It gives the same numbers in every run.
     let mut random = 45_u64;
     for path in files {
         let family = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -40,7 +40,7 @@ async fn replay(target: &str, client: &Client, random: u64, pool: &DescriptorPoo
     };
     let request = DynamicMessage::deserialize(descriptor("Request")?, &case["request"]);
     let request = request.map_err(|error| format!("request: {error}"))?.encode_to_vec();
-    // The first message has the request without the tensors' elements. Every other ends at a random place.
+    // The first message contains the request without the elements of tensors. The other messages have a random size.
     let max_message_bytes = request.len() + 64 + (random >> 33) as usize % 4096;
     let options = Options { stream_above_bytes: Some(0), max_message_bytes, ..Options::default() };
     let streams = posenc::connect_with(target, options).map_err(|error| error.to_string())?;
@@ -53,7 +53,7 @@ async fn replay(target: &str, client: &Client, random: u64, pool: &DescriptorPoo
 
 type Answer = Result<Vec<u8>, Error>;
 
-/// Returns the client's serialized answers to a request: one for every form of the call.
+/// Returns the serialized answers to a request: one answer for every form in which the client can make the call.
 async fn call(client: &Client, streams: &Client, rpc: &str, request: &[u8]) -> Result<Vec<Answer>, String> {
     macro_rules! of {
         ($method:ident) => {
@@ -88,8 +88,8 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, String> {
     M::decode(bytes).map_err(|error| error.to_string())
 }
 
-/// Calls with tensors in the message, and, if their sizes fit their shapes, also in the caller's memory, in one message
-/// and, if that succeeds, as a stream.
+/// Makes the call first with tensors in the request. If their sizes fit their shapes, makes it again with tensors in
+/// the caller's memory: as one message, and if this succeeds, as a stream.
 async fn apply_rope(client: &Client, streams: &Client, request: v1::ApplyRopeRequest) -> Vec<Answer> {
     let mut answers = vec![client.apply_rope(request.clone(), (), ()).await.map(|(.., answer)| answer.encode_to_vec())];
     let mut rest = request.clone();
@@ -132,7 +132,7 @@ async fn reposition(client: &Client, streams: &Client, mut request: v1::Repositi
     answers
 }
 
-/// A tensor's elements in a caller's memory.
+/// A tensor in the caller's memory.
 struct Lent {
     head: v1::Tensor,
     bytes: Vec<u8>,

@@ -76,7 +76,7 @@ async fn call(case: &Value, environment: &HashMap<&str, &str>) -> Result<(), Fai
             };
             client.build_table(request).await.map(drop)?
         }
-        // Arguments are in the case itself, or in a separate object.
+        // The arguments are in a separate object, or in the case itself.
         Some("rotate") => {
             rotate(&client, if case["arguments"].is_object() { &case["arguments"] } else { case }).await?
         }
@@ -93,7 +93,7 @@ async fn rotate(client: &posenc::Client, arguments: &Value) -> Result<(), Failur
     let dtype = dtype.ok_or(Failure::Case("dtype: is none".into()))?;
     let layout = match &arguments["layout"] {
         Value::Null if arguments.get("layout").is_some() => v1::Layout::Unspecified.into(),
-        // Names that this client does not know are sent as an unused number.
+        // A name that this client does not know is sent as an unused number.
         _ => v1::Layout::from_str_name(&name("layout", "LAYOUT", "bshd")).map_or(99, i32::from),
     };
     let shape: Vec<usize> = match arguments["shape"].as_array() {
@@ -136,7 +136,7 @@ async fn rotate(client: &posenc::Client, arguments: &Value) -> Result<(), Failur
     Ok(())
 }
 
-/// Checks that the same numbers without gaps give the same result.
+/// Checks that an array with gaps gives the same result as an array without gaps.
 async fn strided(client: &posenc::Client, request: v1::ApplyRopeRequest) -> Result<(), Failure> {
     let plain =
         Array4::from_shape_fn((1, 4, 2, 8), |(_, token, head, channel)| (token * 16 + head * 8 + channel) as f32);
@@ -148,7 +148,7 @@ async fn strided(client: &posenc::Client, request: v1::ApplyRopeRequest) -> Resu
     if got == wanted { Ok(()) } else { Err(Failure::Case("the result is another".into())) }
 }
 
-/// Reads a preset's name, or a spec with the short names of enums.
+/// Reads the name of a preset, or a spec with short names of enums.
 fn rope(value: &Value) -> Result<v1::RopeSource, Failure> {
     if let Some(preset) = value.as_str().or(value["preset"].as_str()) {
         return Ok(v1::rope_source::Source::Preset(preset.to_owned()).into());

@@ -1,4 +1,5 @@
-//! One hop of a tensor through all languages: moves keys of bfloat16 from one file to another.
+//! Reads bfloat16 keys from a file, repositions them, and writes them to another file. The test that passes a cache
+//! through the clients of all languages runs this.
 
 use half::bf16;
 use posenc::{Bshd, ShiftBy, View, v1};

@@ -1,10 +1,10 @@
-//! Expected values and their bounds, as in proto/testdata/README.md.
+//! The expected values of conformance vectors, and their error bounds (proto/testdata/README.md).
 
 use half::{bf16, f16};
 use posenc::Dtype;
 use serde_json::Value;
 
-/// A number of up to 20 significant digits: `hi` is the nearest float64, `lo` the difference.
+/// A number of up to 20 significant digits. `hi` is the nearest float64; `lo` is the number minus `hi`.
 #[derive(Clone, Copy, Debug)]
 pub struct Truth {
     pub hi: f64,
@@ -31,17 +31,17 @@ impl Truth {
     }
 }
 
-/// Returns text - hi, by their decimal digits.
+/// Returns the number in `text` minus `hi`, computed from the decimal digits of both.
 fn rest(text: &str, hi: f64) -> Option<f64> {
     let (text, text_exponent) = digits(text)?;
-    // 36 digits and the difference fit an i128; texts have 20.
+    // 36 digits fit an i128, and so does the difference. The texts have 20 digits.
     let (near, near_exponent) = digits(&format!("{hi:.35e}"))?;
     let shift = text_exponent - near_exponent;
     let text = text.checked_mul(10_i128.checked_pow(u32::try_from(shift).ok()?)?)?;
     Some((text - near) as f64 * 10_f64.powi(near_exponent))
 }
 
-/// Returns a decimal as an integer and a power of ten.
+/// Returns a decimal number as an integer and an exponent of ten.
 fn digits(text: &str) -> Option<(i128, i32)> {
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -83,7 +83,7 @@ pub fn is_within(bound: &Value, index: usize, dtype: Dtype, answer: f64, truth: 
     }
     let value = number("value");
     match bound["kind"].as_str() {
-        // A float64 may have more than 20 digits.
+        // `lo` is ignored, because an exact float64 may have more than 20 digits.
         Some("exact") => answer == truth.hi,
         Some("ulp") => answer.is_finite() && (place(dtype, answer) - place(dtype, truth.hi)).abs() as f64 <= value,
         Some("absolute") => truth.distance(answer) <= value,
@@ -112,7 +112,7 @@ pub fn elements(dtype: Dtype, data: &[u8]) -> Vec<f64> {
     }
 }
 
-/// Returns elements as bytes, each rounded once.
+/// Converts elements to bytes of the type. Each element is rounded once.
 pub fn to_bytes(dtype: Dtype, values: &[f64]) -> Vec<u8> {
     let values = values.iter().copied();
     match dtype {
@@ -127,7 +127,7 @@ pub fn to_bytes(dtype: Dtype, values: &[f64]) -> Vec<u8> {
     }
 }
 
-/// Decodes an FP8 byte: E5M2 is the upper half of a float16; E4M3 has no infinity.
+/// Decodes an FP8 byte. An E5M2 byte is the upper half of a float16. E4M3 has no infinity.
 pub fn of_float8(dtype: Dtype, bits: u8) -> f64 {
     if dtype == Dtype::Float8E5m2 {
         return f16::from_bits(u16::from(bits) << 8).to_f64();
@@ -141,7 +141,8 @@ pub fn of_float8(dtype: Dtype, bits: u8) -> f64 {
     }
 }
 
-/// Encodes the nearest FP8 number, ties to even; past the largest it is NaN, 0x7f.
+/// Encodes the nearest FP8 number, with ties to even. Values past the largest number become the largest number, and NaN
+/// becomes 0x7f.
 pub fn to_float8(dtype: Dtype, value: f64) -> u8 {
     let sign = if value.is_sign_negative() { 0x80 } else { 0 };
     if value.is_nan() {

@@ -1,4 +1,4 @@
-//! A server of each test's own, and the formula to compare with.
+//! Servers for the tests, and the formula that results are compared with.
 
 #![allow(dead_code)]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A folder for one test, which is removed at its end.
+/// A folder for one test. It is removed at the end of the test.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -45,7 +45,7 @@ impl Server {
         Self::with(&[])
     }
 
-    /// Starts a server with an address and these flags.
+    /// Starts a server on a free port, with these flags.
     pub fn with(flags: &[&str]) -> Self {
         Self::at("127.0.0.1:0", flags, Folder::new())
     }
@@ -86,7 +86,7 @@ impl Drop for Server {
     }
 }
 
-/// A server that shares memory with callers on its socket.
+/// A server that shares memory with callers on `socket`.
 pub struct Sharing {
     pub server: Server,
     pub socket: String,
@@ -98,7 +98,7 @@ impl Sharing {
         Self::with(&[])
     }
 
-    /// Starts a server with these flags in addition.
+    /// Starts the server with these additional flags.
     pub fn with(flags: &[&str]) -> Self {
         let folder = Folder::new();
         let socket = format!("unix:{}/socket", folder.0.display());
@@ -120,7 +120,7 @@ impl Sharing {
     }
 }
 
-/// Numbers from -2 to 2 without pattern, the same in every run.
+/// Returns pseudo-random numbers from -2 to 2, which are the same in every run.
 pub fn numbers(count: usize) -> Vec<f32> {
     let mut state = 1_u64;
     let mut next = || {
@@ -137,7 +137,7 @@ pub enum Pairing {
     Interleaved,
 }
 
-/// RoFormer's formula in float64, for heads side by side: [tokens, heads, channels]; `position` of each token.
+/// Rotates x, [tokens, heads, channels], by RoFormer's formula in float64. `position` has one position for each token.
 pub fn rotated(x: &[f64], heads: usize, channels: usize, theta: f64, pairing: Pairing, position: &[f64]) -> Vec<f64> {
     let mut out = x.to_vec();
     for (token, &position) in position.iter().enumerate() {
@@ -161,7 +161,7 @@ pub fn widened(x: &[f32]) -> Vec<f64> {
     x.iter().copied().map(f64::from).collect()
 }
 
-/// Fails if an element is further from the truth than `bound`.
+/// Fails if an element differs from the truth by more than `bound`.
 pub fn assert_near(got: &[f64], truth: &[f64], bound: f64) {
     assert_eq!(got.len(), truth.len());
     for (index, (got, truth)) in got.iter().zip(truth).enumerate() {
@@ -169,7 +169,7 @@ pub fn assert_near(got: &[f64], truth: &[f64], bound: f64) {
     }
 }
 
-/// A certificate for localhost that is its own authority: (certificate, key).
+/// Makes a self-signed certificate for localhost. Returns the files of the certificate and of its key.
 pub fn certificate(folder: &Path) -> (PathBuf, PathBuf) {
     let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
     let made = Command::new("openssl")
