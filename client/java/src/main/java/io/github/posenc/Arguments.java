@@ -1,6 +1,6 @@
 package io.github.posenc;
 
-/** Checks of what only the client can see. The server reports all other faults of a request. */
+/** Checks what only the client can check. The server reports all other faults of a request. */
 final class Arguments {
   private Arguments() {}
 

@@ -2,7 +2,7 @@ package io.github.posenc;
 
 import io.github.posenc.v1.BuildBiasResponse;
 
-/** A received part of a bias. */
+/** A received tile of a bias. */
 public final class BiasTile {
   private final long queryStart;
   private final long keyStart;
@@ -14,12 +14,12 @@ public final class BiasTile {
     this.tensor = new Result("tile", null).take(answer.getTile());
   }
 
-  /** Returns the position of its first query. */
+  /** Returns the position of the tile's first query. */
   public long queryStart() {
     return queryStart;
   }
 
-  /** Returns the position of its first key. */
+  /** Returns the position of the tile's first key. */
   public long keyStart() {
     return keyStart;
   }

@@ -11,27 +11,27 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/** Makes a client's requests, with its connection, a deadline, headers, and errors of one type. */
+/** Makes the requests of a client, with a connection, a deadline, headers and one error type. */
 final class Calls {
   static final CallOptions.Key<Duration> TIMEOUT = CallOptions.Key.create("timeout");
   static final CallOptions.Key<String> REQUEST_ID = CallOptions.Key.create("request id");
   static final CallOptions.Key<String> TRACEPARENT = CallOptions.Key.create("traceparent");
   static final CallOptions.Key<Posenc.Progress> PROGRESS = CallOptions.Key.create("progress");
 
-  /** Runs each asynchronous call in its own thread, which does not keep the program from ending. */
+  /** Runs each asynchronous call in a daemon thread of its own. The program can end before it. */
   static final Executor THREADS = task -> {
     Thread thread = new Thread(task, "posenc");
     thread.setDaemon(true);
     thread.start();
   };
 
-  // Deadline of a stream whose only limit is progress. Without a deadline the server would set its
-  // default.
+  // Deadline of a stream that is limited only by the time without progress. Without a deadline the
+  // server would set its default deadline.
   private static final Duration LONGEST_STREAM = Duration.ofHours(24);
 
   final PosencBuilder client;
   private final ManagedChannel channel;
-  private final ManagedChannel once; // without retries, which are an option of the channel
+  private final ManagedChannel once; // has no retries, because they are an option of the channel
   private final Token token;
 
   Calls(PosencBuilder client) {
@@ -48,8 +48,8 @@ final class Calls {
   }
 
   /**
-   * Returns options for the requests of one call, which share a request id. A timeout of the call
-   * bounds them all together; the client's timeout bounds each request.
+   * Returns options for the requests of one call, which share a request id. The call's own timeout
+   * limits all requests together; the client's timeout limits each request.
    */
   static CallOptions begin(CallOptions options) {
     Duration timeout = options.getOption(TIMEOUT);
@@ -58,7 +58,7 @@ final class Calls {
     return begun.withOption(REQUEST_ID, UUID.randomUUID().toString().replace("-", ""));
   }
 
-  /** Makes a request without the caller's tensors. It is unary if `take` is null. */
+  /** Makes a request without tensors of the caller. It is unary if `take` is null. */
   <M extends Message> M run(
       CallOptions options, String name, Message request, M response, Consumer<M> take) {
     Outgoing only = new Outgoing().message(Arguments.given("request", request));
@@ -69,7 +69,7 @@ final class Calls {
   /**
    * Makes any request, and returns its last answer.
    *
-   * @param once it must not be sent a second time
+   * @param once whether the request must not be sent a second time
    * @param take as in Exchange
    */
   <M extends Message> M run(CallOptions options, String name, MethodType type, boolean once,
@@ -83,7 +83,7 @@ final class Calls {
           "request: " + largest + " bytes; the limit is " + client.maxMessageBytes
               + ", split the batch");
     }
-    // Set for each call, because the service config's limit would replace the channel's.
+    // The limit is set for each call, because the service config would replace the channel's limit.
     CallOptions own = options.withMaxInboundMessageSize(client.maxMessageBytes);
     long patience = Long.MAX_VALUE;
     if (options.getDeadline() == null) {
@@ -118,7 +118,7 @@ final class Calls {
     if (value != null) headers.put(Metadata.Key.of(name, Metadata.ASCII_STRING_MARSHALLER), value);
   }
 
-  // Returns both versions, for the error of a method that the server does not know.
+  // Returns the versions of server and client, for the error of a method that the server lacks.
   private String versions(String name, CallOptions options) {
     String server = "unknown";
     Deadline soon = options.getDeadline().minimum(Deadline.after(1, TimeUnit.SECONDS));

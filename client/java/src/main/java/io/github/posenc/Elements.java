@@ -8,7 +8,7 @@ import java.util.function.BiConsumer;
 import java.util.function.Function;
 import java.util.function.IntFunction;
 
-/** The types that hold elements in Java: how to allocate, view and copy buffers of them. */
+/** The Java types of elements, and how to allocate, view and copy buffers of each type. */
 enum Elements {
   BYTES(1, ByteBuffer::allocate, ByteBuffer::slice,
       (a, b)
@@ -27,9 +27,9 @@ enum Elements {
 
   final int bytes;
   final IntFunction<Buffer> allocate;
-  /** Views bytes, from their position on and in their order. */
+  /** Views the bytes of a buffer from its position on, in the buffer's byte order. */
   final Function<ByteBuffer, Buffer> view;
-  /** Copies all that remains in the first buffer to the second. */
+  /** Copies the remaining elements of the first buffer to the second buffer. */
   final BiConsumer<Buffer, Buffer> copy;
   private final List<Dtype> dtypes;
 
@@ -42,7 +42,7 @@ enum Elements {
     this.dtypes = Arrays.asList(dtypes);
   }
 
-  /** Returns the type for elements of a dtype; null for an unknown one. */
+  /** Returns the type for elements of a dtype; null for an unknown dtype. */
   static Elements of(Dtype dtype) {
     for (Elements type : values()) {
       if (type.dtypes.contains(dtype)) return type;

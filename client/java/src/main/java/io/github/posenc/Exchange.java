@@ -17,15 +17,15 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
 /**
- * One request to the server, made in its caller's thread.
+ * One request to the server, made in the caller's thread.
  *
- * <p>gRPC runs all callbacks of a call in the call's executor. Here that executor is a queue, which
- * the caller's thread empties until the call is over. So the caller's thread parses responses, and
- * writes them into the caller's memory, and this class needs no lock. A slow caller delays only its
- * own call, by gRPC's flow control, which also bounds the memory of a stream.
+ * <p>gRPC runs all callbacks of a call in the call's executor. Here the executor is a queue. The
+ * caller's thread runs the tasks of this queue until the call is over. So this thread parses the
+ * responses and writes them into the caller's memory, and this class needs no lock. A slow caller
+ * delays only its own call, by gRPC's flow control, which also limits the memory of a stream.
  */
 final class Exchange<M extends Message> extends ClientCall.Listener<InputStream> {
-  // Outgoing writes the requests, and parse() reads the responses.
+  // Both directions are streams of bytes: Outgoing writes requests, and parse() reads responses.
   private static final MethodDescriptor.Marshaller<InputStream> STREAMS =
       new MethodDescriptor.Marshaller<>() {
         @Override
@@ -46,15 +46,15 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
   private final Consumer<M> take;
   private M last;
   private long answers;
-  private RuntimeException failure; // of this side, which ends the call
-  private Status status; // null: the call is not over
+  private RuntimeException failure; // the error with which this client ended the call
+  private Status status; // null until the call is over
   private Metadata trailers;
 
   /**
-   * Makes a request that run() sends.
+   * Makes a request, which run() sends.
    *
-   * @param take takes each answer; the bytes in an answer's fields are not copied, and valid only
-   *     there. Null: they are copied
+   * @param take gets each answer; the bytes in its fields are not copied, and are valid only until
+   *     `take` returns. Null: the bytes are copied
    */
   Exchange(Channel channel, String method, MethodDescriptor.MethodType type, CallOptions options,
       M prototype, Consumer<M> take) {
@@ -73,8 +73,8 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
    * Runs the call to its end, and returns the last answer.
    *
    * @param patienceMillis longest time without an event
-   * @throws StatusRuntimeException if the server or gRPC ended it
-   * @throws RuntimeException of `take`, which ended it
+   * @throws StatusRuntimeException if the server or gRPC ended the call
+   * @throws RuntimeException if `take` threw it, which ended the call
    */
   M run(Metadata headers, long patienceMillis, Iterator<Outgoing> messages) {
     call.start(this, headers);
@@ -83,7 +83,7 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
     boolean interrupted = false;
     while (status == null) {
       try {
-        // A call with one message is never ready: gRPC buffers that message at once.
+        // gRPC never reports a call with one message as ready, because it buffers the message.
         while (open && failure == null && (type.clientSendsOneMessage() || call.isReady())) {
           open = messages.hasNext();
           if (open) {
@@ -118,7 +118,7 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
     end(why.withDescription(text).asRuntimeException());
   }
 
-  // The first error of this side ends the call.
+  // Ends the call with an error of this client. run() throws the first of such errors.
   private void end(RuntimeException error) {
     if (failure == null) failure = error;
     call.cancel("ended by this client", error);
@@ -146,20 +146,20 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
     trailers = closing;
   }
 
-  // Parses in gRPC's memory, which `in` holds until it is closed.
+  // Parses the message in gRPC's memory, without a copy. `in` owns this memory until it is closed.
   @SuppressWarnings("unchecked")
   private M parse(InputStream in) throws IOException {
     ByteString all;
     if (in instanceof HasByteBuffer && ((HasByteBuffer) in).byteBufferSupported()
         && in.markSupported()) {
-      in.mark(Integer.MAX_VALUE); // without a mark, skip() would free what it passes
+      in.mark(Integer.MAX_VALUE); // without a mark, skip() would free the skipped memory
       List<ByteString> pieces = new ArrayList<>();
       ByteBuffer piece = ((HasByteBuffer) in).getByteBuffer();
       for (; piece != null; piece = ((HasByteBuffer) in).getByteBuffer()) {
         pieces.add(UnsafeByteOperations.unsafeWrap(piece));
         in.skip(piece.remaining());
       }
-      all = ByteString.copyFrom(pieces); // joins them, and copies nothing
+      all = ByteString.copyFrom(pieces); // joins the pieces without a copy
     } else {
       all = ByteString.readFrom(in);
     }

@@ -9,15 +9,16 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * A request message whose tensors stay in the caller's memory until gRPC writes them out.
+ * A request message whose tensors stay in the caller's memory until gRPC writes them to the
+ * network.
  *
  * <pre>
  *   | small fields, header of q | q | header of k | k |
  *          bytes           elements    bytes   elements
  * </pre>
  *
- * <p>For gRPC it is a stream: gRPC asks for its length and drains it, once for each attempt, and
- * never reads.
+ * <p>gRPC treats the message as an InputStream. For each attempt, gRPC asks for the length of the
+ * stream, and drains it. gRPC never calls read().
  */
 final class Outgoing extends InputStream implements KnownLength, Drainable {
   private final List<Drainable> pieces = new ArrayList<>();
@@ -33,7 +34,7 @@ final class Outgoing extends InputStream implements KnownLength, Drainable {
     return add(header(number, message.getSerializedSize())).message(message);
   }
 
-  /** Adds a tensor as a field. Its elements come last, so a reader knows its type and shape. */
+  /** Adds a tensor as a field. The elements come last, after the tensor's type and shape. */
   Outgoing tensor(int number, TensorView tensor) {
     byte[] inner = tensor.header().build().toByteArray();
     byte[] data = header(Tensor.DATA_FIELD_NUMBER, tensor.bytes());
@@ -57,10 +58,10 @@ final class Outgoing extends InputStream implements KnownLength, Drainable {
     return this;
   }
 
-  // Returns the beginning of a field of this many bytes: its tag and its size.
+  // Returns the first bytes of a field whose value has `size` bytes: the tag and the size.
   private static byte[] header(int number, long size) {
     ByteArrayOutputStream out = new ByteArrayOutputStream();
-    out.write(number << 3 | 2); // protobuf's kind 2: bytes and messages
+    out.write(number << 3 | 2); // protobuf's wire type 2 is for bytes and messages
     long rest = size;
     for (; rest > 0x7f; rest >>>= 7) out.write((int) rest & 0x7f | 0x80);
     out.write((int) rest);

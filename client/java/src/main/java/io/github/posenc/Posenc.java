@@ -19,21 +19,21 @@ import java.util.function.Function;
  * A client of a posenc server, which computes positional encodings. README.md begins with an
  * example.
  *
- * <p>Settings of a call are the generated messages of {@code io.github.posenc.v1}, whose .proto
- * files are the specification: a missing field gets the contract's default, or its "required"
- * error. Tensors are separate arguments of type {@link TensorView}: they are sent from the caller's
- * memory, and results are written directly into the caller's memory ({@code out}, which may be the
- * input's own), or else into new memory. Tensors inside of messages are copied.
+ * <p>Settings of a call are the generated messages of {@code io.github.posenc.v1}. Their .proto
+ * files are the specification. A missing field has the default of the contract, or is an error if
+ * the field is required. Tensors are separate arguments of type {@link TensorView}. They are sent
+ * from the caller's memory. Results are written directly to {@code out}, which may be the input
+ * itself, or to new memory. Tensors inside of messages are copied.
  *
- * <p>One client serves any number of threads, virtual ones, too. Calls block, and run their
+ * <p>Any number of threads, also virtual threads, may use a client. Calls block, and run their
  * callbacks in the caller's thread. An interrupt ends a call as CANCELLED. A failed call throws
- * {@link PosencException}, also for an argument that must not be null.
+ * {@link PosencException}. An argument that must not be null also causes this exception.
  */
 public final class Posenc implements AutoCloseable {
   /** The version of this client. */
   public static final String VERSION = "0.2.0";
 
-  /** Called after every answer while a tensor moves through a stream. */
+  /** Gets the number of finished bytes after every answer of a stream. */
   public interface Progress {
     void moved(long bytesDone, long bytes);
   }
@@ -91,7 +91,7 @@ public final class Posenc implements AutoCloseable {
 
   /**
    * Returns a client over the same connection whose calls must end within this time. This also
-   * bounds streams, which may otherwise continue as long as they make progress.
+   * limits streams. Without this timeout, a stream may continue as long as it makes progress.
    */
   public Posenc withTimeout(Duration timeout) {
     return with(Calls.TIMEOUT, timeout);
@@ -120,8 +120,8 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Ends the connection, which the clients made by {@code with...} share. Running calls end as
-   * UNAVAILABLE, later ones as CANCELLED.
+   * Ends the connection. Clients that were made by {@code with...} share this connection. Running
+   * calls end as UNAVAILABLE, later calls as CANCELLED.
    */
   @Override
   public void close() {
@@ -130,7 +130,7 @@ public final class Posenc implements AutoCloseable {
 
   /**
    * Makes a call in a thread of its own: {@code posenc.async(p -> p.applyRope(request, q, k))}.
-   * Cancelling the future ends the call. Until the call has ended, its tensors are in use.
+   * Cancelling the future ends the call. The call uses its tensors until it has ended.
    */
   public <T> CompletableFuture<T> async(Function<Posenc, T> call) {
     Context.CancellableContext context = Context.current().withCancellation();
@@ -145,17 +145,17 @@ public final class Posenc implements AutoCloseable {
     return calls.serverInfo(Calls.begin(options));
   }
 
-  /** Makes memory of this many bytes that a server on this host maps; see {@link SharedRegion}. */
+  /** Makes memory of this size that a server on this host also maps. See {@link SharedRegion}. */
   public SharedRegion sharedRegion(long bytes) {
     return sharedRegion(bytes, null, null);
   }
 
   /**
-   * Makes memory that a server on this host maps, in a file that the caller names.
+   * Makes memory that a server on this host also maps, with a name and a directory of the file.
    *
    * @param name the file's name; null: the server's prefix and a random part
-   * @param directory this process's path of the server's directory of shared memory; null: the same
-   *     path
+   * @param directory the path of the server's directory of shared memory in this process; null: the
+   *     server's own path
    */
   public SharedRegion sharedRegion(long bytes, String name, Path directory) {
     return new SharedRegion(bytes, getServerInfo(), name, directory);
@@ -166,7 +166,7 @@ public final class Posenc implements AutoCloseable {
     return call("ResolveRope", request, ResolveRopeResponse.getDefaultInstance());
   }
 
-  /** Returns the encoding of a model, by its config.json or params.json. */
+  /** Returns the encoding of a model. The path is that of its config.json or params.json. */
   public ResolvedRope rope(Path config) {
     try {
       String json = Files.readString(given("rope", config));
@@ -189,7 +189,7 @@ public final class Posenc implements AutoCloseable {
     return rope(RopeSource.newBuilder().setSpec(given("rope", spec)).build());
   }
 
-  /** Returns the encoding of a source, resolved once. A specification is used without a call. */
+  /** Resolves a source once. A source with a specification is used as it is, without a call. */
   public ResolvedRope rope(RopeSource source) {
     ResolveRopeResponse resolved = given("rope", source).hasSpec()
         ? ResolveRopeResponse.newBuilder()
@@ -209,14 +209,14 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Returns which descriptions of a checkpoint, and which of their readers, disagree, from which
-   * distance on, and which key fixes it.
+   * Returns which descriptions of a checkpoint disagree, and which readers of a description. Also
+   * returns from which distance on they disagree, and which key fixes the disagreement.
    */
   public DiagnoseRopeResponse diagnoseRope(DiagnoseRopeRequest request) {
     return call("DiagnoseRope", request, DiagnoseRopeResponse.getDefaultInstance());
   }
 
-  /** Builds position ids; pass the answer's {@code positions} to other calls unchanged. */
+  /** Builds position ids. Other calls take the answer's {@code positions} unchanged. */
   public BuildPositionsResponse buildPositions(BuildPositionsRequest request) {
     return call("BuildPositions", request, BuildPositionsResponse.getDefaultInstance());
   }
@@ -231,14 +231,14 @@ public final class Posenc implements AutoCloseable {
     return new TableCall(calls, Calls.begin(options), given("request", request)).run(out);
   }
 
-  /** Builds a table of any length, and passes on the rows of each message, in order. */
+  /** Builds a table of any length. Calls {@code rows} with the rows of each message, in order. */
   public void buildTableStream(BuildTableStreamRequest request, Consumer<Table> rows) {
     given("rows", rows);
     calls.run(Calls.begin(options), "BuildTableStream", request,
         BuildTableStreamResponse.getDefaultInstance(), answer -> rows.accept(new Table(answer)));
   }
 
-  /** Builds an attention bias tile by tile, in row-major order of the matrix. */
+  /** Builds an attention bias. Calls {@code tiles} with each tile, in row-major order. */
   public void buildBias(BuildBiasRequest request, Consumer<BiasTile> tiles) {
     given("tiles", tiles);
     bias(request, answer -> tiles.accept(new BiasTile(answer)));
@@ -262,11 +262,11 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Rotates q, k or both (the other is null), [B, S, H, D] in the order of the request's layout or
-   * [T, H, D].
+   * Rotates q, k or both. A tensor that is not given is null. Shapes are [B, S, H, D] in the order
+   * of the request's layout, or [T, H, D].
    *
    * @param request all other arguments
-   * @param out memory for the rotated q, which may be q itself, and for k; null: new memory
+   * @param out memory for the results of q and k, which may be q and k themselves; null: new memory
    */
   public Rotated applyRope(
       ApplyRopeRequest request, TensorView q, TensorView k, TensorView... out) {
@@ -291,7 +291,7 @@ public final class Posenc implements AutoCloseable {
   /**
    * Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding.
    *
-   * @param out memory for the result, which may be x itself unless they are concatenated
+   * @param out memory for the result, which may be x itself, except for a concatenation
    */
   public TensorView addEncoding(AddEncodingRequest request, TensorView x, TensorView... out) {
     TensorCall<?> call =
@@ -302,8 +302,8 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Computes attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], float64 if
-   * q is, else float32, unless the request says another dtype.
+   * Computes attention scores [B, H, Sq, Sk] of q [B, H, Sq, D] and k [B, H, Sk, D]. If the request
+   * has no dtype, the scores are float64 for float64 q, otherwise float32.
    *
    * @param out memory for the scores
    */
@@ -313,7 +313,7 @@ public final class Posenc implements AutoCloseable {
         tensors("ScoreRelative", request, ScoreRelativeResponse.getDefaultInstance(), out)
             .input("q", q)
             .input("k", k);
-    // The server names the fault of other shapes.
+    // The server refuses other shapes, and its error names the fault.
     if (q != null && k != null && q.shape().length == 4 && k.shape().length == 4) {
       boolean wide = q.dtype() == Dtype.DTYPE_FLOAT64;
       Dtype own = wide ? Dtype.DTYPE_FLOAT64 : Dtype.DTYPE_FLOAT32;
@@ -325,7 +325,8 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Reorders the rows of a projection's weight or bias, [H * D, ...], for the other pairing.
+   * Reorders the rows of a projection's weight or bias, [H * D, ...], so that a checkpoint for one
+   * pairing works with the other.
    *
    * @param out memory for the result, which may be the weight itself
    */
@@ -341,7 +342,7 @@ public final class Posenc implements AutoCloseable {
     return new TensorCall<>(calls, Calls.begin(options), name, request, response, out);
   }
 
-  /** Makes any unary call, by its name in the contract, with tensors only in the request. */
+  /** Makes any unary call by its name in the contract. Tensors can only be in the request. */
   <M extends Message> M call(String name, Message request, M response) {
     return calls.run(Calls.begin(options), name, request, response, null);
   }

@@ -19,22 +19,23 @@ import java.util.regex.Pattern;
 /** Options of a client. Only the target is required. */
 public final class PosencBuilder {
   private static final Pattern PORT = Pattern.compile(":([0-9]{5,})(?=,|$)");
-  // About one chunk of a stream. With gRPC's default of 1 MiB, streams took a tenth longer; 16 MiB
-  // and 64 MiB gained nothing.
+  // HTTP/2's flow-control window. With gRPC's default of 1 MiB, streams took a tenth longer.
+  // Windows of 16 MiB and 64 MiB were not faster than 4 MiB.
   private static final int WINDOW_BYTES = 4 << 20;
 
   final String target;
   Duration timeout = Duration.ofSeconds(60);
   int maxMessageBytes = 512 << 20;
-  // Netty holds a whole message when it sends, and again when it receives: beside tensor, result
-  // and an idle JVM, 64 MiB took 240 MB and more in one message, and 55 MB as a stream.
+  // Netty holds a whole message when it sends, and again when it receives. A tensor of 64 MiB in
+  // one message needed 240 MB and more, beside the tensor, the result and an idle JVM. As a stream
+  // it needed 55 MB.
   long streamAboveBytes = 16 << 20;
-  // Netty copies each message when it sends and when it receives. In messages of 1 MiB, which fit
-  // its pooled buffers and a cache, 64 MiB took half to two thirds of the time that they took in
-  // messages of 4 MiB. The size is a multiple of nearly every head, so that the server can rotate
-  // in place.
+  // Netty copies each message when it sends and when it receives. Messages of 1 MiB fit Netty's
+  // pooled buffers and a cache: 64 MiB took half to two thirds of the time that they took in
+  // messages of 4 MiB. The size is a multiple of nearly every head's size, so that the server can
+  // rotate in place.
   int chunkBytes = (1 << 20) - (64 << 10);
-  private String serviceConfig; // null: the published one
+  private String serviceConfig; // null: service_config.json of the jar
   private boolean tls;
   private String caFile;
   private String certFile;
@@ -46,7 +47,7 @@ public final class PosencBuilder {
 
   PosencBuilder(String target) {
     this.target = given("target", target);
-    // gRPC would report a wrong port only in calls, as if the server did not answer.
+    // gRPC would report a wrong port only in calls, like a server that does not answer.
     Matcher port = PORT.matcher(target.startsWith("unix") ? "" : target);
     while (port.find()) {
       if (port.group(1).length() == 5 && Integer.parseInt(port.group(1)) < 1 << 16) continue;
@@ -79,53 +80,53 @@ public final class PosencBuilder {
   }
 
   /**
-   * Sets the bytes of the largest message, either way. Default: 512 MiB, like the server's; raise
-   * it if the server's limits are raised.
+   * Sets the maximum size of a message in bytes, in both directions. The default is 512 MiB, which
+   * is also the server's default. If the server's limits are raised, raise this limit, too.
    */
   public PosencBuilder maxMessageBytes(long bytes) {
     this.maxMessageBytes = (int) Math.max(0, Math.min(bytes, Integer.MAX_VALUE));
-    // A chunk has whole elements, and a message some bytes beside them.
+    // A chunk has whole elements of up to 8 bytes. The message also has some bytes of framing.
     this.chunkBytes = Math.max(8, Math.min(chunkBytes, maxMessageBytes - 64) / 8 * 8);
     return this;
   }
 
   /**
-   * Sets the bytes above which applyRope and reposition use a stream instead of one message.
-   * Default: 16 MiB. Messages over maxMessageBytes are always streams. gRPC's Netty holds a whole
-   * message outside of the heap; a stream takes less memory, and transfer overlaps with
-   * computation. To always use one message, set maxMessageBytes here.
+   * Sets the size in bytes above which applyRope and reposition use a stream instead of one
+   * message. Default: 16 MiB. Tensors over maxMessageBytes are always sent as streams. gRPC's Netty
+   * holds a whole message outside of the heap. A stream needs less memory, and transfer overlaps
+   * with computation. To use one message for all smaller tensors, set the value of maxMessageBytes.
    */
   public PosencBuilder streamAboveBytes(long bytes) {
     this.streamAboveBytes = bytes;
     return this;
   }
 
-  /** Sets gRPC's service config, as JSON, instead of the published one. */
+  /** Sets gRPC's service config, as JSON. The default is service_config.json of the jar. */
   public PosencBuilder serviceConfig(String json) {
     this.serviceConfig = given("service_config", json);
     return this;
   }
 
-  /** Requires TLS, with the system's authorities. */
+  /** Requires TLS, and trusts the system's certificate authorities. */
   public PosencBuilder tls() {
     this.tls = true;
     return this;
   }
 
-  /** Requires TLS with these authorities instead: certificates, as PEM. */
+  /** Requires TLS, and trusts only the authorities whose certificates are in this PEM file. */
   public PosencBuilder trust(Path caFile) {
     this.caFile = given("tls.ca_file", caFile).toString();
     return this;
   }
 
-  /** Requires TLS with a certificate of the client, and its key without a passphrase: PEM. */
+  /** Requires TLS with a client certificate and its key without a passphrase, as PEM files. */
   public PosencBuilder certificate(Path certFile, Path keyFile) {
     this.certFile = given("tls.cert_file", certFile).toString();
     this.keyFile = given("tls.key_file", keyFile).toString();
     return this;
   }
 
-  /** Requires TLS, and this name in the server's certificate instead of the target's. */
+  /** Requires TLS. The server's certificate must have this name instead of the target's name. */
   public PosencBuilder serverName(String name) {
     this.serverName = given("tls.server_name", name);
     return this;
@@ -136,22 +137,22 @@ public final class PosencBuilder {
   }
 
   /**
-   * Sets the bearer token of every call. It is never sent in the clear to another machine: it needs
-   * TLS, or a target that is a unix socket or a loopback address.
+   * Sets the bearer token of every call. The token is never sent to another machine without TLS:
+   * it needs TLS, or a target that is a unix socket or a loopback address.
    */
   public PosencBuilder token(String token) {
     this.token = token;
     return this;
   }
 
-  /** Sets a file that holds only the token; it is read again when it changes. */
+  /** Sets a file that contains only the token. The file is read again when it changes. */
   public PosencBuilder tokenFile(Path file) {
     this.tokenFile = given("token_file", file).toString();
     return this;
   }
 
   /**
-   * Makes the client. Never waits for the network: if no server answers, the first call fails.
+   * Makes the client. Does not wait for the network. If no server answers, the first call fails.
    *
    * @throws PosencException INVALID_ARGUMENT if a file cannot be used, or the token cannot be sent
    */
@@ -159,15 +160,14 @@ public final class PosencBuilder {
     return new Posenc(new Calls(this), CallOptions.DEFAULT);
   }
 
-  /** Makes a connection, which begins with its first call. */
+  /** Makes a channel, which connects at its first call. */
   ManagedChannel channel(boolean retries) {
     try {
       ManagedChannelBuilder<?> builder =
           Grpc.newChannelBuilder(target, credentials())
               .userAgent("posenc-java/" + Posenc.VERSION)
               .defaultServiceConfig(config())
-              // Tensors do not compress: the client neither offers nor accepts compression, not
-              // even by name.
+              // Tensors do not compress well, so the client neither offers nor accepts compression.
               .decompressorRegistry(
                   DecompressorRegistry.emptyInstance().with(Codec.Identity.NONE, false))
               // A call that has sent more than this is not retried. gRPC keeps references to the
@@ -179,16 +179,16 @@ public final class PosencBuilder {
       if (builder instanceof NettyChannelBuilder) {
         NettyChannelBuilder netty = (NettyChannelBuilder) builder;
         netty.flowControlWindow(WINDOW_BYTES);
-        // gRPC sets TCP's keepalive, which Netty cannot set on a unix socket: it would log a
-        // warning for every connection. Null removes the option.
+        // gRPC sets TCP's keepalive. Netty cannot set it on a unix socket, and would log a warning
+        // for every connection. Null removes the option.
         if (target.startsWith("unix:")) netty.withOption(ChannelOption.SO_KEEPALIVE, null);
       }
       return builder.build();
-    } catch (JsonParseException | IllegalStateException e) { // gRPC's, for wrong values
+    } catch (JsonParseException | IllegalStateException e) { // gRPC throws it for wrong values
       throw PosencException.invalid("service_config", "is none: " + e.getMessage());
     } catch (IOException e) {
       throw PosencException.invalid("tls", "a file cannot be used: " + e.getMessage());
-    } catch (IllegalArgumentException e) { // also of files of TLS that hold no PEM
+    } catch (IllegalArgumentException e) { // also for TLS files that are not PEM
       throw PosencException.invalid("target", target + ": " + e.getMessage());
     }
   }

@@ -11,7 +11,7 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * The error of a failed call. The message is the server's, and says how to fix it.
+ * The error of a failed call. The message says how to fix the mistake.
  *
  * <p>Branch on {@link #code()} and {@link #reason()}, never on the text.
  */
@@ -22,7 +22,7 @@ public final class PosencException extends RuntimeException {
 
   private final String code;
   private final String reason;
-  private final TreeMap<String, String> metadata; // a type that serializes
+  private final TreeMap<String, String> metadata; // TreeMap is serializable
   private final String requestId;
 
   private PosencException(String code, String reason, Map<String, String> metadata,
@@ -51,7 +51,8 @@ public final class PosencException extends RuntimeException {
     ErrorInfo info = infoOf(error.getTrailers());
     StringBuilder text = new StringBuilder();
     text.append(status.getDescription() == null ? status.getCode() : status.getDescription());
-    // A server's text explains itself. Else the transport failed: add the target and the cause.
+    // The text of a posenc server needs no addition. Without a reason, the transport failed: the
+    // text gets the cause and the target.
     if (info.getReason().isEmpty()) {
       for (Throwable cause = status.getCause(); cause != null; cause = cause.getCause()) {
         if (cause.getMessage() != null && text.indexOf(cause.getMessage()) < 0) {
@@ -97,7 +98,7 @@ public final class PosencException extends RuntimeException {
     return new PosencException(code, reason, metadata, id, text, getCause());
   }
 
-  /** Returns the error of a table's stream with the fields of the unary request: table.rows becomes rows. */
+  /** Renames the fields in the error of a table's stream: table.rows becomes rows. */
   PosencException ofTable() {
     Map<String, String> facts = new TreeMap<>(metadata);
     facts.computeIfPresent("field", (key, field) -> field.replaceFirst("^table\\.", ""));
@@ -117,7 +118,7 @@ public final class PosencException extends RuntimeException {
 
   /**
    * Returns the name of a {@code posenc.v1.ErrorReason} without its prefix, such as FIELD_REQUIRED.
-   * Empty if the error is not the server's.
+   * Empty if the error does not come from the server.
    */
   public String reason() {
     return reason;
@@ -128,12 +129,12 @@ public final class PosencException extends RuntimeException {
     return metadata.getOrDefault("field", "");
   }
 
-  /** Returns the reason's facts, which errors.proto lists. */
+  /** Returns the facts that belong to the reason. errors.proto lists them. */
   public Map<String, String> metadata() {
     return Collections.unmodifiableMap(metadata);
   }
 
-  /** Returns the call's id from its headers ({@code x-request-id}), which the server logs, too. */
+  /** Returns the call's request id ({@code x-request-id}), which the server also logs. */
   public String requestId() {
     return requestId;
   }

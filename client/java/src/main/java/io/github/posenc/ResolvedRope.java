@@ -2,7 +2,7 @@ package io.github.posenc;
 
 import io.github.posenc.v1.*;
 
-/** A rotary encoding that the server has resolved once: calls send its short specification. */
+/** A rotary encoding that the server has resolved once. Calls send only its specification. */
 public final class ResolvedRope {
   private final Posenc posenc;
   private final ResolveRopeResponse resolved;
@@ -18,8 +18,8 @@ public final class ResolvedRope {
   }
 
   /**
-   * Returns this encoding for FP8 tensors, whose calls must set the treatment of results past the
-   * largest number of their type.
+   * Returns this encoding for FP8 tensors. Calls with FP8 tensors must say what happens to results
+   * past the largest number of the type.
    */
   public ResolvedRope withSaturation(Saturation saturation) {
     return new ResolvedRope(posenc, resolved, source, Arguments.given("saturation", saturation));
@@ -41,8 +41,8 @@ public final class ResolvedRope {
   }
 
   /**
-   * Rotates q and k in place: either may be null. Shapes are [B, S, H, D] in the order of the
-   * layout, or [T, H, D]. After an error their contents are unspecified.
+   * Rotates q and k in place. One of them may be null. Shapes are [B, S, H, D] in the order of the
+   * layout, or [T, H, D]. After an error the contents of q and k are unspecified.
    */
   public void apply(Layout layout, Positions positions, TensorView q, TensorView k) {
     ApplyRopeRequest.Builder request =
@@ -73,9 +73,9 @@ public final class ResolvedRope {
   }
 
   /**
-   * Builds cosines and sines of positions 0 to rows - 1, float32, [rows, d / 2] each.
+   * Builds the cosines and sines of positions 0 to rows - 1, in float32, [rows, d / 2] each.
    *
-   * @param out memory for both; null: new memory
+   * @param out memory for cosines and sines; null: new memory
    */
   public Table table(long rows, TensorView... out) {
     BuildTableRequest request = BuildTableRequest.newBuilder()

@@ -7,20 +7,20 @@ import io.grpc.Status;
 import java.util.Arrays;
 import java.util.List;
 
-/** A tensor of an answer, in the caller's memory or new memory. It arrives whole or in parts. */
+/** A tensor of an answer, in the caller's memory or in new memory. It comes whole or in parts. */
 final class Result {
   private final String field;
   private TensorView out; // null: new memory
-  private Dtype dtype; // null: only the server knows it, and the shape
+  private Dtype dtype; // null: only the server knows dtype and shape
   private long[] shape;
-  private long missing; // bytes
+  private long missing; // number of bytes that have not arrived
 
   Result(String field, TensorView out) {
     this.field = field;
     this.out = out;
   }
 
-  /** Sets dtype and shape unless they are set already, and checks the caller's memory. */
+  /** Sets dtype and shape, and checks the caller's memory. Does nothing if they are set already. */
   Result expect(Dtype dtype, List<Long> extents) {
     if (this.dtype != null) return this;
     shape = TensorView.shapeOf(extents);
@@ -39,7 +39,7 @@ final class Result {
     return this;
   }
 
-  /** Returns the memory: null before it is known or needed. */
+  /** Returns the memory of the result; null before new memory is allocated. */
   TensorView out() {
     return out;
   }
@@ -48,13 +48,13 @@ final class Result {
     return out != null && out.place() != null;
   }
 
-  // The server writes the whole result to its place, so the request names a place only if the
-  // result's size is known.
+  // Returns whether the request names a place for the result. The server writes the whole result to
+  // the place, so the client must know the size of the result.
   boolean isPlaced() {
     return isInRegion() && dtype != null;
   }
 
-  /** Makes memory unless the caller gave some. Throws if Java cannot hold `count` such results. */
+  /** Makes memory if the caller gave none. Throws if Java cannot hold `count` such results. */
   Result allocate(int count) {
     if (out != null) return this;
     long memory = Runtime.getRuntime().maxMemory();
@@ -68,7 +68,7 @@ final class Result {
     return this;
   }
 
-  /** Takes a whole tensor, and returns its memory. */
+  /** Copies a whole tensor to the memory, and returns the memory. */
   TensorView take(Tensor tensor) {
     expect(tensor.getDtype(), tensor.getShapeList());
     if (!TensorView.is(tensor, dtype, shape)) {
@@ -79,7 +79,7 @@ final class Result {
     return out;
   }
 
-  /** Copies the next bytes, at most as many as are missing, and returns the others. */
+  /** Copies the next bytes, until no bytes are missing. Returns the bytes that were not copied. */
   ByteString put(ByteString data) {
     int size = (int) Math.min(missing, data.size());
     out.put(out.bytes() - missing, data.substring(0, size));
@@ -88,16 +88,16 @@ final class Result {
   }
 
   /**
-   * Copies a part, which begins at a row and column of the whole.
+   * Copies a part, which begins at this row and column of the result.
    *
-   * @param whole shape of the result; only the first part has it
-   * @param count of results of this size
-   * @param axes number of axes from the rows on; an axis before them is of heads
+   * @param whole the shape of the result; only the first part has it
+   * @param count the number of results of this size
+   * @param axes the number of axes from the rows on; an axis before the rows is that of heads
    */
   void put(Tensor part, List<Long> whole, int count, int axes, long row, long column) {
     if (dtype == null && whole.isEmpty()) throw misfit("has no shape: the server is too old");
     expect(part.getDtype(), whole).allocate(count);
-    int axis = shape.length - axes; // of the rows
+    int axis = shape.length - axes; // the axis of rows
     long[] size = shape.clone();
     if (axis >= 0 && part.getShapeCount() == shape.length) {
       size[axis] = part.getShape(axis);
@@ -111,7 +111,7 @@ final class Result {
     missing -= bytes;
     if (bytes == 0) return;
     long heads = axis == 0 ? 1 : size[0];
-    // Whole rows lie side by side.
+    // If the part has whole rows, the rows of a head are one run of bytes.
     long rows = size[axis + 1] == shape[axis + 1] ? 1 : size[axis];
     int run = (int) (bytes / (heads * rows));
     long rowBytes = out.bytes() / (heads * shape[axis]);

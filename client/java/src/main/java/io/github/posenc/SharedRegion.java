@@ -14,22 +14,22 @@ import java.util.Set;
 import java.util.UUID;
 
 /**
- * Memory that a server on this host also maps: calls carry only the places of tensors in it.
+ * Memory that a server on this host also maps. Calls carry only the places of tensors in it.
  *
- * <p>It is a file of this user, mode 0600 (0660 in a directory with the set-group-ID bit); only
- * {@link #close} removes it. If the server shares no memory with the client, there is no file, and
- * calls send the bytes. A call in place is sent only once, without retries. If its error says that
- * the tensor may be changed, write the tensor again.
+ * <p>The memory is a file of this user with mode 0600 (0660 in a directory with the set-group-ID
+ * bit). Only {@link #close} removes the file. If the server shares no memory with the client, there
+ * is no file, and calls send the bytes. A call in place is sent only once, without retries. If its
+ * error says that tensors may have been rotated, write the tensors again.
  */
 public final class SharedRegion implements AutoCloseable {
   private final long bytes;
   private final Path path; // null: no memory is shared
   private final FileChannel file;
-  private final ByteBuffer own; // instead of a file
+  private final ByteBuffer own; // the memory if there is no file
 
   /**
-   * Makes a region, with bytes of its own if the server shares no memory. Name and directory may be
-   * null: the server's.
+   * Makes a region. If the server shares no memory, the region is ordinary memory. A name or a
+   * directory that is null comes from the server.
    */
   SharedRegion(long bytes, GetServerInfoResponse server, String name, Path directory) {
     SharedMemoryInfo info = server.getSharedMemory();
@@ -63,8 +63,9 @@ public final class SharedRegion implements AutoCloseable {
   }
 
   /**
-   * Views the bytes from offset on as a tensor, whose {@link TensorView#buffer} is that memory.
-   * Calls send the place of an input, and the server writes an output there. At most 2 GiB.
+   * Views the bytes from offset on as a tensor; {@link TensorView#buffer} is this memory. Calls
+   * send only the place of such an input, and the server itself writes such an output. A tensor has
+   * less than 2 GiB.
    */
   public TensorView tensor(Dtype dtype, long offset, long... shape) {
     Elements type = Elements.of(dtype);
@@ -92,7 +93,7 @@ public final class SharedRegion implements AutoCloseable {
     }
   }
 
-  /** Removes the file. Its tensors stay readable, but no call accepts them. */
+  /** Removes the file. Tensors of the region stay readable, but no call accepts them. */
   @Override
   public void close() {
     if (path == null) return;
@@ -119,14 +120,14 @@ public final class SharedRegion implements AutoCloseable {
   }
 
   private void fill() throws IOException {
-    // A full file system fails here, and not when the bytes are used.
+    // On a full file system, these writes fail. Otherwise the first use of the bytes would fail.
     ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(bytes, 1 << 20));
     for (long at = 0; at < bytes;) {
       zeros.position(0).limit((int) Math.min(zeros.capacity(), bytes - at));
       at += file.write(zeros, at);
     }
-    // Files in a directory with S_ISGID belong to its group, for example in a volume with an
-    // fsGroup.
+    // In a directory with the set-group-ID bit, files belong to the group of the directory. A
+    // Kubernetes volume with an fsGroup is an example.
     if (((int) Files.getAttribute(path.getParent(), "unix:mode") & 02000) != 0) {
       Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-rw----"));
     }

@@ -3,9 +3,9 @@ package io.github.posenc;
 import io.github.posenc.v1.BuildTableStreamResponse;
 
 /**
- * A table, or some rows of it. The request's layout determines the tensors and their widths; other
- * tensors are null. d is the encoding's rotary_dim. If frequencies differ by head, every shape
- * starts with the heads.
+ * A table, or some rows of a table. The request's layout determines which tensors there are, and
+ * their widths; other tensors are null. d is the encoding's rotary_dim. If frequencies differ by
+ * head, every shape starts with the number of heads.
  */
 public final class Table {
   private final double amplitude;
@@ -30,8 +30,8 @@ public final class Table {
   }
 
   /**
-   * Returns, for rotary encodings, the factor that the values already contain (YaRN's attention
-   * factor).
+   * Returns the attention factor of a rotary encoding (for example YaRN's), which the values
+   * already contain.
    */
   public double amplitude() {
     return amplitude;
@@ -42,19 +42,19 @@ public final class Table {
     return firstRow;
   }
 
-  /** Returns a rotary encoding's cosines: [rows, d / 2], or [rows, d] if values are repeated. */
+  /** Returns the cosines of a rotary encoding, [rows, d / 2], or [rows, d] with repeated values. */
   public TensorView cos() {
     return cos;
   }
 
-  /** Returns sines, like {@link #cos}. */
+  /** Returns the sines of a rotary encoding, in the same shape as {@link #cos}. */
   public TensorView sin() {
     return sin;
   }
 
   /**
-   * Returns the single table. TABLE_LAYOUT_COMPLEX: [rows, d / 2, 2]. Absolute encodings: [rows,
-   * dim].
+   * Returns the single table: [rows, d / 2, 2] for TABLE_LAYOUT_COMPLEX, [rows, dim] for absolute
+   * encodings.
    */
   public TensorView table() {
     return table;

@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.function.Consumer;
 
-/** A call for a whole table, which comes in one message or, if that is too large, as a stream. */
+/** A call for a whole table. If the table is too large for one message, it comes as a stream. */
 final class TableCall {
   private final Calls calls;
   private final CallOptions options;
@@ -44,8 +44,8 @@ final class TableCall {
     return new Table(amplitude[0], 0, call.get("cos"), call.get("sin"), call.get("table"));
   }
 
-  // Requests one row to learn the type and shape of the whole table, because the server would write
-  // the whole table even to a smaller place.
+  // Requests one row to learn the type and shape of the whole table. Without this check, the server
+  // would write the whole table even to a smaller place.
   private void expectRows(TensorCall<?> call, List<String> fields) {
     try {
       stream(1, part -> {
@@ -67,7 +67,7 @@ final class TableCall {
       calls.run(options, "BuildTableStream", stream.build(),
           BuildTableStreamResponse.getDefaultInstance(), take);
     } catch (PosencException e) {
-      throw e.ofTable(); // callers know only the unary request
+      throw e.ofTable(); // callers know only the fields of the unary request
     }
   }
 }

@@ -12,8 +12,8 @@ import java.util.*;
 
 /**
  * A call with tensors. They are sent from the caller's memory, and results are written to the
- * caller's memory. For tensors in shared memory it sends only the places. A rotation whose message
- * would be too large is sent as a stream of bytes.
+ * caller's memory. Tensors in shared memory are sent as places. A rotation whose message would be
+ * too large is sent as a stream of bytes.
  */
 final class TensorCall<M extends Message> {
   private final Calls calls;
@@ -26,7 +26,10 @@ final class TensorCall<M extends Message> {
   private final Map<String, Result> results = new LinkedHashMap<>();
   private boolean rotates;
 
-  /** Makes a call without tensors. `out` has the memory of each result, in the results' order; null is new memory. */
+  /**
+   * Makes a call without tensors; they are added later. `out` has the memory of each result, in
+   * order. Null is new memory.
+   */
   TensorCall(Calls calls, CallOptions options, String name, Message request, M response,
       TensorView... out) {
     this.calls = calls;
@@ -37,18 +40,18 @@ final class TensorCall<M extends Message> {
     if (out != null) this.out.addAll(Arrays.asList(out));
   }
 
-  /** Adds a tensor of the request. Null is a missing tensor, which the server reports. */
+  /** Adds a tensor of the request. Null is a missing tensor; the server reports it. */
   TensorCall<M> input(String field, TensorView tensor) {
     if (tensor != null) inputs.put(field, tensor);
     return this;
   }
 
-  /** Returns the answer's tensor in this field. The first call adds it. */
+  /** Returns the result in this field of the answer. The first call of this method adds it. */
   Result result(String field) {
     return results.computeIfAbsent(field, name -> new Result(name, out.poll()));
   }
 
-  /** Adds a tensor whose result has its dtype and shape. */
+  /** Adds a tensor whose result has the same dtype and shape. */
   TensorCall<M> changed(String field, TensorView tensor) {
     if (tensor != null) {
       result(field).expect(tensor.dtype(), tensor.header().getShapeList());
@@ -59,7 +62,7 @@ final class TensorCall<M extends Message> {
     return input(field, tensor);
   }
 
-  /** Adds a tensor that is rotated, and so may go through a stream. */
+  /** Adds a tensor that is rotated. Such a tensor may be sent as a stream. */
   TensorCall<M> rotated(String field, TensorView tensor) {
     rotates = true;
     return changed(field, tensor);
@@ -96,8 +99,8 @@ final class TensorCall<M extends Message> {
     }
     long bytes = request.getSerializedSize();
     for (TensorView input : inputs.values()) bytes += input.bytes();
-    // A stream would not notice that q lacks a byte and k has one too many. A unary call's error
-    // names the tensor.
+    // A stream would not notice that q lacks a byte and k has one byte too many. The error of a
+    // unary call names the tensor.
     boolean streams = rotates && inputs.values().stream().allMatch(TensorView::isWhole);
     try {
       if (!streams || bytes <= calls.client.streamAboveBytes) return unary(false);
@@ -109,8 +112,8 @@ final class TensorCall<M extends Message> {
     return response;
   }
 
-  // Returns whether bytes may be sent after a call with places has failed. If a call in place has
-  // failed, throws its error, with the remedy in the text.
+  // Returns whether bytes may be sent after a call with places has failed. If the failed call may
+  // have rotated a tensor in place, throws its error, with the remedy in the text.
   private boolean mayBeSent(PosencException error) {
     // With these errors the server refuses a call before it writes anything.
     boolean untouched =
@@ -121,13 +124,15 @@ final class TensorCall<M extends Message> {
               + "; the tensors may have been rotated by then, in part or whole: write them anew",
           error.requestId());
     }
-    // An older server does not know the fields; NOT_FOUND is about the caller's file.
+    // An older server does not know the fields of places. NOT_FOUND means that the caller's file
+    // does not exist.
     return error.isTooLarge() || error.reason().equals("FIELD_UNKNOWN")
         || (error.reason().equals("SHARED_MEMORY_UNAVAILABLE")
             && !error.code().equals("NOT_FOUND"));
   }
 
-  // Returns whether a result replaces its tensor: such a call must not be sent twice.
+  // Returns whether a result replaces its tensor in shared memory. Such a call must not be sent
+  // twice.
   private boolean isInPlace() {
     return inputs.entrySet().stream().anyMatch(input -> {
       Result result = results.get(input.getKey());
@@ -147,7 +152,7 @@ final class TensorCall<M extends Message> {
         message.tensor(number.getNumber(), tensor);
       }
     });
-    Map<String, Result> sent = new HashMap<>(results); // as bytes
+    Map<String, Result> sent = new HashMap<>(results); // results that are sent as bytes
     if (places) sent.values().removeIf(Result::isPlaced);
     results.forEach((field, result) -> {
       if (sent.containsKey(field)) return;
@@ -166,8 +171,8 @@ final class TensorCall<M extends Message> {
     return (Tensor) answer.getField(fieldOf(answer, field));
   }
 
-  // The messages of ApplyRopeStream and RepositionStream are alike: `call`, which describes the
-  // tensors, and then bytes. Both sides cut them where they like.
+  // ApplyRopeStream and RepositionStream have the same kinds of messages: first `call`, which
+  // describes the tensors, and then bytes. Client and server may cut the bytes anywhere.
   private void stream() {
     Message.Builder call = request.toBuilder();
     List<TensorView> sources = new ArrayList<>();
@@ -207,8 +212,8 @@ final class TensorCall<M extends Message> {
     }
   }
 
-  // Moves the elements of ids and shifts out of the message, in the order of their fields. There
-  // are no other tensors in it.
+  // Moves the elements of ids and shifts from the message to `sources`, in the order of their
+  // fields. The message has no other tensors.
   private static void takeIds(Message.Builder message, List<TensorView> sources) {
     message.getAllFields().forEach((field, value) -> {
       if (!(value instanceof Message)) return;

@@ -17,23 +17,23 @@ import java.util.List;
 /**
  * A view of a dense, row-major tensor in the caller's memory, without a copy.
  *
- * <p>Typed arrays and buffers hold numbers, which do not depend on the byte order of the machine or
- * of the buffer. Only {@link #of(Dtype, ByteBuffer, long...)} takes raw bytes: they must be
- * little-endian, and the ByteBuffer's own {@code order()} is ignored.
+ * <p>Typed arrays and buffers contain numbers, which do not depend on the byte order of the machine
+ * or of the buffer. Only {@link #of(Dtype, ByteBuffer, long...)} takes raw bytes. They must be
+ * little-endian; the {@code order()} of the ByteBuffer is ignored.
  *
- * <p>A buffer's elements are the elements from its position to its limit at the time when the
- * tensor is made. The server checks that their number fits the shape: if not, the call ends as
- * INVALID_ARGUMENT (TENSOR_SIZE_MISMATCH) with both sizes in its text.
+ * <p>The elements of a buffer are those from its position to its limit when the tensor is made. The
+ * server checks that their number fits the shape. If it does not fit, the call ends as
+ * INVALID_ARGUMENT (TENSOR_SIZE_MISMATCH), with both sizes in its text.
  */
 public final class TensorView {
-  // Elements pass through a block of this size, which fits a core's own cache.
+  // Elements are copied through a block of this size, which fits a core's own cache.
   private static final int BLOCK_BYTES = 64 << 10;
 
   private final Dtype dtype;
   private final long[] shape;
   private final Elements type;
-  private final Buffer elements; // from index 0 to its limit
-  private final SharedMemory place; // null: its bytes are sent
+  private final Buffer elements; // the tensor's elements, from index 0 to the limit
+  private final SharedMemory place; // null: the tensor is sent as bytes
 
   TensorView(Dtype dtype, long[] shape, Elements type, Buffer elements, SharedMemory place) {
     this.dtype = given("dtype", dtype);
@@ -130,7 +130,7 @@ public final class TensorView {
     return new TensorView(dtype, shape, type, elements, null);
   }
 
-  /** Makes a tensor from a copy of a message, such as position ids that the server built. */
+  /** Makes a tensor with a copy of a message's elements, such as ids that the server built. */
   public static TensorView of(Tensor message) {
     long[] shape = shapeOf(given("tensor", message).getShapeList());
     if (!is(message, message.getDtype(), shape)) {
@@ -141,7 +141,7 @@ public final class TensorView {
     return copy;
   }
 
-  /** Returns a copy as a message, for tensors inside of messages: position ids, trained tables. */
+  /** Copies the tensor to a message, for use inside of other messages: position ids, tables. */
   public Tensor toMessage() {
     byte[] array = new byte[(int) bytes()];
     Buffer data = type.view.apply(ByteBuffer.wrap(array).order(ByteOrder.LITTLE_ENDIAN));
@@ -149,7 +149,7 @@ public final class TensorView {
     return header().setData(UnsafeByteOperations.unsafeWrap(array)).build();
   }
 
-  /** Returns a message without elements. */
+  /** Returns the tensor as a message without elements. */
   Tensor.Builder header() {
     return Tensor.newBuilder().setDtype(dtype).addAllShape(Arrays.stream(shape).boxed()::iterator);
   }
@@ -158,13 +158,13 @@ public final class TensorView {
     return extents.stream().mapToLong(extent -> extent).toArray();
   }
 
-  /** Returns whether a message has all bytes of such a tensor. */
+  /** Returns whether a message has this dtype and shape, and all bytes of such a tensor. */
   static boolean is(Tensor message, Dtype dtype, long[] shape) {
     return message.getDtype() == dtype && Arrays.equals(shapeOf(message.getShapeList()), shape)
         && message.getData().size() == bytesOf(dtype, shape);
   }
 
-  /** Returns a tensor's size in bytes: -1 if the dtype or shape is invalid, at most Long.MAX_VALUE. */
+  /** Returns a tensor's size in bytes, at most Long.MAX_VALUE; -1 for invalid dtypes and shapes. */
   static long bytesOf(Dtype dtype, long... shape) {
     long bytes = Elements.of(dtype) == null ? -1 : Elements.of(dtype).bytes;
     for (long extent : shape) {
@@ -179,7 +179,7 @@ public final class TensorView {
     return dtype;
   }
 
-  /** Returns the extents, outermost first. Empty: a scalar. */
+  /** Returns the extents, outermost axis first. A scalar has no extents. */
   public long[] shape() {
     return shape.clone();
   }
@@ -189,7 +189,7 @@ public final class TensorView {
     return (long) elements.limit() * type.bytes;
   }
 
-  /** Returns the place in shared memory, or null. */
+  /** Returns the place in shared memory; null if the tensor is in other memory. */
   SharedMemory place() {
     return place;
   }
@@ -198,24 +198,24 @@ public final class TensorView {
     return elements.isReadOnly();
   }
 
-  /** Returns whether there are as many elements as the shape has. */
+  /** Returns whether the number of elements fits the shape. */
   boolean isWhole() {
     return bytes() == bytesOf(dtype, shape);
   }
 
   /**
-   * Returns a view of the elements, which begin at its position: a FloatBuffer, DoubleBuffer,
-   * ShortBuffer, IntBuffer, LongBuffer or (FP8) ByteBuffer for the dtype, or a ByteBuffer if the
-   * tensor was made from one.
+   * Returns a view of the elements. They begin at the buffer's position. The dtype determines the
+   * type: FloatBuffer, DoubleBuffer, ShortBuffer, IntBuffer, LongBuffer, or ByteBuffer for FP8. A
+   * tensor that was made from a ByteBuffer returns a ByteBuffer.
    */
   public Buffer buffer() {
     return elements.duplicate();
   }
 
   /**
-   * Returns the elements: the array itself if the tensor is the whole array, else a copy.
+   * Returns the elements: the array itself if the tensor is the whole array, otherwise a copy.
    *
-   * @throws PosencException INVALID_ARGUMENT if they are not floats
+   * @throws PosencException INVALID_ARGUMENT if the elements are not floats
    */
   public float[] toFloatArray() {
     return (float[]) array(Elements.FLOATS);
@@ -274,7 +274,7 @@ public final class TensorView {
     return bytes;
   }
 
-  /** Copies little-endian bytes of whole elements to the elements from a byte on. */
+  /** Copies little-endian bytes of whole elements to the tensor, from its byte firstByte on. */
   void put(long firstByte, ByteString bytes) {
     long at = firstByte;
     ByteBuffer split = ByteBuffer.allocate(type.bytes); // an element on the border of two pieces
@@ -291,7 +291,7 @@ public final class TensorView {
     }
   }
 
-  // Copies all whole elements, and returns the number of their bytes.
+  // Copies all whole elements in `bytes`, and returns the number of copied bytes.
   private int put(long firstByte, ByteBuffer bytes) {
     int count = bytes.remaining() / type.bytes;
     Buffer from = type.view.apply(bytes.order(ByteOrder.LITTLE_ENDIAN));

@@ -5,15 +5,15 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.regex.Pattern;
 
-/** The bearer token of a client: a text, a file that is read again when it changes, or none. */
+/** The bearer token of a client: a text, a file that is read again when it changes, or no token. */
 final class Token {
-  private static final long LOOK_NANOS = 1_000_000_000; // shortest time between two looks at a file
+  private static final long LOOK_NANOS = 1_000_000_000; // shortest time between two readings
   private static final Pattern LOOPBACK =
       Pattern.compile("unix:.*|(dns:(///)?)?(localhost|127(\\.[0-9]{1,3}){3}|\\[::1\\])(:[0-9]+)?");
 
   private final String option;
   private final Path file; // null: the token never changes
-  private String token; // null: none
+  private String token; // null: no token
   private long looked = System.nanoTime();
 
   Token(PosencBuilder options) {
@@ -28,7 +28,7 @@ final class Token {
         option, "would be sent in the clear to " + options.target + "; must have TLS");
   }
 
-  // A header's value has no line ends, and a token has no blanks.
+  // Returns the token without surrounding blanks. A token has only visible characters.
   private String checked(String text) {
     if (text == null) return null;
     if (text.strip().matches("\\p{Graph}+")) return text.strip();
@@ -44,7 +44,8 @@ final class Token {
   }
 
   /**
-   * Returns the header's value, or null. The old token stays in use while the file cannot be read.
+   * Returns the value of the header `authorization`, or null without a token. While the file cannot
+   * be read, the old token is used.
    */
   synchronized String header() {
     if (file != null && System.nanoTime() - looked >= LOOK_NANOS) {
@@ -52,7 +53,7 @@ final class Token {
       try {
         token = read();
       } catch (PosencException e) {
-        // The file may be incomplete: the next reading may find it complete.
+        // The file may be incomplete now; the next reading may find it complete.
       }
     }
     return token == null ? null : "Bearer " + token;

@@ -11,28 +11,34 @@ import java.util.Arrays;
 public final class TokenPositions {
   private TokenPositions() {}
 
-  /** Puts token t of every sequence at start + t. */
+  /** Token t of every sequence has the position start + t. */
   public static Positions startAt(long start) {
     return Positions.newBuilder().setStart(start).build();
   }
 
-  /** Puts token t of sequence b at starts[b] + t. Not for THD. */
+  /** Token t of sequence b has the position starts[b] + t. The layout THD does not accept this. */
   public static Positions startsAt(long... starts) {
     Iterable<Long> all = Arrays.stream(given("starts", starts)).boxed()::iterator;
     return Positions.newBuilder().setStarts(SequenceStarts.newBuilder().addAllValues(all)).build();
   }
 
-  /** Gives each token a position, the same in every sequence. */
+  /** Each token has its own position. The positions are the same in every sequence. */
   public static Positions ids(long... ids) {
     return ids(TensorView.of(given("ids", ids), ids.length));
   }
 
-  /** Gives each token a position: [S], [B, S], [T], or with the axes first. Copies the tensor. */
+  /**
+   * Each token has its own position: [S], [B, S] or [T]. Several position axes are the first axis
+   * of the tensor. Copies the tensor.
+   */
   public static Positions ids(TensorView ids) {
     return Positions.newBuilder().setIds(given("ids", ids).toMessage()).build();
   }
 
-  /** For THD: sequence i covers tokens [bounds[i], bounds[i + 1]) and starts at 0. */
+  /**
+   * For the layout THD. Sequence i has the tokens from bounds[i] up to bounds[i + 1], exclusive.
+   * Its positions start at 0.
+   */
   public static Positions packed(long... bounds) {
     Iterable<Long> all = Arrays.stream(given("bounds", bounds)).boxed()::iterator;
     return Positions.newBuilder()

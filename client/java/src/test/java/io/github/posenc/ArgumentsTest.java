@@ -37,7 +37,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
-/** A wrong argument is always the same exception, which names it. */
+/** Every wrong argument causes the same exception, which names the argument. */
 final class ArgumentsTest extends WithServer {
   private static final TensorView Q = TensorView.of(new float[8], 1, 1, 1, 8);
 
@@ -133,7 +133,7 @@ final class ArgumentsTest extends WithServer {
     assertRefused("cos_output", () -> rope.table(2, TensorView.of(new int[8], 2, 4), null));
   }
 
-  // A method of a fake server, which does not read requests, and whose answers are empty.
+  // Returns a method of a fake server. The server does not read requests, and answers are empty.
   private static MethodDescriptor<Integer, Integer> method(String name, MethodDescriptor.MethodType type) {
     MethodDescriptor.Marshaller<Integer> empty = new MethodDescriptor.Marshaller<>() {
       @Override
@@ -154,11 +154,11 @@ final class ArgumentsTest extends WithServer {
 
   @Test
   void aTimeoutIsThatOfAllRequestsOfACall() throws Exception {
-    CompletableFuture<Long> left = new CompletableFuture<>(); // of the second request, in ms
+    CompletableFuture<Long> left = new CompletableFuture<>(); // time of the second request, in ms
     ServerServiceDefinition service = ServerServiceDefinition.builder("posenc.v1.PositionalEncodingService")
         .addMethod(method("ApplyRope", MethodDescriptor.MethodType.UNARY), ServerCalls.asyncUnaryCall((request, answer) -> {
           try {
-            Thread.sleep(1000); // it answers late
+            Thread.sleep(1000); // the first request is answered late
           } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
           }

@@ -47,8 +47,8 @@ class ClientTest extends WithServer {
     return values;
   }
 
-  // RoFormer's formula in double: token t of [1, tokens, heads, channels] has the position start +
-  // t.
+  // Returns element `index` of the rotated x by RoFormer's formula in double. x is [1, tokens,
+  // heads, channels], and token t has the position start + t.
   private static double rotated(float[] x, int heads, int channels, long start, int index) {
     int channel = index % channels;
     int half = channels / 2;
@@ -64,7 +64,7 @@ class ClientTest extends WithServer {
 
   private static void assertRotated(float[] before, float[] after, int heads, int channels, long start) {
     for (int i = 0; i < before.length; i++) {
-      // Four units of 2^-24 of the pair's length, which is below 8 here.
+      // The bound is 4 * 2^-24 times the length of the pair, which is below 8 here.
       assertEquals(rotated(before, heads, channels, start, i), after[i], 8 * Math.scalb(4.0, -24), "at " + i);
     }
   }
@@ -175,7 +175,8 @@ class ClientTest extends WithServer {
   void messagesOver16MiBGoAsStreamsUnlessTheOptionsSayOtherwise() {
     AtomicLong chunks = new AtomicLong();
     Posenc watched = posenc.withProgress((bytes, all) -> chunks.incrementAndGet());
-    // Settings and shape take less than 1 KiB, and more than nothing.
+    // Settings and shape have less than 1 KiB, but more than 0 bytes. So `below` is sent as one
+    // message, and `above` as a stream.
     TensorView below = TensorView.allocate(Dtype.DTYPE_FLOAT32, 1, (16 << 20) / 1024 - 1, 2, 128);
     TensorView above = TensorView.allocate(Dtype.DTYPE_FLOAT32, 1, (16 << 20) / 1024, 2, 128);
     watched.applyRope(request().build(), below, null);
@@ -249,7 +250,7 @@ class ClientTest extends WithServer {
       table = narrow.rope(Sources.ofWidth(128)).table(rows);
     }
     assertArrayEquals(new long[] {rows, 64}, table.cos().shape());
-    for (int row = 0; row < rows; row += 999) { // the first pair turns by one radian a row
+    for (int row = 0; row < rows; row += 999) { // the first pair rotates by one radian per row
       assertEquals(Math.cos(row), table.cos().toFloatArray()[row * 64], 1e-7, "row " + row);
       assertEquals(Math.sin(row), table.sin().toFloatArray()[row * 64], 1e-7, "row " + row);
     }
@@ -301,7 +302,7 @@ class ClientTest extends WithServer {
 
   @Test
   void aServerThatDoesNotAnswerAStreamEndsTheCallAtItsDeadline() throws Exception {
-    // Accepts connections, and never answers.
+    // This server accepts connections, and never answers.
     try (ServerSocket silent = new ServerSocket(0);
         Posenc client = Posenc.builder("127.0.0.1:" + silent.getLocalPort())
             .timeout(Duration.ofSeconds(2)).streamAboveBytes(0).connect()) {
@@ -377,7 +378,7 @@ class ClientTest extends WithServer {
 
   @Test
   void aCancelledFutureAndAnInterruptEndTheCall() throws Exception {
-    // Accepts connections, and never answers.
+    // This server accepts connections, and never answers.
     try (ServerSocket silent = new ServerSocket(0);
         Posenc client = Posenc.connect("127.0.0.1:" + silent.getLocalPort())) {
       CompletableFuture<PosencException> ended = new CompletableFuture<>();

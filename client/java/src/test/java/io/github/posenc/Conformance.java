@@ -37,7 +37,7 @@ import java.util.Map;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
-/** Replays the vectors of proto/testdata/conformance through the client's own calls. */
+/** Replays the vectors of proto/testdata/conformance through the client's methods. */
 final class Conformance {
   private final Posenc posenc;
 
@@ -91,7 +91,7 @@ final class Conformance {
 
   // ---- Calls ---------------------------------------------------------------------------------
 
-  // Returns the answer's tensors by the names of their fields, and the message by "".
+  // Returns the tensors of the answer by the names of their fields, and the message by "".
   private Map<String, Object> answer(String rpc, JsonObject request) throws Exception {
     Message message;
     switch (rpc) {
@@ -169,8 +169,7 @@ final class Conformance {
     return answer;
   }
 
-  // Returns whether TensorViews can hold the request's tensors. Tensors that are malformed on
-  // purpose stay in the request.
+  // Returns whether the request's tensors can be TensorViews. Malformed tensors cannot.
   private static boolean moves(Message.Builder request) {
     for (FieldDescriptor field : request.getDescriptorForType().getFields()) {
       if (!isTensor(field) || !request.hasField(field)) continue;
@@ -188,7 +187,7 @@ final class Conformance {
         && field.getMessageType().equals(io.github.posenc.v1.Tensor.getDescriptor());
   }
 
-  // Takes a tensor out of a request; null if it has none.
+  // Removes a tensor from a request, and returns it; null if the request has no such tensor.
   private static TensorView take(Message.Builder request, String name) {
     FieldDescriptor field = request.getDescriptorForType().findFieldByName(name);
     if (!request.hasField(field)) return null;

@@ -17,9 +17,9 @@ import io.github.posenc.v1.RopeSpec;
 import io.github.posenc.v1.Severity;
 import org.junit.jupiter.api.Test;
 
-/** Differences between encodings, and between the readers of one. */
+/** Differences between two encodings, and between the readers of one encoding. */
 class DiagnosisTest extends WithServer {
-  // Two names for one key: transformers reads rope_type, mlx-lm reads type.
+  // One key under two names: transformers reads rope_type, mlx-lm reads type.
   private static final String TWO_TYPES =
       "{\"model_type\": \"llama\", \"hidden_size\": 512, \"num_attention_heads\": 8,"
           + " \"rope_theta\": 500000.0, \"max_position_embeddings\": 131072, \"rope_scaling\":"
@@ -50,7 +50,7 @@ class DiagnosisTest extends WithServer {
     assertFalse(finding.getFix().isEmpty());
     assertEquals(1, finding.getReadersCount());
     assertEquals("mlx-lm", finding.getReaders(0).getName());
-    // YaRN's attention factor (arXiv:2309.00071), which a linear scaling lacks.
+    // YaRN's attention factor (arXiv:2309.00071). A linear scaling has none.
     double factor = 0.1 * Math.log(4) + 1;
     assertEquals(1, finding.getReaders(0).getAmplitudeRatio() * factor, 1e-15);
   }
@@ -78,7 +78,7 @@ class DiagnosisTest extends WithServer {
     return Sources.of(RopeSpec.newBuilder().setRotaryDim(8).setRopeTheta(theta));
   }
 
-  // The mean over pairs of cos(r |w - w'|), with w = theta^(-i/4).
+  // Returns the mean of cos(r |w - w'|) over all pairs i, with w = theta^(-i/4).
   private static double kept(int distance) {
     double sum = 0;
     for (int i = 0; i < 4; i++) {

@@ -11,10 +11,10 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Map;
 
-/** The program that client/java/run uses beside the tests. Not in the jar. */
+/** The program that client/java/run uses beside the tests. It is not in the jar. */
 public final class Drive {
-  // Like all clients' benchmarks, this one makes calls before it measures. Other clients make them
-  // for two seconds. HotSpot compiles for five, in a thread that is as busy as the calls.
+  // The benchmarks of all clients make unmeasured calls first. The other clients make them for two
+  // seconds. HotSpot compiles for five seconds, in a thread that competes with the calls.
   private static final double WARM_UP_SECONDS = 6;
 
   private Drive() {}
@@ -42,9 +42,9 @@ public final class Drive {
     System.exit(failed == 0 ? 0 : 1);
   }
 
-  // All clients' benchmarks have these names. unary64 is an applyRope with default options, which
-  // sends 64 MiB as a stream. token1 is one token, and its peak is the program's own. echo64 and
-  // echo1 measure grpc-java alone.
+  // The benchmarks of all clients have these cases. unary64 is an applyRope with default options,
+  // which sends 64 MiB as a stream. token1 rotates one token, and shows the peak memory of the
+  // program itself. echo64 and echo1 measure grpc-java alone.
   private static void bench(String target, String name) throws Exception {
     int mib = Map.of(
         "unary64", 64, "unary1", 1, "token1", 0, "stream256", 256, "echo64", 64, "echo1", 1)

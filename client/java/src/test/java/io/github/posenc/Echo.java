@@ -23,9 +23,9 @@ import java.io.UncheckedIOException;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Measures grpc-java itself with a message there and back, and an echo in another process: a client
- * over grpc-java cannot be faster with one message each way. The window is the client's own, and
- * each side copies a message once in and once out, which is the least that the library asks for.
+ * Measures grpc-java alone: a unary call to an echo server in another process. No client over
+ * grpc-java can be faster with a unary call. The flow-control window is that of the client. Each
+ * side copies a message once when it sends and once when it receives, which is the minimum.
  */
 final class Echo implements Closeable {
   private static final int WINDOW_BYTES = 4 << 20;
@@ -60,7 +60,7 @@ final class Echo implements Closeable {
 
   /** Starts the server. */
   Echo() throws IOException {
-    // The server's virtual machine has the options of this one.
+    // The server's Java virtual machine gets the options of this virtual machine.
     ProcessBuilder command = new ProcessBuilder(ProcessHandle.current().info().command().orElseThrow());
     command.command().addAll(
         java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments());
@@ -89,7 +89,7 @@ final class Echo implements Closeable {
     server.destroy();
   }
 
-  /** Serves until its input ends, which happens when the process that started it ends. */
+  /** Serves until standard input ends, which happens when the process that started it ends. */
   public static void main(String[] args) throws Exception {
     Server server = ((NettyServerBuilder)
         Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create()))

@@ -26,7 +26,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 
-/** Replays the table of mistakes. All clients must report the same errors. */
+/** Replays the table of error cases. All clients must report the same errors. */
 final class ErrorCases {
   private final Map<String, String> environment = new HashMap<>();
 
@@ -104,7 +104,7 @@ final class ErrorCases {
         .build());
   }
 
-  /** Returns what is wrong with the result of a call that has no error, or "". */
+  /** Makes the call. Returns what is wrong with its result, or "". */
   private static String rotate(Posenc posenc, JsonObject arguments)
       throws InvalidProtocolBufferException {
     long[] shape = {1, 4, 2, 8};
@@ -153,7 +153,7 @@ final class ErrorCases {
     return Dtype.valueOf("DTYPE_" + name.toUpperCase(Locale.ROOT));
   }
 
-  // A big-endian buffer must give the same result as an array of the same numbers.
+  // Checks that a big-endian buffer gives the same result as an array of the same numbers.
   private static String bigEndian(Posenc posenc, ApplyRopeRequest request) {
     float[] plain = new float[64];
     for (int i = 0; i < plain.length; i++) plain[i] = i;
@@ -164,7 +164,7 @@ final class ErrorCases {
     return Arrays.equals(wanted, got) ? "" : "the result is another";
   }
 
-  // A preset's name or fields of a specification, never a model's configuration.
+  // Reads the name of a preset, or the fields of a specification.
   private static RopeSource rope(JsonElement rope) throws InvalidProtocolBufferException {
     if (rope == null) return Sources.HALF_SPLIT;
     if (rope.isJsonPrimitive()) return Sources.preset(rope.getAsString());
@@ -174,8 +174,8 @@ final class ErrorCases {
     return source.build();
   }
 
-  // Returns the request's number of a layout: 0 for null. A name that the contract lacks becomes a
-  // number that it lacks, too, as if it were a newer contract's.
+  // Returns the number of a layout in requests; 0 for null. A name that the contract lacks gets a
+  // number that the contract lacks, like a value of a newer contract.
   private static int layout(JsonElement layout) {
     if (layout == null) return Layout.LAYOUT_BSHD_VALUE;
     if (layout.isJsonNull()) return 0;

@@ -2,7 +2,10 @@ package io.github.posenc;
 
 import io.github.posenc.v1.Dtype;
 
-/** Elements as doubles, and back: rounded once, to nearest even. Independent of the client's code. */
+/**
+ * Converts elements to doubles, and doubles to elements. Each element is rounded once, to nearest
+ * even. The code is independent of the client's.
+ */
 final class Numbers {
   private Numbers() {}
 
@@ -83,13 +86,13 @@ final class Numbers {
     }
   }
 
-  /** The sign's bit of a narrow dtype. */
+  /** Returns the sign bit of a dtype of 16 or 8 bits. */
   private static int signBit(Dtype dtype) {
     boolean eight = dtype == Dtype.DTYPE_FLOAT8_E4M3FN || dtype == Dtype.DTYPE_FLOAT8_E5M2;
     return eight ? 1 << 7 : 1 << 15;
   }
 
-  /** The bits after those of the largest finite number: infinity, or E4M3's NaN. */
+  /** Returns the bit pattern after the largest finite number: infinity, or NaN in E4M3. */
   private static int pastLargest(Dtype dtype) {
     switch (dtype) {
       case DTYPE_BFLOAT16:
@@ -103,7 +106,7 @@ final class Numbers {
     }
   }
 
-  /** The value of 16 or 8 bits. */
+  /** Returns the value of a pattern of 16 or 8 bits. */
   static double value(Dtype dtype, int bits) {
     if (dtype == Dtype.DTYPE_FLOAT8_E5M2) return value(Dtype.DTYPE_FLOAT16, bits << 8);
     if (dtype == Dtype.DTYPE_FLOAT8_E4M3FN) {
@@ -122,7 +125,7 @@ final class Numbers {
         * (exponent == 0 ? Math.scalb(fraction, -24) : Math.scalb(1024 + fraction, exponent - 25));
   }
 
-  /** The bits whose value is nearest: positive patterns ascend with their values. */
+  /** Returns the bit pattern with the nearest value. Positive patterns are ordered like values. */
   static int nearest(Dtype dtype, double value) {
     int sign = Math.copySign(1, value) < 0 ? signBit(dtype) : 0;
     double size = Math.abs(value);
@@ -135,7 +138,7 @@ final class Numbers {
       if (value(dtype, middle) <= size) low = middle; else high = middle;
     }
     if (size == Double.POSITIVE_INFINITY) return sign | infinity;
-    // The step above the largest finite value is as wide as the one below it.
+    // The step above the largest finite value has the same width as the step below it.
     double above = high == infinity
         ? 2 * value(dtype, low) - value(dtype, low - 1) : value(dtype, high);
     double middle = (value(dtype, low) + above) / 2;
@@ -143,7 +146,7 @@ final class Numbers {
     return sign | low;
   }
 
-  /** The number of this type's elements between two of its values, and the width of one there. */
+  /** Returns how many numbers of the type are from one value to the other. */
   static long steps(Dtype dtype, double a, double b) {
     return Math.abs(order(dtype, a) - order(dtype, b));
   }
@@ -157,7 +160,7 @@ final class Numbers {
       case DTYPE_FLOAT8_E4M3FN:
       case DTYPE_FLOAT8_E5M2:
         int bits = nearest(dtype, Math.abs(value));
-        // The step above the largest finite value is as wide as the one below it.
+        // The step above the largest finite value has the same width as the step below it.
         if (bits + 1 >= pastLargest(dtype)) bits = pastLargest(dtype) - 2;
         return value(dtype, bits + 1) - value(dtype, bits);
       default:

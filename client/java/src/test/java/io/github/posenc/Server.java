@@ -13,7 +13,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** A server of the binary that -Dposencd names, on a port of its own. */
+/** A server, started from the binary that -Dposencd names. */
 final class Server implements AutoCloseable {
   final String address;
   private final Process process;
@@ -39,7 +39,7 @@ final class Server implements AutoCloseable {
     address = Files.readString(ready).strip().split("\\s+")[0];
   }
 
-  /** Waits until no call holds memory of the server's budget, which needs --admin. */
+  /** Waits until the server's calls claim no memory. The server must have the flag --admin. */
   void awaitNothingClaimed() throws Exception {
     Matcher admin = Pattern.compile("admin port on ([0-9.:]+)").matcher(Files.readString(log));
     if (!admin.find()) throw new IllegalStateException("the server has no admin port");

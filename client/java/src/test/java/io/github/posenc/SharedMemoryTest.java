@@ -59,7 +59,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Results equal those of the same calls with bytes, which ClientTest compares with the formula. */
+/** Compares results with those of the same calls with bytes. ClientTest checks the latter. */
 class SharedMemoryTest {
   private static final long[] SHAPE = {1, 5, 2, 8};
   private static final long BYTES = 5 * 2 * 8 * 4;
@@ -73,7 +73,7 @@ class SharedMemoryTest {
   @BeforeAll
   static void start() throws Exception {
     prefix = "posenc-test-java-" + ProcessHandle.current().pid() + "-";
-    // Two addresses; the first is TCP's.
+    // The server has two addresses. The first is a TCP address.
     String socket = "unix:" + folder.resolve("socket");
     server = new Server(
         folder, "--listen", "127.0.0.1:0", "--listen", socket, "--shared-memory-prefix",
@@ -213,7 +213,7 @@ class SharedMemoryTest {
       TensorView rows = region.tensor(Dtype.DTYPE_FLOAT32, 0, 6, 8);
       assertSame(rows, posenc.addEncoding(add, rows, rows));
       assertArrayEquals(sums, rows.toFloatArray());
-      // Twice as large as x: what lies behind an output that is too small stays as it was.
+      // A concatenation is twice as large as x. Bytes after a too small output stay unchanged.
       IntBuffer behind = (IntBuffer) region.tensor(Dtype.DTYPE_INT32, 2048, 40).buffer();
       behind.put(0, 7);
       AddEncodingRequest wide =
@@ -266,7 +266,7 @@ class SharedMemoryTest {
         .build();
   }
 
-  /** A server that refuses places, and returns other tensors unchanged. */
+  /** Starts a server that refuses places in shared memory, and returns other tensors unchanged. */
   private static io.grpc.Server refusing(
       Status.Code code, String reason, List<ApplyRopeRequest> calls) throws IOException {
     GetServerInfoResponse info = GetServerInfoResponse.newBuilder()
@@ -345,7 +345,7 @@ class SharedMemoryTest {
     }
   }
 
-  // Two containers of different users share a volume with an fsGroup in this way.
+  // In this way, two containers of different users share a Kubernetes volume with an fsGroup.
   @Test
   void aDirectoryThatGivesItsGroupGetsFilesOfTheGroup() throws Exception {
     Path directory = Files.createTempDirectory("posenc");

@@ -6,12 +6,12 @@ import io.github.posenc.v1.RopeSpec;
 
 /** Sources of encodings, for requests. */
 final class Sources {
-  /** An encoding as wide as the heads that it rotates. */
+  /** An encoding that rotates all channels of a head. */
   static final RopeSource HALF_SPLIT = of(RopeSpec.newBuilder());
 
   private Sources() {}
 
-  /** Returns an encoding of this width. */
+  /** Returns an encoding that rotates this number of channels. */
   static RopeSource ofWidth(int rotaryDim) {
     return of(RopeSpec.newBuilder().setRotaryDim(rotaryDim));
   }

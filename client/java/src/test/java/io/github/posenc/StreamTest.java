@@ -51,16 +51,16 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
 /**
- * Streams to the real server, and to a fake one, which gets its answers by unary calls of the real
- * one and cuts them at random places.
+ * Streams to the real server, and to a fake server. The fake server makes unary calls to the real
+ * server, and cuts the answers at random places.
  */
 final class StreamTest extends WithServer {
   private static final String SERVICE = "posenc.v1.PositionalEncodingService/";
 
   private static io.grpc.Server cutting;
   private static Random random;
-  private static int extra; // bytes that the next answers have too many, or too few
-  private static final AtomicInteger messages = new AtomicInteger(); // of the last stream
+  private static int extra; // number of bytes too many in the next answers; negative: too few
+  private static final AtomicInteger messages = new AtomicInteger(); // count in the last stream
 
   @BeforeAll
   static void startCutting() throws Exception {
@@ -118,7 +118,7 @@ final class StreamTest extends WithServer {
     };
   }
 
-  /** One stream: joins its bytes, and answers after the last. */
+  /** Joins the bytes of a stream's messages, and answers after the last message. */
   private static final class Joined<A, C, B> implements StreamObserver<A> {
     private final StreamObserver<B> answer;
     private final Predicate<A> describes;
@@ -194,7 +194,7 @@ final class StreamTest extends WithServer {
         .getData();
   }
 
-  /** A stream's bytes, of which each tensor without elements takes its own. */
+  /** The bytes of a stream. fill() moves the next bytes to a tensor without elements. */
   private static final class Source {
     ByteString rest;
 
@@ -323,7 +323,7 @@ final class StreamTest extends WithServer {
     return message.setData(ByteString.copyFrom(new byte[bytes])).build();
   }
 
-  /** Returns the error of a stream to the real server, or null. */
+  /** Sends a stream to the real server. Returns its error, or null. */
   private static PosencException errorOf(List<ApplyRopeStreamRequest> messages) {
     Calls calls = new Calls(Posenc.builder(server.address));
     List<Outgoing> all =
@@ -348,7 +348,7 @@ final class StreamTest extends WithServer {
         .build();
   }
 
-  /** Returns the status of a stream to the real server whose client stalls for half a second. */
+  /** Starts a stream to the real server, and stalls until its deadline. Returns its status. */
   private static Status statusOfStalled(boolean reads, int messages) throws Exception {
     ManagedChannel channel =
         Grpc.newChannelBuilder(server.address, InsecureChannelCredentials.create()).build();

@@ -39,12 +39,12 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Tables in the caller's memory: they equal tables in new memory, and nothing else is written. */
+/** Tables in the caller's memory equal tables in new memory. No other memory is written. */
 class TableTest {
   @TempDir static Path folder;
   private static final List<AutoCloseable> OPEN = new ArrayList<>();
   private static Posenc posenc;
-  private static Posenc small; // its server's answers have 4 KiB at most
+  private static Posenc small; // the client of a server whose answers have at most 4 KiB
   private static String address;
 
   @BeforeAll
@@ -88,7 +88,7 @@ class TableTest {
         .setRows(2);
   }
 
-  /** Tables whose size a client knows. */
+  /** Returns requests for tables of every kind. */
   private static Map<String, BuildTableRequest.Builder> tables() {
     RopeSource eight = Sources.ofWidth(8);
     RopeSource byHead = Sources.of(RopeSpec.newBuilder().setRotaryDim(4).setExplicitFrequencies(
@@ -148,14 +148,14 @@ class TableTest {
         assertEquals(List.of(out), tensors(table), kind);
         for (int i = 0; i < out.length; i++) {
           assertSameElements(expected.get(i), out[i], kind);
-          // The first whole element behind it.
+          // The first whole element after the output is unchanged.
           assertEquals(7, all.get((int) (1024L * i + (out[i].bytes() + 3) / 4)), kind);
         }
       }
     });
   }
 
-  /** The answer does not contain results in shared memory, so a table of any size needs no stream. */
+  /** Results in shared memory are not in the answer, so a table of any size needs no stream. */
   @Test
   void aTableInSharedMemoryIsNoLargeAnswer() {
     BuildTableRequest request = rotary(Sources.ofWidth(128), 300).build();
@@ -164,7 +164,7 @@ class TableTest {
       TensorView cos = region.tensor(Dtype.DTYPE_FLOAT32, 0, 300, 64);
       TensorView sin = region.tensor(Dtype.DTYPE_FLOAT32, 300 * 256, 300, 64);
       Table wire = small.buildTable(request);
-      // Also the table of a preset, whose size only the server knows.
+      // Only the server knows the size of a preset's table.
       for (BuildTableRequest each : List.of(request, preset)) {
         Table table = small.buildTable(each, cos, sin);
         assertSame(cos, table.cos());

@@ -27,7 +27,7 @@ abstract class WithServer {
     server.close();
   }
 
-  /** Fails unless the call is refused, and the error names the field. */
+  /** Checks that the call is refused, and that the error names the field. */
   static PosencException assertRefused(String field, Executable call) {
     PosencException e = assertThrows(PosencException.class, call, field);
     assertEquals("INVALID_ARGUMENT", e.code(), e.getMessage());
