@@ -15,7 +15,7 @@ export default tseslint.config(
     languageOptions: { parserOptions: { projectService: true } },
     rules: {
       "@typescript-eslint/no-unused-vars": ["error", { varsIgnorePattern: "^_", argsIgnorePattern: "^_" }],
-      // Shapes are written into texts.
+      // Texts of errors contain shapes, which are arrays of numbers.
       "@typescript-eslint/restrict-template-expressions": ["error", { allowArray: true, allowNumber: true }],
     },
   },

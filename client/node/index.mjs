@@ -1,5 +1,5 @@
-// The ES module is this view of the CommonJS one, so that a program that loads
-// both has one PosencError and one Tensor.
+// The ES module exports the objects of the CommonJS module. So a program that
+// loads both modules has only one class PosencError and one class Tensor.
 import posenc from "./dist/index.js";
 
 export default posenc;

@@ -1,8 +1,8 @@
-// Makes from the contract (../../proto)
-//   src/contract.ts   the descriptors, the published service config and the package's version: a module and no files,
-//                     so that bundlers find them
-//   src/messages.ts   TypeScript types of the messages
-// and copies LICENSE. None of these is kept under version control.
+// Makes these files from the contract (../../proto), and copies LICENSE:
+//   src/contract.ts   the descriptors, the service config and the package's version. It is a module, so that bundlers
+//                     find it.
+//   src/messages.ts   the TypeScript types of the messages
+// None of these files is under version control.
 import fs from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -20,7 +20,7 @@ root.loadSync(["posenc/v1/service.proto", "posenc/v1/errors.proto", "posenc/rpc/
 });
 root.resolveAll();
 
-// V8 parses JSON from a string faster than the same object written as code.
+// V8 parses JSON in a string faster than the same object as code.
 const parsed = (value) => `JSON.parse(${JSON.stringify(JSON.stringify(value))})`;
 const { version } = JSON.parse(fs.readFileSync(path.join(here, "package.json"), "utf8"));
 const serviceConfig = JSON.parse(fs.readFileSync(path.join(repository, "client", "service_config.json"), "utf8"));
@@ -38,10 +38,11 @@ fs.copyFileSync(path.join(repository, "LICENSE"), path.join(here, "LICENSE"));
 
 const contract = root.lookup("posenc.v1");
 const upperSnake = (name) => name.replace(/(?<=[a-z0-9])(?=[A-Z])/g, "_").toUpperCase();
-// Nested types are written with their parent's name: SpanOfMultimodalPositions would be longer than needed.
+// A nested type gets the name of its parent and its own name.
 const nameOf = (type) => (type.parent === contract ? "" : type.parent.name) + type.name;
 
-// Messages of requests. All other messages always have all fields, because the server fills them in.
+// Messages that occur in requests; their fields are optional. Other messages always have all fields, because the
+// server sets them.
 const asked = new Set();
 const visit = (type) => {
   if (asked.has(type)) return;

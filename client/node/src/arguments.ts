@@ -7,9 +7,9 @@ import type { SharedTensor } from "./shared";
 import { type Elements, type Tensor, tensor, type TensorMessage } from "./tensor";
 
 /**
- * A rotary encoding: a preset's name, a model's config.json by its path or its content, or a specification. The first
- * three may also have the contract's RopeSource.profile, profileVersion, part, layerType, layerIndex,
- * sequenceLength and headDim.
+ * A rotary encoding: a preset's name, a model's config.json as a path or as its content, or a specification. An object
+ * with preset, configFile, config or configJson may also have the fields profile, profileVersion, part, layerType,
+ * layerIndex, sequenceLength and headDim of RopeSource.
  */
 export type RopeArgument =
   | string
@@ -17,34 +17,34 @@ export type RopeArgument =
   | messages.RopeSource
   | (Omit<messages.RopeSource, "configJson"> & ({ configFile: string } | { config: object }));
 
-/** Position ids: numbers, or a tensor if they have a shape of their own ([B, S], [axes, S]). */
+/** Position ids: numbers, or a tensor if their shape has several axes ([B, S], [axes, S]). */
 export type Ids = Tensor | TensorMessage | readonly number[] | Int32Array | BigInt64Array | Float32Array | Float64Array;
 
-/** Positions of tokens: exactly one of these. */
+/** Positions of tokens: exactly one of these fields. */
 export interface PositionArguments {
-  /** Token t of every sequence is at start + t. */
+  /** Token t of every sequence has the position start + t. */
   start?: number;
   /** A start for each sequence of the batch. */
   starts?: readonly number[];
-  /** One position per token. */
+  /** A position for each token. */
   ids?: Ids;
   /** Layout thd: several sequences, one after the other. */
   packed?: messages.PackedSequences;
-  /** Any of these as a message, such as the `positions` that buildPositions answers. */
+  /** Any form of positions as a message, such as the `positions` that buildPositions returns. */
   positions?: messages.Positions;
 }
 
-/** How keys move: by `shift`, each by its own of `shifts`, or from `oldPositions` to `newPositions`. */
+/** How keys move: by `shift`, by a shift for each token (`shifts`), or from `oldPositions` to `newPositions`. */
 export interface MovementArguments {
   shift?: number;
   shifts?: Ids;
   oldPositions?: PositionArguments;
   newPositions?: PositionArguments;
-  /** Any of these as a message. */
+  /** Any form of movement as a message. */
   movement?: messages.Movement;
 }
 
-/** Memory for results, which may be the inputs' own. Results in a region are its SharedTensors. */
+/** Memory for a result, which may be the memory of the input. A SharedTensor is memory in a region. */
 export type Output = Elements | SharedTensor;
 /** Memory for a table: cos and sin, or the single table of an absolute encoding or of the layout "complex". */
 export type TableOut = { cos?: Output; sin?: Output; table?: Output };
@@ -58,7 +58,7 @@ export type ApplyRopeArguments = Positioned<messages.ApplyRopeRequest> & {
   rope: RopeArgument;
   out?: { q?: Output; k?: Output };
 };
-/** `oldRope` is the encoding that k was rotated with; `newRope` is k's new encoding, by default the same. */
+/** `oldRope` is the encoding that rotated k. `newRope` is the new encoding of k, by default the same as `oldRope`. */
 export type RepositionArguments = Omit<messages.RepositionRequest, "oldRope" | "newRope" | "movement"> &
   MovementArguments & { oldRope: RopeArgument; newRope?: RopeArgument; out?: Output };
 export type BuildTableArguments = Positioned<messages.BuildTableRequest> & { rope?: RopeArgument; out?: TableOut };
@@ -67,7 +67,7 @@ export type AddEncodingArguments = Positioned<messages.AddEncodingRequest> & { o
 export type ScoreRelativeArguments = messages.ScoreRelativeRequest & { out?: Output };
 export type ConvertPairingArguments = messages.ConvertPairingRequest & { out?: Output };
 
-/** Returns the arguments with the contract's RopeSource in place of the encodings that have these names. */
+/** Returns the arguments; the encodings with these names are replaced by the contract's RopeSource. */
 export async function withRopes(given: object, ...names: string[]): Promise<Fields> {
   checkObject(given, "arguments");
   const result: Fields = { ...given };
@@ -77,7 +77,7 @@ export async function withRopes(given: object, ...names: string[]): Promise<Fiel
 
 const ropeSources = ["preset", "spec", "configJson", "configFile", "config"];
 
-/** Returns the contract's RopeSource. Reads files. */
+/** Converts an encoding to the contract's RopeSource. Reads a config file. */
 export async function ropeSource(rope: unknown, field = "rope"): Promise<object | undefined> {
   if (rope === undefined || rope === null) return undefined;
   if (typeof rope === "string") return { preset: rope };
@@ -97,7 +97,7 @@ export async function ropeSource(rope: unknown, field = "rope"): Promise<object 
   }
 }
 
-// Doubles hold every position exactly, whole or fractional.
+// Converts numbers to a tensor of float64, which represents every integer position exactly.
 function idsTensor(ids: unknown, field: string): unknown {
   if (!Array.isArray(ids)) return ArrayBuffer.isView(ids) ? tensor(ids as Elements) : ids;
   // Float64Array.from would convert null to 0.
@@ -106,7 +106,7 @@ function idsTensor(ids: unknown, field: string): unknown {
   return tensor(Float64Array.from(ids as number[]));
 }
 
-/** Returns the message if it is given, or its fields if one is set, but not both. */
+/** Returns `message` if it is given, or `fields` if one of them is set. Throws if both are given. */
 function messageOr(field: string, message: unknown, fields: Fields): Fields | undefined {
   const set = Object.keys(fields).find((key) => fields[key] !== undefined && fields[key] !== null);
   if (message === undefined || message === null) return set === undefined ? undefined : fields;
@@ -121,14 +121,14 @@ function positionsOf({ positions, ...fields }: Fields, field: string): Fields | 
   return message;
 }
 
-/** Returns the arguments with the contract's `positions`. */
+/** Returns the arguments with positions in the contract's form. */
 export function withPositions(given: object): Fields {
   checkObject(given, "arguments");
   const { start, starts, ids, packed, positions, ...rest } = given as Fields;
   return { ...rest, positions: positionsOf({ start, starts, ids, packed, positions }, "positions") };
 }
 
-/** Returns the arguments with the contract's `movement`. */
+/** Returns the arguments with the movement in the contract's form. */
 export function withMovement(given: object): Fields {
   checkObject(given, "arguments");
   const { shift, shifts, oldPositions, newPositions, movement, ...rest } = given as Fields;

@@ -1,4 +1,4 @@
-// Makes requests: metadata, deadline and end, with one message each way or as a stream.
+// Makes requests, unary or as a stream: their metadata, deadline and end.
 import { randomBytes } from "node:crypto";
 import { type CallOptions as GrpcOptions, Metadata } from "@grpc/grpc-js";
 import { type Channel, checkNumber, type ClientOptions, openChannel } from "./connection";
@@ -16,32 +16,32 @@ export interface CallOptions {
   signal?: AbortSignal;
   /** The call's id in the server's log. Default: random. */
   requestId?: string;
-  /** W3C trace context, which the server passes on. */
+  /** The W3C trace context, which is sent to the server. */
   traceparent?: string;
-  /** Called for every part that arrives while applyRope or reposition moves tensors through a stream. */
+  /** Called for every received part of a tensor while applyRope or reposition uses a stream. */
   onProgress?: (bytesDone: number, bytes: number) => void;
 }
 
-/** A call, which may need several requests. They share its id and its end. */
+/** A call. It may need several requests, which share the call's id and deadline. */
 export interface Call extends CallOptions {
   requestId: string;
-  /** Milliseconds since 1970; undefined if only the client's timeout bounds each request. */
+  /** Milliseconds since 1970; undefined if the client's timeout limits each request. */
   deadline: number | undefined;
 }
 
-/** Tells more of a server that does not answer, for the end of an error's text. */
+/** Returns why a server does not answer, as the end of an error's text. */
 export type WhyGone = () => Promise<string>;
 
 const service = "/posenc.v1.PositionalEncodingService/";
 
-// A year: the deadline of calls with no end. Without a deadline the server would set its default. For a deadline beyond
-// the wire's range, grpc-js throws an error that cannot be caught.
+// A year: the deadline of calls without a limit. Without a deadline the server would set its default. For a deadline
+// beyond the range of gRPC's header, grpc-js throws an error that cannot be caught.
 const longestDeadlineMs = 365 * 24 * 3600 * 1000;
 
-// The longest time of Node's timers.
+// The longest time of a timer of Node.
 const longestTimerMs = 2 ** 31 - 1;
 
-// Longest wait for the server's version, for the text of an error.
+// How long a failed call waits for the server's version, which is for the text of the error.
 const versionTimeoutMs = 2000;
 
 const identity = (bytes: Buffer) => bytes;
@@ -53,7 +53,7 @@ function checkVisible(option: string, value: unknown): void {
 
 export class Calls {
   readonly channel: Channel;
-  private readonly underWay = new Set<() => void>(); // ends one request each
+  private readonly underWay = new Set<() => void>(); // each function ends a running request
   private isClosed = false;
 
   constructor(
@@ -85,7 +85,7 @@ export class Calls {
     return { ...options, requestId, deadline };
   }
 
-  /** Returns a method's decoded answer. `once`: the request must not be sent a second time. */
+  /** Makes a unary request and returns the decoded answer. `once`: the request must not be sent a second time. */
   async unary(name: string, sent: Frame, call: Call, once = false): Promise<object> {
     const { maxMessageBytes, timeoutMs } = this.channel;
     const { requestId } = call;
@@ -111,15 +111,15 @@ export class Calls {
     }
   }
 
-  /** Returns the plain object of a method's answer. */
+  /** Makes a unary request and returns the answer as a plain object. */
   async plain<T>(name: string, request: Fields, call: Call): Promise<T> {
     const types = methodNamed(name);
     return fromMessage(types.response, await this.unary(name, frame(types.request, request), call)) as T;
   }
 
   /**
-   * Yields the decoded answers of a stream; messages are sent at the same time. `largest` is the size of the largest
-   * message. The client's timeout does not bound the whole: a stream may take as long as it makes progress.
+   * Yields the decoded answers of a stream, and sends messages at the same time. `largest` is the size of the largest
+   * message. The client's timeout does not limit the whole stream, which may continue as long as it makes progress.
    */
   async *stream(
     name: string,
@@ -129,8 +129,8 @@ export class Calls {
   ): AsyncGenerator<object> {
     const { retrying, timeoutMs } = this.channel;
     const [metadata, options] = this.start(call, largest, longestDeadlineMs);
-    // gRPC serializes a message after its transport has taken the previous one, so serializing
-    // counts as progress.
+    // gRPC serializes a message only after the transport has accepted the previous message. So
+    // serializing is progress.
     let taken = () => {};
     const send = (message: Frame) => (taken(), timer?.refresh(), serialize(message));
     const stream = retrying.makeBidiStreamRequest(service + name, send, identity, metadata, options);
@@ -146,17 +146,17 @@ export class Calls {
         if (!isOver) {
           const isTaken = new Promise<void>((resolve) => (taken = resolve));
           stream.write(message);
-          await isTaken; // pipe() would ask for 16 messages more
+          await isTaken; // pipe() would request 16 more messages from the caller
         }
-        if (isOver) return; // and so ends the caller's messages
+        if (isOver) return; // this also ends the caller's iterator
       }
       stream.end();
     };
     sendAll().catch(fail);
     stream.on("error", () => {}); // the event may also come after the last read
 
-    // Time without progress counts only while the client waits for the server, not while the caller
-    // makes messages or takes answers.
+    // Only time in which the client waits for the server is time without progress, not time in which
+    // the caller makes messages or processes answers.
     let isYielding = false;
     const silent = () => {
       if (isYielding || (stream.writableLength === 0 && !stream.writableEnded)) return timer?.refresh();
@@ -183,7 +183,7 @@ export class Calls {
     }
   }
 
-  /** Metadata and options of a request. */
+  /** Returns the metadata and the options of a request. */
   private start(call: Call, messageBytes: number, timeoutMs: number): [Metadata, GrpcOptions] {
     const { requestId, traceparent, signal } = call;
     if (signal?.aborted) throw aborted(call);
@@ -216,7 +216,7 @@ export class Calls {
       return new PosencError("the client was closed during the call", { code: "CANCELLED", requestId, cause: error });
     }
     const explained = fromGrpc(error, this.target, requestId);
-    // An error with a reason is the server's, and says already what it does not know.
+    // With a reason, the server has already said what it does not know.
     if (!(explained instanceof PosencError) || explained.reason !== "") return explained;
     if (explained.code === "UNAVAILABLE") explained.message += await this.whyGone();
     if (explained.code !== "UNIMPLEMENTED" || name === "GetServerInfo") return explained;

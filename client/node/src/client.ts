@@ -11,7 +11,7 @@ import { Assembly, chunkBytesFor, type Chunks, rotateAsStream, rotatedBytes, spl
 import { checkOut, type Described, Tensor, type Wanted } from "./tensor";
 import { frame } from "./wire";
 
-/** Rotated tensors, with the shapes and types of the sent ones. */
+/** The rotated tensors, with the shapes and types of the sent tensors. */
 export interface Rotated {
   q?: Tensor;
   k?: Tensor;
@@ -22,7 +22,7 @@ const complex = 4; // TABLE_LAYOUT_COMPLEX
 
 const tablesOf = ({ rope, layout }: Fields) => (rope === undefined || layout === complex ? ["table"] : ["cos", "sin"]);
 
-/** The tensors of a call's answer by their names; undefined if only the server can describe them. */
+/** Describes the tensors of a call's answer, by their names. Undefined: only the server knows type and shape. */
 function resultsOf(name: string, request: Fields): Record<string, Described | undefined> {
   const tensors = ["q", "k", "x", "weight"].filter((each) => request[each] !== undefined);
   const described = Object.fromEntries(tensors.map((each) => [each, describe(request[each])!]));
@@ -30,7 +30,7 @@ function resultsOf(name: string, request: Fields): Record<string, Described | un
   if (name === "AddEncoding" && request.combination === concatenate) return { x: undefined };
   if (name !== "ScoreRelative") return described;
   const { q, k } = described;
-  if (q?.shape.length !== 4 || k?.shape.length !== 4) return { scores: undefined }; // the server refuses it
+  if (q?.shape.length !== 4 || k?.shape.length !== 4) return { scores: undefined }; // the server refuses such shapes
   const dtype = request.dtype ? describe(request)!.dtype : q.dtype === "float64" ? "float64" : "float32";
   return { scores: { dtype, shape: [...q.shape.slice(0, 3), k.shape[2]] } };
 }
@@ -52,10 +52,11 @@ export class Client {
     this.calls = new Calls(target, options, whyGone);
   }
 
-  /** Resolves an encoding once, for many short calls. */
+  /** Resolves an encoding once, so that later requests are short. */
   async rope(rope: given.RopeArgument, options?: CallOptions): Promise<Rope> {
     const resolved = await this.resolveRope({ rope }, options).catch((error: unknown) => {
-      // A specification without rotary_dim rotates whole heads. Only the tensors have their width.
+      // A specification without rotary_dim rotates whole heads, and only the tensors have their width. So it cannot be
+      // resolved before a call.
       const { field, reason } = error as Partial<PosencError>;
       if (field !== "rope.spec.rotary_dim" || reason !== "FIELD_REQUIRED") throw error;
       return undefined;
@@ -70,9 +71,9 @@ export class Client {
   }
 
   /**
-   * Makes memory that a server on this host also maps: calls with its tensors carry no bytes. If the server shares no
-   * memory with this client, calls send the bytes. The file is removed when the region or the client is closed, or the
-   * program ends.
+   * Makes memory that a server on this host also maps. Calls do not carry the bytes of tensors in this memory. If the
+   * server shares no memory with this client, calls send the bytes. The file is removed when the region or the client
+   * is closed, or when the program ends.
    */
   async sharedRegion(bytes: number, options: RegionOptions & CallOptions = {}): Promise<SharedRegion> {
     checkObject(options, "options");
@@ -90,7 +91,10 @@ export class Client {
     return this.plain("AnalyzeRope", await withRopes(given, "rope", "compareWith"), options);
   }
 
-  /** Returns which descriptions of a checkpoint, and which of their readers, disagree, from which distance on, and which key fixes it. */
+  /**
+   * Returns which descriptions of a checkpoint disagree, and which readers of a description. Also returns from which
+   * distance on they disagree, and which key fixes the disagreement.
+   */
   async diagnoseRope(
     given: messages.DiagnoseRopeRequest,
     options?: CallOptions,
@@ -98,14 +102,14 @@ export class Client {
     return this.plain("DiagnoseRope", given, options);
   }
 
-  /** Builds position ids for batches that are packed, padded, split over devices, or mix text and images. */
+  /** Builds position ids for batches that are packed, padded or split over devices, or that mix text and images. */
   async buildPositions(given: messages.BuildPositionsRequest, options?: CallOptions) {
     return this.plain<messages.BuildPositionsResponse>("BuildPositions", given, options);
   }
 
   /**
-   * Builds rows of a table. A table over a limit is requested again as a stream. `out` is memory for its tensors; if it
-   * is shared, the server is first asked for their size.
+   * Builds rows of a table. A table over a limit is requested again as a stream. `out` is memory for the table's
+   * tensors. If `out` is in a shared region, an additional request first asks the server for the size of the table.
    */
   async buildTable(given: given.BuildTableArguments, options?: CallOptions): Promise<messages.BuildTableResponse> {
     return this.tensors("BuildTable", await withRopes(withPositions(given), "rope"), options);
@@ -135,20 +139,20 @@ export class Client {
     return whole.tensors().tile as Tensor;
   }
 
-  /** Builds a bias tile by tile, in row-major order of the matrix. */
+  /** Builds an attention bias, and yields its tiles in row-major order. */
   async *buildBiasTiles(given: messages.BuildBiasRequest, options?: CallOptions) {
     const request = toMessage(methodNamed("BuildBias").request, given);
     yield* this.parts<messages.BuildBiasResponse>("BuildBias", request, this.calls.begin(options));
   }
 
-  /** Rotates q, k or both: [B, S, H, D] in the order of `layout`, or [T, H, D]. Large tensors go as a stream. */
+  /** Rotates q, k or both: [B, S, H, D] in the order of `layout`, or [T, H, D]. Large tensors are sent as a stream. */
   async applyRope(given: given.ApplyRopeArguments, options?: CallOptions): Promise<Rotated> {
     return this.tensors("ApplyRope", await withRopes(withPositions(given), "rope"), options);
   }
 
   /**
-   * Rotates tensors larger than memory. q and k are given with dtype and shape only; `chunks` are the bytes of q, then
-   * of k. Yields the rotated bytes in the same order. Sent and received chunks may end at different places.
+   * Rotates tensors larger than memory. q and k have only dtype and shape. `chunks` are the bytes of q, and then of k.
+   * Yields the rotated bytes in the same order. Sent and received chunks may end at different places.
    */
   applyRopeStream(given: Omit<given.ApplyRopeArguments, "out">, chunks: Chunks, options?: CallOptions) {
     return this.bytes("ApplyRope", () => withRopes(withPositions(given), "rope"), chunks, options);
@@ -169,17 +173,17 @@ export class Client {
     return this.tensor("AddEncoding", withPositions(given), "x", options);
   }
 
-  /** Computes attention scores: q [B, H, Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk], not divided by sqrt(D). */
+  /** Computes attention scores [B, H, Sq, Sk] of q [B, H, Sq, D] and k [B, H, Sk, D], not divided by sqrt(D). */
   async scoreRelative(given: given.ScoreRelativeArguments, options?: CallOptions): Promise<Tensor> {
     return this.tensor("ScoreRelative", given, "scores", options);
   }
 
-  /** Reorders the rows of a projection's weight or bias, [H * D, ...], for another pairing. */
+  /** Reorders the rows of a projection's weight or bias, [H * D, ...], so that a checkpoint fits another pairing. */
   async convertPairing(given: given.ConvertPairingArguments, options?: CallOptions): Promise<Tensor> {
     return this.tensor("ConvertPairing", given, "weight", options);
   }
 
-  /** Ends the connections; running calls, and later ones, are CANCELLED. Not needed before a program ends. */
+  /** Ends the connections. Running and later calls are CANCELLED. A program need not call this before it ends. */
   close(): void {
     this.regions.close();
     this.calls.close();
@@ -189,7 +193,7 @@ export class Client {
     return this.calls.plain(name, toMessage(methodNamed(name).request, given), this.calls.begin(options));
   }
 
-  /** The answers of a method that takes one message and gives a stream. */
+  /** Sends one request, and yields the answers of a stream. */
   private async *parts<Part>(name: string, request: Fields, call: Call): AsyncGenerator<Part> {
     const types = methodNamed(name);
     const sent = frame(types.request, request);
@@ -212,14 +216,14 @@ export class Client {
     yield* rotatedBytes(this.calls, name, { request, data: all() }, this.calls.begin(options), chunkBytes);
   }
 
-  /** A call with one result, for which `out` is the memory. */
+  /** Makes a call with one result. `out` is memory for this result. */
   private async tensor(name: string, given: object, result: string, options?: CallOptions): Promise<Tensor> {
     checkObject(given, "arguments");
     const { out, ...rest } = given as Fields;
     return (await this.tensors<Fields>(name, { ...rest, out: { [result]: out } }, options))[result] as Tensor;
   }
 
-  /** Makes a call by places in shared memory, by one message, or by a stream. Its results are in `out`, or new. */
+  /** Makes a call with places in shared memory, in one message, or as a stream. The results are in `out`, or new. */
   private async tensors<Answer>(name: string, { out = {}, ...given }: Fields, options?: CallOptions): Promise<Answer> {
     checkObject(out, "out");
     const call = this.calls.begin(options);
@@ -228,7 +232,7 @@ export class Client {
     const isShared = (entry: [string, unknown]): entry is [string, SharedTensor] => entry[1] instanceof SharedTensor;
     const inputs = Object.entries(given).filter(isShared);
     const places = Object.entries(out as Fields).filter(isShared);
-    // The server would write the whole result even to a smaller place, so its size must be known.
+    // The server writes the whole result even to a smaller place. So the client must know the size of the result.
     const isTable = name === "BuildTable" && places.length > 0;
     const described = isTable ? await this.describeTable(request, call) : resultsOf(name, request);
     const wanted: Record<string, Wanted> = {};
@@ -274,8 +278,8 @@ export class Client {
       try {
         return fromMessage(response, await this.calls.unary(name, message, call), wanted) as Answer;
       } catch (error) {
-        // The server's limit may be lower than this client's. A message no larger than a chunk would be refused
-        // again.
+        // The server's limit may be lower than this client's. If the message is not larger than a chunk, the server
+        // would refuse a stream, too.
         if (!isTooLarge(error)) throw error;
         if (name === "BuildTable") return (await this.tableByRows(request, wanted, call)) as Answer;
         chunkBytes = chunkBytesFor(Math.min(maxMessageBytes, Number(error.metadata.limitBytes ?? Infinity)));
@@ -285,7 +289,7 @@ export class Client {
     return (await rotateAsStream(this.calls, name, parts, wanted, call, chunkBytes)) as Answer;
   }
 
-  /** Describes the tensors of a table, by the first row of a stream. */
+  /** Describes the tensors of a table. Type and shape come from a stream, of which only the first row is read. */
   private async describeTable(table: Fields, call: Call): Promise<Record<string, Described>> {
     for await (const part of this.parts<Fields>("BuildTableStream", { table, rowsPerMessage: 1 }, call)) {
       const shape = part.wholeShape as number[];
@@ -307,13 +311,13 @@ export class Client {
   }
 }
 
-/** An encoding that was resolved once. Calls send its specification, which is short and needs no parsing. */
+/** An encoding that was resolved once. Calls send only its specification, which is short. */
 export class Rope {
   constructor(
     private readonly client: Client,
     /** What calls send as the encoding. */
     readonly source: given.RopeArgument,
-    /** Frequencies, assumptions and warnings; absent if only a tensor's head_dim makes the encoding complete. */
+    /** Frequencies, assumptions and warnings. Undefined if only a tensor's head_dim completes the encoding. */
     readonly resolved: messages.ResolveRopeResponse | undefined,
   ) {}
 
@@ -332,7 +336,7 @@ export class Rope {
     return this.client.reposition({ ...given, oldRope: this.source }, options);
   }
 
-  /** Rows of cosines and sines, from position 0 unless it is given; see Client.buildTable. */
+  /** Builds rows of cosines and sines; positions start at 0 if they are not given. See Client.buildTable. */
   table(given: Omit<given.BuildTableArguments, "rope" | "absolute">, options?: CallOptions) {
     const { start, starts, ids, packed, positions } = given ?? {};
     const isAnywhere = [start, starts, ids, packed, positions].every((each) => each === undefined);

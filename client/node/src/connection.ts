@@ -7,44 +7,44 @@ import { checkKeys, invalid, optionOf } from "./errors";
 /** Options of a client. Each has a default. */
 export interface ClientOptions {
   /**
-   * Milliseconds until a call of one message each way ends as DEADLINE_EXCEEDED; for a stream the longest time without
-   * any progress. Infinity: no end. 60000.
+   * Milliseconds until a unary call ends as DEADLINE_EXCEEDED. For a stream: the longest time without any progress.
+   * Infinity: no limit. Default: 60000.
    */
   timeoutMs?: number;
-  /** Bytes of the largest message, either way. Default: 512 MiB, like the server's. */
+  /** Maximum size of a message in bytes, in both directions. Default: 512 MiB, which is also the server's default. */
   maxMessageBytes?: number;
   /**
-   * Bytes above which applyRope and reposition go as a stream instead of one message. 8 MiB: grpc-js copies a message
-   * several times, which costs less if it is small.
+   * Size in bytes above which applyRope and reposition use a stream instead of one message. Default: 8 MiB. grpc-js
+   * copies a message several times, and small messages make these copies cheaper.
    */
   streamAboveBytes?: number;
-  /** Requires TLS; true trusts the system's authorities. Default: false. */
+  /** Requires TLS; true trusts the system's certificate authorities. Default: false. */
   tls?: boolean | TlsOptions;
-  /** Bearer token of every call. Never sent in the clear to another machine. */
+  /** The bearer token of every call. It is never sent to another machine without TLS. */
   token?: string;
-  /** A file that holds only the token. It is read again when it changes. */
+  /** A file that contains only the token. It is read again for each call. */
   tokenFile?: string;
 }
 
-/** PEM files. */
+/** Options of TLS. The files are PEM files. */
 export interface TlsOptions {
-  /** Authorities of the server's certificate. Default: the system's. */
+  /** Certificate authorities that the client trusts. Default: the system's. */
   caFile?: string;
-  /** This client's own certificate, for servers that require one, and its key. Both or none. */
+  /** The client's own certificate, for servers that require it. `keyFile` is its key; give both or neither. */
   certFile?: string;
   keyFile?: string;
-  /** Name that the server's certificate must have. Default: the target's. */
+  /** The name that the server's certificate must have. Default: the target's host name. */
   serverName?: string;
 }
 
 // The largest message of protobuf: 2 GiB - 1.
 const maxProtoBytes = 2 ** 31 - 1;
 
-// gRPC's default, which a stream's messages never exceed.
+// gRPC's default limit. Messages of streams never exceed it.
 const smallestReceiveBytes = 4 << 20;
 
-// The server may send this much before the client reads it. HTTP/2's 64 KiB would stop the server every few
-// microseconds. 16 MiB are four of the server's chunks.
+// Number of bytes that the server may send before the client reads them. HTTP/2's default of 64 KiB would stop the
+// server every few microseconds. 16 MiB are four of the server's chunks.
 const flowControlWindow = 16 << 20;
 
 export function checkNumber(option: string, value: unknown): number {
@@ -54,7 +54,7 @@ export function checkNumber(option: string, value: unknown): number {
 
 export type Channel = ReturnType<typeof openChannel>;
 
-/** Makes connections, which begin with the first call. */
+/** Makes the client's connections, which connect at their first call. */
 export function openChannel(target: string, options: ClientOptions) {
   const { timeoutMs = 60_000, maxMessageBytes = 512 << 20, streamAboveBytes = 8 << 20, ...others } = options ?? {};
   const numbers = { timeoutMs, maxMessageBytes, streamAboveBytes };
@@ -77,7 +77,7 @@ export function openChannel(target: string, options: ClientOptions) {
     "grpc.max_receive_message_length": Math.max(largest, smallestReceiveBytes),
     "grpc.primary_user_agent": `posenc-node/${version}`,
     "grpc-node.flow_control_window": flowControlWindow,
-    // A proxy from the environment would also be used for localhost, and could read the token.
+    // grpc-js would use a proxy from the environment also for localhost, and the proxy could read the token.
     ...(isClear && { "grpc.enable_http_proxy": 0 }),
     ...(serverName && { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName }),
   };
@@ -87,12 +87,12 @@ export function openChannel(target: string, options: ClientOptions) {
     streamAboveBytes: Math.min(streamAboveBytes, largest),
     token,
     retrying: new Connection(target, channel, channelOptions),
-    /** For requests that must not be sent a second time: in gRPC, retries are an option of the connection. */
+    /** For requests that must not be sent a second time. In gRPC, retries are an option of the connection. */
     once: new Connection(target, channel, { ...channelOptions, "grpc.enable_retries": 0 }),
   };
 }
 
-// Refuses targets that grpc-js would only report as an unknown name.
+// Refuses targets that grpc-js would report only as unknown names.
 function checkTarget(target: unknown): void {
   if (typeof target !== "string" || target === "") {
     throw invalid("target", "is missing; such as localhost:50051", "FIELD_REQUIRED");
@@ -100,15 +100,16 @@ function checkTarget(target: unknown): void {
   if (/^https?:/.test(target)) throw invalid("target", `${target}: must have no http; the option tls is TLS`);
 }
 
-// All addresses of a list must be local. Only the system's resolver counts: another one may put localhost anywhere.
+// Returns whether all addresses are local. Targets with another DNS server are not local, because this server could
+// resolve localhost to another machine.
 function isLocal(target: string): boolean {
   const addresses = target.replace(/^(dns:\/\/\/|dns:|ipv4:|ipv6:)/, "").split(",");
   const isLoopback = (address: string) => /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$|^::1$/.test(address);
   return target.startsWith("unix:") || addresses.every(isLoopback);
 }
 
-// For Debian, Fedora and similar systems, Alpine and macOS. Node's own list of authorities is the fallback: it lacks
-// authorities that the system's owner added.
+// Files of certificate authorities on Debian, on Fedora and similar systems, and on Alpine and macOS. Node's own list
+// is only the fallback, because it lacks authorities that the system's owner added.
 const systemAuthorities = [
   "/etc/ssl/certs/ca-certificates.crt",
   "/etc/pki/tls/certs/ca-bundle.crt",
@@ -127,7 +128,7 @@ function tlsCredentials(options: TlsOptions): ChannelCredentials {
   return optionOf("tls", () => credentials.createSsl(ca, key, cert));
 }
 
-/** Returns a function that returns the token. It reads a file for each call, because tokens expire. */
+/** Returns a function that returns the token. The function reads a token file for each call, because tokens expire. */
 function tokenSource(token?: string, tokenFile?: string): (() => string) | undefined {
   if (token !== undefined && tokenFile !== undefined) throw invalid("tokenFile", "excludes token");
   if (token !== undefined) {
@@ -141,7 +142,7 @@ function tokenSource(token?: string, tokenFile?: string): (() => string) | undef
     try {
       known = read();
     } catch {
-      // The old token stays in use while the file cannot be read; the next call tries again.
+      // While the file cannot be read, the old token is used. The next call tries to read the file again.
     }
     return known;
   };

@@ -5,11 +5,11 @@ export class PosencError extends Error {
   override readonly name = "PosencError";
   /** gRPC's name of the status: "INVALID_ARGUMENT", "UNAVAILABLE". */
   readonly code: string;
-  /** An ErrorReason of the contract, such as "FIELD_REQUIRED": branch on it. "" if the error has none. */
+  /** An ErrorReason of the contract, such as "FIELD_REQUIRED"; "" without a reason. Programs can branch on it. */
   readonly reason: string;
   /** The field at fault in the contract's spelling, such as "rope.spec.rotary_dim", or "". */
   readonly field: string;
-  /** Facts of the reason, such as limitBytes. */
+  /** Facts that belong to the reason, such as limitBytes. */
   readonly metadata: Record<string, string>;
   /** Every field that the server found wrong. */
   readonly violations: { field: string; description: string }[];
@@ -26,7 +26,7 @@ export class PosencError extends Error {
     this.requestId = requestId ?? "";
   }
 
-  /** How console.log shows the error: with the facts that it has, and without empty ones. */
+  /** Returns the text that console.log shows: the error with its facts, except empty ones. */
   [inspect.custom](_depth: number, options: InspectOptions): string {
     const { name: _, ...facts } = this;
     const entries = Object.entries(facts as object) as [string, object | string][];
@@ -38,7 +38,7 @@ export class PosencError extends Error {
 
 type Facts = { code: string } & Partial<Omit<PosencError, "name" | "message" | "stack" | "code">>;
 
-/** Returns the same error with fields relative to the message `table`, which callers do not know. */
+/** Renames the fields in the error of a table's stream to those of the unary request: `table.rows` becomes `rows`. */
 export function withoutTable(error: unknown): unknown {
   if (!(error instanceof PosencError)) return error;
   const text = JSON.stringify({ ...error, message: error.message }).replace(/(?<![\w.])table\.(?=\w)/g, "");
@@ -46,7 +46,7 @@ export function withoutTable(error: unknown): unknown {
   return new PosencError(message, { ...facts, cause: error.cause });
 }
 
-/** Returns an error of the client itself, in the form of the server's. */
+/** Returns an error that the client itself found, in the form of the server's errors. */
 export function invalid(field: string, fact: string, reason = "FIELD_INVALID"): PosencError {
   return new PosencError(`${field}: ${fact}`, { code: "INVALID_ARGUMENT", reason, field, metadata: { field } });
 }
@@ -65,13 +65,13 @@ export function optionOf<T>(option: string, make: () => T): T {
   }
 }
 
-/** Throws unless this is an object, which JavaScript lets callers leave out. */
+/** Throws if `given` is not an object. In JavaScript, callers can leave it out. */
 export function checkObject(given: unknown, name: string): asserts given is object {
   if (typeof given === "object" && given !== null) return;
   throw invalid(name, `must be an object; is ${given === null ? "null" : typeof given}`);
 }
 
-/** Throws unless this is an object with these keys only. */
+/** Throws if `given` is not an object, or has other keys than `known`. */
 export function checkKeys(given: unknown, known: readonly string[], name: string): asserts given is object {
   checkObject(given, name || "options");
   const unknown = Object.keys(given).find((key) => !known.includes(key));

@@ -17,13 +17,13 @@ export { type RegionOptions, SharedRegion, SharedTensor } from "./shared";
 export type { Chunks } from "./streams";
 export { type Dtype, type Elements, Tensor, tensor, type TensorMessage } from "./tensor";
 
-/** Makes a client of one or several servers at a target: "localhost:50051", "dns:///posenc:50051", "unix:/run/posenc". */
+/** Makes a client of the servers at `target`: "localhost:50051", "dns:///posenc:50051", "unix:/run/posenc". */
 export function connect(target: string, options?: ClientOptions): Client {
   return new Client(target, options);
 }
 
 /**
- * Makes a client with target, TLS and token from the environment: POSENC_SERVER, POSENC_TLS (1), POSENC_TLS_CA,
+ * Makes a client with target, TLS and token from environment variables: POSENC_SERVER, POSENC_TLS (1), POSENC_TLS_CA,
  * POSENC_TLS_CERT, POSENC_TLS_KEY, POSENC_TLS_SERVER_NAME, POSENC_TOKEN, POSENC_TOKEN_FILE.
  */
 export function fromEnv(options: ClientOptions = {}): Client {

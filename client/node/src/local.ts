@@ -11,9 +11,9 @@ import { version } from "./contract";
 import { checkKeys, PosencError } from "./errors";
 
 export interface LocalOptions {
-  /** Threads for computations. Default: one for each core. */
+  /** Number of threads for computations. Default: one for each core. */
   threads?: number;
-  /** More of posencd's flags, such as ["--log-calls=1"]. */
+  /** Further flags of posencd, such as ["--log-calls=1"]. */
   flags?: readonly string[];
 }
 
@@ -23,10 +23,10 @@ const longestStartMs = 30_000;
 const longestEndMs = 10_000;
 const longestDeathMs = 500;
 
-/** A client of a server of its own; local() makes it. */
+/** A client with its own server. local() makes both. */
 export class LocalClient extends Client {
   private closing?: Promise<void>;
-  // Standard input ends with this process, and so does posencd.
+  // Only the folder must be removed: posencd ends when its standard input ends, which happens when this process ends.
   private readonly atExit = () => fs.rmSync(this.folder, { recursive: true, force: true });
 
   /** Use local(). */
@@ -46,7 +46,7 @@ export class LocalClient extends Client {
     void this[Symbol.asyncDispose]();
   }
 
-  /** Ends connections and server. */
+  /** Ends the connections and the server. */
   [Symbol.asyncDispose](): Promise<void> {
     super.close();
     return (this.closing ??= stop(this.process).then(() => {
@@ -57,17 +57,19 @@ export class LocalClient extends Client {
 }
 
 /**
- * Starts posencd, which ends with its client:
+ * Starts posencd, and ends it with its client:
  *
  *   await using client = await posenc.local();
  *   await posenc.local(async (client) => { ... });
  *
- * posencd is the file that POSENCD names, else that of the package @posenc/server-PLATFORM, else the first on PATH. It
- * does not get the variables POSENC_..., which are meant for other servers and clients. It listens on a unix socket in a
- * folder of /dev/shm that only this user may enter, and shares memory there (client.sharedRegion()).
+ * posencd is the file that the environment variable POSENCD names. Without this variable it is the program of the
+ * package
+ * @posenc/server-PLATFORM, or else the first posencd on PATH. It does not get the variables POSENC_..., which are meant
+ * for other servers and clients. It listens on a unix socket in a folder of /dev/shm that only this user may enter. It
+ * shares memory in the same folder (client.sharedRegion()).
  *
- * Each call starts a server of its own. It also ends when this process is killed: it reads a pipe that this process
- * alone holds. It does not keep the program from ending.
+ * Each call starts a server of its own. The server also ends when this process is killed, because the server reads a
+ * pipe that only this process holds. The server does not keep the program from ending.
  *
  * Throws UNAVAILABLE if the server cannot be started; the text has the remedy.
  */
@@ -146,7 +148,7 @@ async function spawned(posencd: string, folder: string, flags: readonly string[]
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("POSENC_")));
   const log = fs.openSync(`${folder}/log`, "w");
   try {
-    // A session of its own (detached), because Control-C at a terminal is for this process alone.
+    // The server has a session of its own (detached), so that Control-C at a terminal reaches only this process.
     const child = spawn(posencd, [...own, ...flags], {
       argv0: "posencd",
       stdio: ["pipe", log, log],
@@ -154,7 +156,7 @@ async function spawned(posencd: string, folder: string, flags: readonly string[]
       detached: true,
     });
     await once(child, "spawn");
-    child.stdin!.on("error", () => {}); // the server has ended before
+    child.stdin!.on("error", () => {}); // an error only means that the server has ended
     child.unref();
     (child.stdin as net.Socket).unref();
     return child;
@@ -189,14 +191,14 @@ async function ready(process: ChildProcess, folder: string): Promise<void> {
   }
 }
 
-/** Says how the server ended, and its last words. */
+/** Returns how the server ended, with its last output. */
 function endOf({ exitCode, signalCode, spawnfile }: ChildProcess, folder: string): string {
   const how = signalCode ? `was killed by signal ${os.constants.signals[signalCode]}` : `ended with code ${exitCode}`;
   const log = `${folder}/log`;
   let said = fs.existsSync(log) ? fs.readFileSync(log, "utf8").slice(-2000).trim() : "";
   if (said.includes("GLIBC"))
     said += "; this system's C library is too old for it: use a newer system, or name another posencd by POSENCD";
-  // Node gives a program that the kernel does not know to a shell, which names the file.
+  // If the kernel cannot run a program, Node passes it to a shell, whose error begins with the name of the file.
   if (said.startsWith(`${spawnfile}: `)) said += `; ${wrongMachine}`;
   return `posencd ${how}${said && `: ${said}`}`;
 }
@@ -210,13 +212,13 @@ async function stop(process: ChildProcess): Promise<void> {
   clearTimeout(late);
 }
 
-/** Removes the folders, with the memory of their regions, of processes that were killed. */
+/** Removes the folders of processes that were killed. This also frees the shared memory in these folders. */
 async function removeLeftovers(): Promise<void> {
   for (const name of fs.existsSync(path.dirname(prefix)) ? fs.readdirSync(path.dirname(prefix)) : []) {
     const folder = path.join(path.dirname(prefix), name);
     const about = fs.lstatSync(folder, { throwIfNoEntry: false });
     if (!folder.startsWith(prefix) || !about?.isDirectory() || about.uid !== process.geteuid?.()) continue;
-    // A young one may belong to a server that is starting.
+    // A new folder may belong to a server that is starting.
     const isOld = Date.now() - about.mtimeMs > longestStartMs;
     if (isOld && !(await answers(`${folder}/socket`))) fs.rmSync(folder, { recursive: true, force: true });
   }

@@ -1,14 +1,14 @@
 // Converts plain objects to messages and back, by the contract's descriptors.
 //
-// protobufjs leaves out keys that it does not know. Here they are errors: a mistyped `layot` must not become a request
-// without a layout.
+// protobufjs ignores keys that it does not know. Here such keys are errors: a mistyped `layot` must not become a
+// request without a layout.
 import protobuf from "protobufjs";
 import { descriptors } from "./contract";
 import { falseAnswer, invalid } from "./errors";
 import { SharedTensor } from "./shared";
 import { bytesOf, type Described, type Dtype, type Place, received, Tensor, type Wanted } from "./tensor";
 
-/** An object with the fields of a message, in protobufjs' form or before its conversion. */
+/** An object with the fields of a message, as protobufjs represents it, or before it is converted. */
 export type Fields = Record<string, unknown>;
 
 const root = protobuf.Root.fromJSON(descriptors);
@@ -27,8 +27,8 @@ export const snake = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${le
 const below = (path: string, name: string) => (path === "" ? name : `${path}.${name}`);
 
 /**
- * The message that an object describes, ready to be encoded. Throws if a key or a value does not fit the type.
- * `asBytes`: tensors in shared regions become copies of their elements, not their places.
+ * Converts an object to a message that can be encoded. Throws if a key or a value does not fit the type. `asBytes`:
+ * tensors in shared regions are sent as copies of their elements, not as places.
  */
 export function toMessage(type: protobuf.Type, value: unknown, asBytes = false, path = ""): Fields {
   if (typeof value !== "object" || value === null || Array.isArray(value) || ArrayBuffer.isView(value)) {
@@ -66,14 +66,14 @@ function toField({ resolvedType, type }: protobuf.Field, value: unknown, asBytes
     if (!ArrayBuffer.isView(value)) throw invalid(path, "must be a typed array");
     return bytesOf(value);
   }
-  // JSON writes non-finite numbers as text.
+  // In JSON, infinity and NaN are text.
   if (type === "double" && ["NaN", "Infinity", "-Infinity"].includes(value as string)) return Number(value);
   const wanted = { double: "number", bool: "boolean" }[type] ?? "string";
   if (typeof value !== wanted) throw invalid(path, `must be a ${wanted}`);
   return value;
 }
 
-// An integer that a number cannot hold is given as a bigint, or as text as in JSON. protobufjs accepts text.
+// Integers beyond the exact range of a number are a bigint, or text as in JSON. protobufjs accepts text.
 function integer(value: unknown, path: string, bits: number): unknown {
   const isText = typeof value === "string" && /^-?\d+$/.test(value);
   if (!isText && typeof value !== "bigint" && !Number.isSafeInteger(value)) {
@@ -86,7 +86,7 @@ function integer(value: unknown, path: string, bits: number): unknown {
 
 const upperSnake = (name: string) => name.replace(/(?<=[a-z0-9])(?=[A-Z])/g, "_").toUpperCase();
 
-// Names are the contract's, "LAYOUT_BSHD", or short, "bshd".
+// Converts the name of an enum value, in the contract's form, "LAYOUT_BSHD", or in the short form, "bshd".
 function enumValue(type: protobuf.Enum, value: unknown, path: string): unknown {
   if (typeof value === "number") return integer(value, path, 32);
   const prefix = `${upperSnake(type.name)}_`;
@@ -99,8 +99,8 @@ function enumValue(type: protobuf.Enum, value: unknown, path: string): unknown {
 }
 
 /**
- * The plain object of a decoded message: fields that were not sent have their default, messages that were not sent are
- * absent, enums have their names. `wanted` are the tensors that the message must have, by field.
+ * Converts a decoded message to a plain object. A scalar that was not sent has its default, a message that was not sent
+ * is absent, and an enum value is its name. `wanted` are the tensors that the message must have, by field.
  */
 export function fromMessage(type: protobuf.Type, message: object, wanted: Record<string, Wanted> = {}): Fields {
   const sent = message as Fields;
@@ -130,31 +130,31 @@ interface TensorFields {
   data: Uint8Array;
 }
 
-// A tensor that was sent as written `values` comes back as `values`: a Float64Array of the numbers.
+// If a tensor was sent with `values`, the server's answer has `values`, too. They become a Float64Array.
 function toTensor(message: TensorFields, wanted: Wanted, field: string): Tensor | Place {
   const described = describe(message)!;
   const { values, data } = message;
-  // Data that was not sent is protobufjs' empty array.
+  // If `data` was not sent, protobufjs has an empty array, which is not a Uint8Array.
   if (values.length === 0)
     return received(described, data instanceof Uint8Array ? data : new Uint8Array(), wanted, field);
   if (wanted.out !== undefined) throw invalid(`${field}_output`, "takes no written values; give the input's elements");
   return new Tensor(Float64Array.from(values), described.shape, described.dtype);
 }
 
-/** Type and shape of a message's tensor, if there is one. */
+/** Returns type and shape of a tensor message; undefined if there is no tensor. */
 export function describe(tensor: unknown): Described | undefined {
   if (tensor === undefined) return undefined;
   const { dtype = 0, shape = [] } = tensor as TensorFields;
   return { dtype: dtypeName(dtype), shape: shape.map(Number) };
 }
 
-/** The name of a dtype; a number of a newer contract is its own name. */
+/** Returns the name of a dtype. A number of a newer contract, which has no name here, is returned as text. */
 export function dtypeName(dtype: number): Dtype {
   const name = root.lookupEnum("posenc.v1.Dtype").valuesById[dtype] ?? `DTYPE_${dtype}`;
   return name.slice("DTYPE_".length).toLowerCase() as Dtype;
 }
 
-/** Decodes a received message; every error of the parser becomes the same error. */
+/** Decodes a received message. Every error of the parser becomes the same PosencError. */
 export function decoded(type: protobuf.Type, bytes: Uint8Array): object {
   try {
     return type.decode(bytes);

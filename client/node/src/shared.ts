@@ -1,6 +1,6 @@
-// Memory that client and server share: calls carry only the place of a tensor.
-// Node cannot map files, so this code writes and reads a region's tensors, with one copy in each direction. A call over
-// a socket makes six copies and sends the bytes.
+// Memory that client and server share. Calls carry only the places of tensors.
+// Node cannot map files, so this code writes and reads the tensors of a region, with one copy in each direction. A call
+// over a socket would make six copies.
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
@@ -11,7 +11,7 @@ import { allocate, bytesOf, type Dtype, type Elements, type Place, sizeOf } from
 export interface RegionOptions {
   /** Name of the file. Default: the server's prefix and random digits. */
   name?: string;
-  /** This process's path of the server's directory, if it differs. */
+  /** The path of the server's directory in this process. Default: the server's own path. */
   directory?: string;
 }
 
@@ -23,7 +23,7 @@ export class SharedRegion {
   readonly name: string = "";
   private readonly path: string = "";
   private file = -1;
-  private memory?: Uint8Array; // instead of a file
+  private memory?: Uint8Array; // the memory if there is no file
   private isOpen = true;
 
   /** Use client.sharedRegion(). */
@@ -49,7 +49,10 @@ export class SharedRegion {
     this.file = newFile(this.path, bytes);
   }
 
-  /** A tensor of the region, which calls take as q, k, x or weight, and as `out`: by default float32, at the beginning. */
+  /**
+   * Returns a tensor of the region; by default it is float32, and begins at offset 0. Calls take it as q, k, x or
+   * weight, and as `out`.
+   */
   tensor(shape: readonly number[], dtype: Dtype = "float32", offset = 0): SharedTensor {
     this.checkOpen("region");
     const size = sizeOf({ dtype, shape: [] });
@@ -68,7 +71,7 @@ export class SharedRegion {
     return new SharedTensor(this, shape, dtype, offset);
   }
 
-  /** Removes the file. No call with its tensors may be running. */
+  /** Removes the file. Do not close a region while calls use its tensors. */
   close(): void {
     if (!this.isOpen) return;
     this.isOpen = false;
@@ -85,14 +88,14 @@ export class SharedRegion {
     if (!this.isOpen) throw invalid(field, fact);
   }
 
-  /** @internal Copies the bytes from `offset` on to memory, or memory to there. */
+  /** @internal Copies the region's bytes from `offset` on to `memory` (read), or `memory` to these bytes (write). */
   copy(memory: Uint8Array, offset: number, way: "read" | "write"): void {
     this.checkOpen("region");
     const own = this.memory?.subarray(offset, offset + memory.length);
     if (own !== undefined) (way === "read" ? memory : own).set(way === "read" ? own : memory);
     const move: (file: number, to: Uint8Array, at: number, length: number, position: number) => number =
       way === "read" ? fs.readSync : fs.writeSync;
-    // On Linux one read or write moves at most a page less than 2 GiB.
+    // On Linux, one read or write transfers at most 2 GiB minus a page.
     for (let at = own?.length ?? 0; at < memory.length;) {
       const moved = move(this.file, memory, at, Math.min(memory.length - at, 1 << 30), offset + at);
       if (moved === 0) throw new PosencError(`the shared file was cut short`, { code: "FAILED_PRECONDITION" });
@@ -101,7 +104,7 @@ export class SharedRegion {
   }
 }
 
-/** A tensor in a SharedRegion. Results in a region are SharedTensors, others are Tensors. */
+/** A tensor in a SharedRegion. A result in a region is a SharedTensor; other results are Tensors. */
 export class SharedTensor implements Place {
   constructor(
     readonly region: SharedRegion,
@@ -114,7 +117,7 @@ export class SharedTensor implements Place {
     return sizeOf(this);
   }
 
-  /** A copy of the elements: read(). */
+  /** A copy of the elements, as read() returns it. */
   get data(): Elements {
     return this.read();
   }
@@ -125,7 +128,7 @@ export class SharedTensor implements Place {
     return this;
   }
 
-  /** A copy of the elements, in `into` or fresh memory. */
+  /** Returns a copy of the elements, in `into` or in new memory. */
   read<E extends Elements = Elements>(into?: E): E {
     this.region.checkOpen("region");
     const elements = into ?? (allocate(this) as E);
@@ -133,7 +136,7 @@ export class SharedTensor implements Place {
     return elements;
   }
 
-  /** @internal The contract's tensor: with the elements' place if the region is a file, or with a copy of them. */
+  /** @internal Returns the tensor as a message: with its place if the region is a file, otherwise with its elements. */
   message(field: string, asBytes: boolean): object {
     this.region.checkOpen(field);
     const { shape, dtype, offset, region } = this;
@@ -142,7 +145,7 @@ export class SharedTensor implements Place {
       : { dtype, shape, shared: { name: region.name, offset } };
   }
 
-  /** @internal Whether a result at this place replaces the tensor. */
+  /** @internal Returns whether a result at the place of this other tensor replaces this tensor. */
   isAt({ region, offset }: SharedTensor): boolean {
     return this.region === region && this.offset === offset;
   }
@@ -178,8 +181,8 @@ export class Regions {
 const untouched = ["INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED"];
 
 /**
- * Throws the error of a call with places, unless it may be made with bytes instead: the server does not know places, or
- * refuses this caller's. `inPlace` are the tensors that their results replace.
+ * Throws the error of a call with places. Does not throw if the call can be made with bytes instead, because the server
+ * does not know places, or refuses those of this caller. `inPlace` are the tensors that are replaced by their results.
  */
 export function checkRefused(error: unknown, inPlace: readonly string[]): void {
   if (!(error instanceof PosencError)) throw error;
@@ -191,7 +194,7 @@ export function checkRefused(error: unknown, inPlace: readonly string[]): void {
   throw error;
 }
 
-/** Makes a file of its full size. */
+/** Makes a file, and allocates its full size. */
 function newFile(file: string, bytes: number): number {
   let handle: number;
   try {
@@ -202,11 +205,12 @@ function newFile(file: string, bytes: number): number {
     throw invalid("directory", `${message}; must be the server's, as this process sees it`);
   }
   try {
-    // A full file system fails here, and not when the server writes.
+    // On a full file system, these writes fail. Otherwise the server would fail when it writes.
     const zeros = new Uint8Array(1 << 20);
     for (let at = 0; at < bytes; at += zeros.length)
       fs.writeSync(handle, zeros, 0, Math.min(zeros.length, bytes - at), at);
-    // Files in such a directory belong to its group, for example in a volume with an fsGroup.
+    // In a directory with the set-group-ID bit, files belong to the group of the directory. A Kubernetes volume with an
+    // fsGroup is an example.
     if (fs.statSync(path.dirname(file)).mode & 0o2000) fs.fchmodSync(handle, 0o660);
     // On a nearly full file system a write may end early without an error.
     if (fs.fstatSync(handle).size !== bytes) throw new Error("no space left");

@@ -2,7 +2,7 @@ import { Metadata, type ServiceError, status as codes } from "@grpc/grpc-js";
 import { PosencError } from "./errors";
 import { typeNamed } from "./schema";
 
-// The parts of posenc/rpc/status.proto's messages that are read.
+// The fields of the messages in posenc/rpc/status.proto that this client reads.
 interface Status {
   details: { type_url: string; value: Uint8Array }[];
 }
@@ -18,7 +18,7 @@ function decode(name: string, bytes: Uint8Array): unknown {
   return typeNamed(`posenc.rpc.${name}`).decode(bytes);
 }
 
-// No package for Node decodes google.rpc.Status, which is in the trailers.
+// Decodes the google.rpc.Status in the trailers. No package for Node does this.
 function detailsOf(bytes: Uint8Array) {
   const { details } = decode("Status", bytes) as Status;
   const detail = (name: string) => {
@@ -41,11 +41,11 @@ export function fromGrpc(error: unknown, target: string, requestId: string): unk
   try {
     if (bytes instanceof Buffer) facts = detailsOf(bytes);
   } catch {
-    // Unreadable details are ignored: the error itself says more.
+    // Unreadable details are ignored, because code and text of the error say enough.
   }
   let text = details;
   if (!facts.reason && (code === codes.UNAVAILABLE || code === codes.DEADLINE_EXCEEDED)) {
-    // No server answered, or it was too slow: name the target.
+    // No server answered in time, so the text gets the target.
     text = text.replace(/\s*Resolution note:\s*$/, "");
     if (!text.includes(target)) text += `; the target is ${target}`;
     if (code === codes.DEADLINE_EXCEEDED)
@@ -57,7 +57,7 @@ export function fromGrpc(error: unknown, target: string, requestId: string): unk
   return new PosencError(text, { ...facts, code: codes[code] ?? String(code), requestId });
 }
 
-/** Whether a message was over a limit of the server, or of a proxy before it. */
+/** Returns whether a message was over a limit of the server, or of a proxy before the server. */
 export function isTooLarge(error: unknown): error is PosencError {
   return error instanceof PosencError && error.code === "RESOURCE_EXHAUSTED" && error.reason !== "OVERLOADED";
 }

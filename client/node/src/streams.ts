@@ -1,5 +1,5 @@
-// Tensors that go through streams. ApplyRope and Reposition send bytes: the first message describes the call, the
-// others carry the elements.
+// Streams of tensors. The first message of ApplyRopeStream or RepositionStream describes the call. The other messages
+// carry the elements.
 import type { Call, Calls } from "./calls";
 import { falseAnswer, invalid } from "./errors";
 import { describe, type Fields, methodNamed } from "./schema";
@@ -12,23 +12,26 @@ const order: Record<string, string[][]> = {
   Reposition: [["movement", "oldPositions", "ids"], ["movement", "newPositions", "ids"], ["movement", "shifts"], ["k"]],
 };
 
-// The server recommends 4 MiB. With chunks of 1 MiB, grpc-js took a quarter less time for 64 MiB: their buffers are
-// reused while they are still in a processor's cache. A multiple of every element and of nearly every head, so that the
-// server can answer in place.
+// The server recommends 4 MiB. With chunks of 1 MiB, grpc-js took a quarter less time for 64 MiB, because buffers of
+// this size are reused while they are still in a processor's cache. The size is a multiple of the size of every element
+// and of nearly every head, so that the server can rotate in place.
 const largestChunkBytes = (1 << 20) - (64 << 10);
 
-// A chunk's message has at most this much beside the chunk.
+// Maximum size of a chunk's message in bytes, without the chunk.
 const chunkHeadBytes = 16;
 
-/** Bytes of tensors, cut between any two elements. */
+/** The bytes of tensors in chunks. A chunk may end between any two elements. */
 export type Chunks = Iterable<ArrayBufferView> | AsyncIterable<ArrayBufferView>;
 
-/** Bytes of a chunk whose message has at most `limitBytes`: whole elements, also if the limit is very low. */
+/**
+ * Returns the size of a chunk in bytes, so that its message has at most `limitBytes`. A chunk always has whole
+ * elements, also if the limit is too low for one element.
+ */
 export function chunkBytesFor(limitBytes: number): number {
   return Math.max(8, Math.min(largestChunkBytes, limitBytes - chunkHeadBytes) & ~7);
 }
 
-/** A request without the elements that go through its stream, and these elements in their order. */
+/** A request without the elements that a stream sends, and these elements in the order of the stream. */
 export interface Split {
   request: Fields;
   data: Uint8Array[];
@@ -39,8 +42,8 @@ export function split(name: string, request: Fields): Split {
   return { request: order[name].reduce((message, path) => withoutData(message, path, data), request), data };
 }
 
-// Elements stay in the message if they are `values`, or if their number does not fit the description: the server
-// names the fault.
+// Elements stay in the message if they are `values`, or if their number does not fit the shape. In the second case, the
+// server's error then names the fault.
 function withoutData(message: Fields, [key, ...rest]: string[], taken: Uint8Array[]): Fields {
   const value = message[key] as Fields | undefined;
   if (value === undefined) return message;
@@ -53,14 +56,14 @@ function withoutData(message: Fields, [key, ...rest]: string[], taken: Uint8Arra
 
 const tensorsOf = ({ q, k }: Fields) => [q, k].filter((tensor) => tensor !== undefined) as Fields[];
 
-/** Returns the parts of a request if all elements of its tensors can go through a stream. */
+/** Splits a request if a stream can send all elements of its tensors q and k; otherwise returns undefined. */
 export function splitWhole(name: string, request: Fields): Split | undefined {
   const parts = name in order ? split(name, request) : undefined;
   const isWhole = parts && tensorsOf(parts.request).every((tensor) => tensor !== request.q && tensor !== request.k);
   return isWhole ? parts : undefined;
 }
 
-/** Yields the bytes of the rotated q, then of the rotated k, as they arrive. */
+/** Yields the bytes of the rotated q, and then of the rotated k, when they arrive. */
 export async function* rotatedBytes(
   calls: Calls,
   name: string,
@@ -90,7 +93,7 @@ export async function* rotatedBytes(
   if (done < bytes) throw falseAnswer(`it has ${done} of ${bytes} bytes`);
 }
 
-/** Rotates by a stream. The result has the tensors by their names. */
+/** Rotates with a stream. Returns the tensors by their names. */
 export async function rotateAsStream(
   calls: Calls,
   name: string,
@@ -120,12 +123,15 @@ function tensorIn(message: Fields, name: string): Tensor {
   return message[name] as Tensor;
 }
 
-/** Tensors of one shape that come in blocks of some rows and columns: [outer, rows, columns] in memory order. */
+/**
+ * Joins tensors that come in blocks of rows and columns. All tensors have the same shape, which is [outer, rows,
+ * columns] in the order of memory.
+ */
 export class Assembly {
   private readonly results: Result[];
-  private done = 0; // bytes
+  private done = 0; // number of bytes that have arrived
 
-  /** Memory for all tensors of the first block that are wanted. */
+  /** Makes memory for the wanted tensors. Their dtypes are those of the first block. */
   constructor(
     private readonly shape: Shape,
     private readonly rowAxis: number,
@@ -137,7 +143,7 @@ export class Assembly {
     this.results = Object.entries(wanted).map(([name, each]) => new Result(described(name), each, name));
   }
 
-  /** Copies the tensors of a block to their places. */
+  /** Copies the tensors of a block to this row and column. */
   place(block: Fields, row: number, column = 0): void {
     Object.keys(this.wanted).forEach((name, i) => this.copy(tensorIn(block, name), this.results[i], row, column));
   }
@@ -155,10 +161,10 @@ export class Assembly {
       throw falseAnswer(`a part ${dtype} [${shape}] is at ${row}, ${column} of [${this.shape}]`);
     }
     const [from, size] = [bytesOf(data), sizeOf({ dtype, shape: [] })];
-    // Whole rows lie side by side on both sides.
+    // If the block has whole rows, they are adjacent in the block and in the result.
     const run = (part[2] === whole[2] ? part[1] * part[2] : part[2]) * size;
     for (let begin = 0; begin < from.length; begin += run) {
-      const line = begin / (part[2] * size); // a row, counted over all outer ones
+      const line = begin / (part[2] * size); // the row's number in the block, over all outer indices
       const at = (Math.floor(line / part[1]) * whole[1] + row + (line % part[1])) * whole[2] + column;
       to.bytes.set(from.subarray(begin, begin + run), at * size);
     }

@@ -6,8 +6,8 @@ export type Dtype =
   "float32" | "float16" | "bfloat16" | "float64" | "int32" | "int64" | "float8_e4m3fn" | "float8_e5m2";
 
 /**
- * Memory of a tensor. 16-bit floats are a Uint16Array of their bits, 8-bit ones (FP8) and raw little-endian bytes a
- * Uint8Array.
+ * The elements of a tensor. 16-bit floats are a Uint16Array of their bits. 8-bit floats (FP8) and raw little-endian
+ * bytes are a Uint8Array.
  */
 export type Elements = Float32Array | Float64Array | Uint16Array | Int32Array | BigInt64Array | Uint8Array;
 
@@ -19,7 +19,7 @@ export interface TensorMessage {
   data?: Uint8Array | string;
 }
 
-// A constructor of typed arrays; newer versions of Node have a Float16Array too.
+// A constructor of typed arrays. Newer versions of Node also have a Float16Array.
 interface Kind {
   new (buffer: ArrayBufferLike, byteOffset?: number, length?: number): Elements;
   readonly BYTES_PER_ELEMENT: number;
@@ -37,13 +37,13 @@ const arrays: Record<string, Kind | undefined> = {
   float8_e5m2: Uint8Array,
 };
 
-// The dtype of a typed array, by its name; undefined for arrays of bits and bytes.
+// Returns the dtype that the name of a typed array tells; undefined for arrays of bits or bytes.
 const dtypeOf = ({ name }: Kind) => {
   const dtype = name.replace("Big", "").replace("Array", "").toLowerCase();
   return dtype in arrays ? (dtype as Dtype) : undefined;
 };
 
-/** Elements with a shape, row-major. The elements are borrowed, never copied. */
+/** A row-major tensor. It refers to the caller's elements, and does not copy them. */
 export class Tensor<E extends Elements = Elements> {
   constructor(
     readonly data: E,
@@ -53,8 +53,8 @@ export class Tensor<E extends Elements = Elements> {
 }
 
 /**
- * A tensor of these elements. The shape is [elements] unless it is given. The type of the array determines the
- * dtype, except for a Uint16Array ("bfloat16" or "float16") and a Uint8Array (the bytes of any dtype).
+ * Makes a tensor of these elements. By default it has one axis. The type of the array determines the dtype, except for
+ * a Uint16Array ("bfloat16" or "float16") and a Uint8Array (the bytes of any dtype).
  */
 export function tensor<E extends Elements>(data: E, shape?: readonly number[], dtype?: Dtype): Tensor<E> {
   if (!ArrayBuffer.isView(data) || data instanceof DataView) throw invalid("data", "must be a typed array");
@@ -73,22 +73,22 @@ function kindOf(elements: ArrayBufferView): Kind {
 }
 
 export function bytesOf(elements: ArrayBufferView): Uint8Array {
-  if (elements.byteLength === 0) return new Uint8Array(); // memory that was given away cannot even be viewed
+  if (elements.byteLength === 0) return new Uint8Array(); // memory that was transferred away cannot be viewed
   return new Uint8Array(elements.buffer, elements.byteOffset, elements.byteLength);
 }
 
-/** The description of a tensor, without its elements. */
+/** The dtype and the shape of a tensor. */
 export interface Described {
   readonly dtype: Dtype;
   readonly shape: readonly number[];
 }
 
-/** Size of a tensor in bytes; NaN if there is no such dtype. */
+/** Returns the size of a tensor in bytes; NaN if there is no such dtype. */
 export function sizeOf({ dtype, shape }: Described): number {
   return shape.reduce((product, extent) => product * extent, arrays[dtype]?.BYTES_PER_ELEMENT ?? NaN);
 }
 
-/** Returns elements of fresh memory that is not cleared: the caller overwrites all of it. */
+/** Returns elements in new memory that is not cleared. The caller must overwrite all of it. */
 export function allocate(described: Described, kind = arrays[described.dtype]!): Elements {
   const [bytes, most] = [sizeOf(described), Math.min(os.totalmem(), constants.MAX_LENGTH)];
   if (bytes > most) {
@@ -104,18 +104,18 @@ export interface Place extends Described {
   write(elements: Elements): unknown;
 }
 
-/** A result before its bytes arrive: its description, if it is known, and the memory for it. */
+/** A result before its bytes arrive: its dtype and shape, if they are known, and the memory for it. */
 export interface Wanted {
-  /** Unknown if only the server can tell. */
+  /** Undefined if only the server knows dtype and shape. */
   described?: Described;
-  /** The caller's memory; else new elements of the same kind as the input's. */
+  /** The caller's memory. Undefined: a new array, of the same kind as `like`. */
   out?: ArrayBufferView | Place;
   like?: ArrayBufferView;
-  /** The server itself writes to `out`. */
+  /** Whether the server itself writes to `out`. */
   isPlaced?: boolean;
 }
 
-/** Throws unless `out` is memory for such a tensor: its elements, or raw bytes, and as many. */
+/** Throws if `out` is not memory for this tensor: raw bytes, or elements of the tensor's type, of the right size. */
 export function checkOut(out: unknown, { dtype, shape }: Described, field: string): void {
   if (ArrayBuffer.isView(out)) {
     const [kind, bytes] = [kindOf(out), sizeOf({ dtype, shape })];
@@ -148,7 +148,7 @@ export class Result {
     this.bytes = bytesOf(this.elements);
   }
 
-  /** Contains the bytes that were written so far. */
+  /** Returns the result. It contains the bytes that were written so far. */
   tensor(): Tensor | Place {
     const { out } = this.wanted;
     if (out === undefined || ArrayBuffer.isView(out)) {
@@ -159,7 +159,7 @@ export class Result {
   }
 }
 
-/** The tensor of a received message. Copies at most once: to `out`, or if the bytes are not aligned. */
+/** Returns the tensor of a received message. Copies the bytes only to `out`, or if they are not aligned. */
 export function received(is: Described, data: Uint8Array, wanted: Wanted, field: string): Tensor | Place {
   const { dtype, shape } = wanted.described ?? is;
   const fits = is.dtype === dtype && is.shape.join() === shape.join() && is.shape.every((extent) => extent >= 0);

@@ -1,5 +1,5 @@
-// Encodes messages with tensors by hand: protobufjs would copy a tensor twice, into its writer and out of it. Received
-// messages need no such code, because protobufjs does not copy their bytes.
+// Encodes messages with tensors without protobufjs' writer, which would copy a tensor twice: into the writer and out of
+// it. Received messages need no such code, because protobufjs does not copy their bytes.
 //
 //   head                        | tag, length | dtype, shape, tag, length | data
 //   all fields but the tensors    of a tensor, the highest of the message, and its elements, borrowed
@@ -13,10 +13,10 @@ export interface Frame {
   size: number;
 }
 
-// Field number of `data` in Tensor and in the messages of streams, the highest of each.
+// The field number of `data` in Tensor and in the messages of streams. It is the highest number in each message.
 const dataField = 15;
 
-/** The tag and the length of a field of bytes. */
+/** Returns the tag and the length of a field of bytes. */
 const fieldHead = (field: number, length: number) =>
   protobuf.Writer.create()
     .uint32(field * 8 + 2)
@@ -27,7 +27,7 @@ function frameOf(...pieces: readonly Uint8Array[]): Frame {
   return { pieces, size: pieces.reduce((sum, piece) => sum + piece.byteLength, 0) };
 }
 
-/** The frame of a message. The elements of its own tensors, which are its last fields, are borrowed. */
+/** Returns the frame of a message. Its tensors are its last fields. Their elements are not copied. */
 export function frame(type: protobuf.Type, message: Fields): Frame {
   const small = { ...message };
   const pieces: Uint8Array[] = [];
@@ -43,19 +43,19 @@ export function frame(type: protobuf.Type, message: Fields): Frame {
   return frameOf(type.encode(small).finish(), ...pieces);
 }
 
-/** The frame of a stream's message that only has `data`. */
+/** Returns the frame of a stream's message that has only `data`. */
 export function dataFrame(data: Uint8Array): Frame {
   return frameOf(fieldHead(dataField, data.byteLength), data);
 }
 
-/** The message in one piece. */
+/** Returns the message in one piece. */
 export function join({ pieces, size }: Frame): Buffer {
   return Buffer.concat(pieces, size);
 }
 
 /**
- * Returns the message for grpc-js, which puts it behind a head of five bytes in its own buffer: it asks for the length
- * and lets the message copy itself there (compression-filter.js). So the pieces need not be joined first.
+ * Returns the message in a form that grpc-js can copy. grpc-js makes a buffer of the message's length and a head of
+ * five bytes, and calls `copy` to fill it (compression-filter.js). So the pieces need not be joined first.
  */
 export function copied({ pieces, size }: Frame): Buffer {
   const copy = (to: Buffer, at: number) => {
@@ -67,7 +67,7 @@ export function copied({ pieces, size }: Frame): Buffer {
   return { length: size, copy } as unknown as Buffer;
 }
 
-/** Returns the serializer for a version of grpc-js: later ones, whose behaviour is unknown, get one piece. */
+/** Returns the serializer for a version of grpc-js. Other versions, whose behaviour is unknown, get one piece. */
 export function serializerFor(grpcVersion: string): (frame: Frame) => Buffer {
   return grpcVersion.startsWith("1.14.") ? copied : join;
 }

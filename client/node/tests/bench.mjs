@@ -1,5 +1,5 @@
-// bench.mjs TARGET CASE: the first call's time, the median of the calls after a
-// warm-up, and this process's peak memory, as a line of JSON.
+// bench.mjs TARGET CASE prints a line of JSON with the time of the first call, the
+// median time of the calls after a warm-up, and the peak memory of this process.
 import fs from "node:fs";
 import posenc from "../index.mjs";
 import { startEcho } from "./echo.mjs";
@@ -8,12 +8,12 @@ const [target, name] = process.argv.slice(2);
 const cases = {
   unary64: { mib: 64, calls: 5, options: {} },
   unary1: { mib: 1, calls: 5, options: {} },
-  // One token, whose peak is the program's own.
+  // Rotates one token, and so shows the peak memory of the program itself.
   token1: { mib: 1 / 64, calls: 5, options: {} },
-  // unary64 without the option that ../run gives Node.
+  // unary64 without the option that ../run passes to Node.
   plain64: { mib: 64, calls: 5, options: {} },
   stream256: { mib: 256, calls: 2, options: { streamAboveBytes: 0 } },
-  // What one message of 64 MiB costs, which the client avoids by itself.
+  // 64 MiB in one message; by default the client uses a stream.
   message64: { mib: 64, calls: 5, options: { streamAboveBytes: 512 << 20 } },
   // grpc-js alone.
   echo64: { mib: 64, calls: 5 },
@@ -44,9 +44,9 @@ async function startEchoOfBytes() {
   return { call: () => call(bytes), end };
 }
 
-// As in all clients' benchmarks: seconds of calls before those that are measured,
-// and at least one over every connection. V8 compiles for longer than the two seconds
-// that are enough elsewhere.
+// As in the benchmarks of all clients, unmeasured calls come first: for `warmUp`
+// seconds, and at least `connections` calls. Other clients need two seconds, but V8
+// compiles for longer.
 const warmUp = 6;
 const connections = 4;
 

@@ -1,6 +1,6 @@
-// conformance.mjs TARGET DIR: replays DIR/*.json through the client's own calls
-// and prints family, name, ok or fail, and why. The bounds are those of
-// proto/testdata/README.md.
+// conformance.mjs TARGET DIR replays the vectors DIR/*.json through the client's
+// methods. It prints family, name, ok or fail, and why. proto/testdata/README.md
+// explains the error bounds.
 import fs from "node:fs";
 import path from "node:path";
 import posenc from "../index.mjs";
@@ -35,7 +35,7 @@ function native(tensor) {
     Kind === Uint16Array || Kind === Uint8Array
       ? Kind.from(values, (value) => nearestBits(value, dtype))
       : Kind.from(values);
-  // The server decides what values too large for their dtype become.
+  // Values that are too large for their dtype are sent as `values`, because the server decides about them.
   if (!doublesOf(elements, dtype).every((value, i) => Number.isFinite(value) === Number.isFinite(values[i])))
     return tensor;
   return posenc.tensor(elements, tensor.shape.map(Number), dtype);

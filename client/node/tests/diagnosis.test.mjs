@@ -3,7 +3,7 @@ import { after, before, describe, test } from "node:test";
 import posenc from "../index.mjs";
 import { Ends, startServer } from "./servers.mjs";
 
-// Two names for one key: transformers reads rope_type, mlx-lm reads type.
+// One key under two names: transformers reads rope_type, mlx-lm reads type.
 const scaling = { rope_type: "yarn", type: "linear", factor: 4, original_max_position_embeddings: 32768 };
 const llama = {
   model_type: "llama",
@@ -37,7 +37,7 @@ describe("differences between encodings", () => {
       finding.readers.map(({ name }) => name),
       ["mlx-lm"],
     );
-    // YaRN's attention factor (arXiv:2309.00071), which a linear scaling lacks.
+    // 0.1 ln(4) + 1 is YaRN's attention factor (arXiv:2309.00071). A linear scaling has none.
     assert.ok(Math.abs(finding.readers[0].amplitudeRatio * (0.1 * Math.log(4) + 1) - 1) < 1e-15);
   });
 

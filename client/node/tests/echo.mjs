@@ -1,5 +1,5 @@
-// Measures grpc-js alone: a message to an echo in another process, and back. A client over grpc-js cannot be faster with
-// one message each way. The window is the client's own. As a program, it is the server.
+// Measures grpc-js alone: a unary call to an echo server in another process. No client over grpc-js can be faster with
+// a unary call. The flow-control window is that of the client. If this file is run as a program, it is the server.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
@@ -14,7 +14,7 @@ const options = {
   "grpc-node.flow_control_window": 16 << 20,
 };
 
-/** An echo to call, and what ends it. */
+/** Starts the server. Returns a function that calls it, and a function that ends it. */
 export async function startEcho() {
   const server = spawn(process.execPath, [...process.execArgv, file], { stdio: ["pipe", "pipe", "inherit"] });
   const [port] = await once(server.stdout, "data");
@@ -47,6 +47,6 @@ if (process.argv[1] === file) {
     if (error) throw error;
     process.stdout.write(String(port));
   });
-  // The input ends with the process that started this one.
+  // Standard input ends when the process that started this process ends.
   process.stdin.on("end", () => process.exit()).resume();
 }

@@ -1,5 +1,5 @@
-// errors.mjs TABLE ENVFILE: provokes the errors of the table that all clients
-// share, and prints family, name, ok or fail, and why.
+// errors.mjs TABLE ENVFILE replays the table of error cases that all clients share.
+// It prints family, name, ok or fail, and why.
 import fs from "node:fs";
 import posenc from "../index.mjs";
 
@@ -49,7 +49,7 @@ async function call({ server, options = {}, call: name, arguments: given = {}, .
   } = { ...rest, ...given };
   const q = given.q === null ? null : posenc.tensor(zeros(shape, dtype, bytes), shape, dtype);
   const at = ids !== undefined ? { ids: ids.map(Number) } : { start: positions === null ? null : (start ?? 0) };
-  // Names as the contract spells them.
+  // The table has names in snake_case; the client takes camelCase.
   const camel =
     rope &&
     Object.fromEntries(

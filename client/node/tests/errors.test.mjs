@@ -36,7 +36,7 @@ describe("errors", () => {
   });
 
   test("RefuseMistypedNamesAndWrongKindsBeforeAnythingIsSent", async () => {
-    // No server listens there: a call that reached the network would be UNAVAILABLE.
+    // No server listens at this address, so a call that reached the network would be UNAVAILABLE.
     const away = posenc.connect("127.0.0.1:1");
     const good = { rope: half, q, start: 0, layout: "bshd" };
     const cases = [
@@ -196,7 +196,7 @@ describe("errors", () => {
     const closed = posenc.connect(target);
     const waiting = arrived();
     const call = closed.getServerInfo({ requestId: "last" });
-    call.catch(() => {}); // it is looked at below
+    call.catch(() => {}); // assert.rejects() checks the error below
     await waiting;
     closed.close();
     await assert.rejects(call, {
@@ -308,7 +308,7 @@ test("NullIsNamedWhereAnObjectOrANumberIsWanted", async (t) => {
     ["options", () => client.sharedRegion(64, null)],
     ["arguments", () => all(client.applyRopeStream(null, []))],
     ["chunks", () => all(client.applyRopeStream(good, [new Float32Array(0), null]))],
-    // The server names an argument that the caller leaves out.
+    // The server's error names an argument that the caller leaves out.
     ["layout", () => client.applyRope({ ...good, layout: null })],
     ["rope", () => client.applyRope({ ...good, rope: null })],
     ["positions", () => client.applyRope({ ...good, start: null })],

@@ -1,4 +1,4 @@
-// hop.mjs TARGET IN OUT SHIFT: moves keys, bfloat16 [1, 16, 2, 64], by SHIFT.
+// hop.mjs TARGET IN OUT SHIFT repositions the keys in a file, bfloat16 [1, 16, 2, 64], by SHIFT.
 import fs from "node:fs";
 import posenc from "../index.mjs";
 

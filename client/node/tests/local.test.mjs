@@ -1,4 +1,4 @@
-// posenc.local(): a server for a block, and no server, folder or memory after it.
+// posenc.local(): a server for a block, and no server, folder or memory after the block.
 import assert from "node:assert";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -12,13 +12,13 @@ import { temporaryFolder } from "./servers.mjs";
 const folderOf = ({ target }) => path.dirname(target.slice("unix:".length));
 const folders = () => fs.readdirSync("/dev/shm").filter((name) => name.startsWith("posenc-local-"));
 
-/** The processes that serve in a folder. */
+/** Returns the ids of the server processes that were started with this folder. */
 function serversAt(folder) {
   return fs.readdirSync("/proc").filter((pid) => {
     try {
       return fs.readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes(`--ready-file=${folder}/ready`);
     } catch {
-      return false; // no process, or it has ended
+      return false; // not a process, or the process has ended
     }
   });
 }
@@ -41,7 +41,7 @@ async function rotates(client) {
   );
 }
 
-/** Sets variables for a test; undefined removes one. */
+/** Sets environment variables during a test. The value undefined removes a variable. */
 function setVariables(t, variables) {
   const before = { ...process.env };
   t.after(() => (process.env = before));
@@ -111,7 +111,7 @@ describe("local", () => {
       assert.ok(Date.now() < end, "the server outlives its parent");
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
-    // Its folder, which may hold regions, goes at the next start.
+    // The next local() removes the server's folder, which may contain regions.
     fs.utimesSync(folder, 0, 0);
     await posenc.local(() => assert.ok(!fs.existsSync(folder)));
   });
@@ -142,7 +142,7 @@ describe("local", () => {
     await assert.rejects(killed, /posencd was killed by signal 9; call posenc.local\(\) again$/);
   });
 
-  // Kinds of broken programs: the program's text, and the error's.
+  // Kinds of broken programs: the text of the program, and the text of the error.
   const notStarted = {
     "not there": [undefined, /ENOENT; POSENCD must name the server's program/],
     // Access is denied on a file system mounted noexec, too.

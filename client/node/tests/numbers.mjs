@@ -1,19 +1,19 @@
-// Floats of 16 and 8 bits, units in the last place, and the bounds of the vectors, by
-// arithmetic on bits alone: nothing here is the client's.
+// Floats of 16 and 8 bits, units in the last place, and the error bounds of the
+// vectors. This code computes with bits, and uses no code of the client.
 
 const formats = {
   float16: { exponent: 5, fraction: 10 },
   bfloat16: { exponent: 8, fraction: 7 },
   float32: { exponent: 8, fraction: 23 },
   float64: { exponent: 11, fraction: 52 },
-  // Without infinity: all ones are NaN, the exponent's others are numbers.
+  // This type has no infinity. A pattern with all bits 1 is NaN; the other patterns are numbers.
   float8_e4m3fn: { exponent: 4, fraction: 3, finite: true },
   float8_e5m2: { exponent: 5, fraction: 2 },
 };
 
 const signBit = ({ exponent, fraction }) => 1 << (exponent + fraction);
 
-/** The number that the bits of a narrow float stand for. */
+/** Returns the value of a bit pattern of a 16-bit or 8-bit float. */
 export function bitsToNumber(bits, dtype) {
   const { exponent, fraction, finite } = formats[dtype];
   const sign = bits & signBit(formats[dtype]) ? -1 : 1;
@@ -25,19 +25,19 @@ export function bitsToNumber(bits, dtype) {
   return sign * (e === 0 ? f * 2 ** (1 - bias - fraction) : (f + 2 ** fraction) * 2 ** (e - bias - fraction));
 }
 
-/** Distance from |x| to the next number of the type. */
+/** Returns the distance from |x| to the next number of the type. */
 export function ulp(x, dtype) {
   const { exponent, fraction } = formats[dtype];
   const bias = 2 ** (exponent - 1) - 1;
   const size = Math.abs(x);
   let e = size === 0 ? 1 - bias : Math.floor(Math.log2(size));
-  // log2 is rounded: correct it by one.
+  // log2 is rounded, so e may be wrong by one.
   if (2 ** e > size) --e;
   if (2 ** (e + 1) <= size) ++e;
   return 2 ** (Math.max(e, 1 - bias) - fraction);
 }
 
-/** The number of the type that is nearest to x, ties to even. */
+/** Returns the number of the type that is nearest to x, with ties to even. */
 export function nearest(x, dtype) {
   if (!Number.isFinite(x) || dtype === "float64") return x;
   const unit = ulp(x, dtype);
@@ -51,7 +51,7 @@ export function nearest(x, dtype) {
   return Math.abs(rounded) > largest ? Math.sign(x) * Infinity : rounded;
 }
 
-/** Bits of the narrow float nearest to x. */
+/** Returns the bit pattern of the 16-bit or 8-bit float that is nearest to x. */
 export function nearestBits(x, dtype) {
   const { exponent, fraction, finite } = formats[dtype];
   const sign = x < 0 || Object.is(x, -0) ? signBit(formats[dtype]) : 0;
@@ -66,20 +66,20 @@ export function nearestBits(x, dtype) {
   return steps < 2 ** fraction ? sign | steps : sign | ((e << fraction) + (steps - 2 ** fraction));
 }
 
-/** Elements as numbers. */
+/** Converts elements to numbers. */
 export function doublesOf(data, dtype) {
   const narrow = formats[dtype]?.exponent + formats[dtype]?.fraction < 16;
   return Array.from(data, (value) => (narrow ? bitsToNumber(value, dtype) : Number(value)));
 }
 
 /**
- * A decimal of up to 20 digits as the sum of two doubles: the nearest, and the rest, exact to 2^-100 of it. The bounds
- * are smaller than a double's own rounding.
+ * Converts a decimal of up to 20 digits to the sum of two doubles: the nearest double, and the rest. The sum is exact
+ * to 2^-100 of the decimal. One double is not enough, because error bounds are smaller than its rounding.
  */
 function twoDoubles(text) {
   const high = Number(text);
   if (!Number.isFinite(high) || typeof text === "number") return [high, 0];
-  const scale = 400n; // decimal places: more than any vector has
+  const scale = 400n; // number of decimal places, more than any vector has
   const [, sign, whole, fraction = "", e = "0"] = /^(-?)(\d+)(?:\.(\d*))?(?:[eE]([+-]?\d+))?$/.exec(text);
   const shift = scale - BigInt(fraction.length) + BigInt(e);
   const digits = BigInt(whole + fraction);
@@ -87,7 +87,7 @@ function twoDoubles(text) {
   return [high, quotient(exact - scaled(high, scale), 10n ** scale)];
 }
 
-// x * 10^scale as an integer, rounded down; x is a double.
+// Returns x * 10^scale as an integer, rounded down. x is a double.
 function scaled(x, scale) {
   const unit = ulp(x, "float64");
   const steps = BigInt(x / unit);
@@ -104,7 +104,7 @@ function quotient(a, b) {
   return negative ? -value : value;
 }
 
-/** Why an answer is not within its bound of the true value; "" if it is. */
+/** Returns why an answer is not within its bound of the true value; "" if it is within the bound. */
 export function differs(answer, truth, bound, dtype, index) {
   if (typeof truth === "string" && /[A-Z_]{3,}/.test(truth) && !/^-?Infinity$/.test(truth))
     return answer === truth ? "" : `is ${answer}; ${truth} expected`;
@@ -128,12 +128,12 @@ export function differs(answer, truth, bound, dtype, index) {
     const units = Number(bound.ulps ?? 0) * ulp(Math.max(Math.abs(answer), Math.abs(high)), dtype);
     allowed = Number(bound.value) * Number(bound.scales[index]) + units;
   } else return `bound ${bound.kind} is not known`;
-  // The bound itself is computed in doubles.
+  // The factor allows for the rounding of `allowed`.
   return off <= allowed * (1 + 2 ** -50) ? "" : `is ${answer}; ${truth} expected, to ${allowed}`;
 }
 
-// The rest decides only when the double nearest to the truth is a tie between
-// two numbers of the type.
+// Returns the number of the type that is nearest to high + low. `low` matters only if
+// `high` is exactly in the middle between two numbers of the type.
 function nearestToTruth(high, low, dtype) {
   const rounded = nearest(high, dtype);
   if (dtype === "float64" || low === 0 || Math.abs(high - rounded) !== ulp(high, dtype) / 2) return rounded;

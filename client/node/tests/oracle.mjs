@@ -1,5 +1,5 @@
-// Rotary encoding straight from its formula, in double: pair i at position p
-// turns by p * theta^(-2i/d).
+// Computes rotary encodings directly from the formula, in double: pair i at position p
+// is rotated by the angle p * theta^(-2i/d).
 
 /** Returns the head x rotated to position p. The pairs are (i, i + d/2), or (2i, 2i + 1) if interleaved. */
 export function rotateHead(x, p, { theta = 10000, interleaved = false } = {}) {
@@ -14,7 +14,7 @@ export function rotateHead(x, p, { theta = 10000, interleaved = false } = {}) {
   return y;
 }
 
-/** All heads of a row-major tensor whose last axis is the head; positionOf(head number) returns its position. */
+/** Rotates all heads of a row-major tensor. Its last axis is the channels; positionOf(i) is the position of head i. */
 export function rotateAll(values, headDim, positionOf, options) {
   const out = [];
   for (let head = 0; head * headDim < values.length; ++head) {
@@ -23,7 +23,7 @@ export function rotateAll(values, headDim, positionOf, options) {
   return out;
 }
 
-/** Numbers in [-2, 2) that 16-bit floats hold exactly: multiples of 1/32. */
+/** Returns multiples of 1/32 in [-2, 2), which 16-bit floats represent exactly. */
 export function numbers(count, seed = 1) {
   let state = seed;
   return Array.from({ length: count }, () => {
@@ -32,7 +32,7 @@ export function numbers(count, seed = 1) {
   });
 }
 
-/** The largest difference. NaN and a missing element count as infinite. */
+/** Returns the largest difference between two elements. It is infinite for NaN and for missing elements. */
 export function furthest(actual, expected) {
   if (actual.length !== expected.length) return Infinity;
   return expected.reduce((most, value, i) => {

@@ -22,7 +22,7 @@ test("ProgramsWorkWhenABundlerPutsAllOfThemIntoOneFile", async (t) => {
     console.log(rotated.q.data[0] === Math.fround(Math.cos(1)), error instanceof posenc.PosencError, error.reason);
   })();`;
   const sources = { "esm.mjs": 'import * as posenc from "posenc";', "cjs.cjs": 'const posenc = require("posenc");' };
-  // The usual line for packages in CommonJS that use Node's own modules.
+  // Bundles of CommonJS packages that use Node's own modules usually begin with this line.
   const banner = 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);';
   for (const [name, source] of Object.entries(sources)) {
     fs.writeFileSync(path.join(folder, name), `${source}\n${program}`);

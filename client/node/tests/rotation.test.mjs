@@ -9,7 +9,7 @@ import { Ends, startServer, temporaryFolder } from "./servers.mjs";
 
 const half = { pairing: "half_split" };
 const halfOf = (pairs) => ({ pairing: "half_split", rotaryDim: pairs * 2 });
-// Four units of float32 at 2 * sqrt(2), and what double sines of positions below 100 are off.
+// Four roundings of float32 at 2 * sqrt(2), and the error of sines in double for positions below 100.
 const close = 2e-6;
 
 describe("rotation", () => {
@@ -83,7 +83,7 @@ describe("rotation", () => {
       });
       assert.ok(q.data instanceof Uint16Array);
       assert.strictEqual(q.dtype, dtype);
-      // Half a unit at 2 * sqrt(2), and the rotation's own.
+      // Half a step of the type at 2 * sqrt(2), and the error of the rotation.
       assert.ok(furthest(doublesOf(q.data, dtype), expected) <= (dtype === "bfloat16" ? 2 ** -7 : 2 ** -10) + close);
       const raw = new Uint8Array(bits.buffer);
       const fromBytes = await client.applyRope({
@@ -117,7 +117,7 @@ describe("rotation", () => {
       assert.ok(q.data instanceof Uint8Array);
       assert.strictEqual(q.dtype, dtype);
       assert.ok(furthest(doublesOf(q.data, dtype), expected) <= unit + close);
-      // An eighth of a turn, about: x cos + x sin is 1.4 x.
+      // 0.785 rad are about an eighth of a turn: x cos + x sin is 1.4 x.
       const top = nearestBits(largest, dtype);
       const turned = {
         rope: { pairing: "half_split", explicitFrequencies: { values: [0.785] } },
@@ -198,7 +198,8 @@ describe("rotation", () => {
   });
 
   test("GivesAlignedArraysWhateverTheMessagesOffset", async () => {
-    // The tensor's offset in the answer changes with the digits of its shape: these sizes move it through all residues.
+    // The tensor's offset in the answer depends on the size of its encoded shape. With these numbers of heads, the
+    // offset has all remainders modulo the size of an element.
     for (const heads of [1, 2, 17, 127, 128, 300]) {
       const values = Float64Array.from(numbers(heads * 8));
       const { q } = await client.applyRope({
@@ -296,7 +297,7 @@ describe("rotation", () => {
       ],
     );
     assert.strictEqual(cos.data[64], Math.fround(Math.cos(1)));
-    // Only the tensor's head_dim completes this one.
+    // This encoding is completed only by the tensor's head_dim.
     const open = await client.rope(half);
     assert.strictEqual(open.spec, undefined);
     const { q } = await open.apply({ q: tensor(Float32Array.of(1, 0), [1, 1, 1, 2]), start: 1, layout: "bshd" });

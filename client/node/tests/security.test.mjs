@@ -102,7 +102,7 @@ describe("TLS and tokens", () => {
     await assert.rejects(open.getServerInfo({ timeoutMs: 10000 }), { code: "UNAVAILABLE" });
     open.close();
     assert.ok(first.connections > 0, "without a token the proxy is asked");
-    // Another one, as the first client may still be trying again.
+    // The second call uses another proxy, because the first client may still be retrying.
     const second = await useProxy();
     assert.ok((await posenc.connect(plain, { token: "t" }).getServerInfo({ timeoutMs: 10000 })).version);
     assert.strictEqual(second.connections, 0);

@@ -1,4 +1,4 @@
-// Servers for tests: a posencd of their own, or one that answers as a test says.
+// Servers for tests: a posencd, or a fake server whose answers a test defines.
 import { execFileSync, spawn } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -6,7 +6,7 @@ import path from "node:path";
 import { once } from "node:events";
 import grpc from "@grpc/grpc-js";
 
-/** Collects what a suite's `before` opens, so that its `after` closes it. The context of a single test does the same. */
+/** Collects what the `before` of a suite opens, so that its `after` can close it. Like the context of a single test. */
 export class Ends {
   #ends = [];
 
@@ -25,7 +25,7 @@ export function temporaryFolder(t) {
   return folder;
 }
 
-/** Starts $POSENCD; gives its address. It ends with the test. */
+/** Starts the program $POSENCD, and returns its address. The server ends with the test. */
 export async function startServer(t, ...flags) {
   const ready = path.join(temporaryFolder(t), "ready");
   const server = spawn(
@@ -53,7 +53,10 @@ export async function startServer(t, ...flags) {
 
 const identity = (bytes) => bytes;
 
-/** A server with these methods: name -> handler(bytes or stream, respond, metadata). Others are UNIMPLEMENTED. */
+/**
+ * Starts a fake server. `methods` has a handler(bytes or stream, respond, metadata) by the name of the method. Other
+ * methods are UNIMPLEMENTED. Returns the server's address.
+ */
 export async function startFake(t, methods) {
   const server = new grpc.Server({ "grpc.max_receive_message_length": -1 });
   const definition = {};
@@ -80,7 +83,7 @@ export async function startFake(t, methods) {
   return `127.0.0.1:${port}`;
 }
 
-/** An authority and a certificate of localhost by it, as PEM files. */
+/** Makes a certificate authority, and a certificate for localhost that it signs, as PEM files. */
 export function makeCertificates(folder, name) {
   const file = (suffix) => path.join(folder, `${name}${suffix}`);
   const openssl = (...words) => execFileSync("openssl", words, { stdio: "pipe" });

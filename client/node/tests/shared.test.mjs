@@ -13,7 +13,7 @@ import { Ends, startFake, startServer, temporaryFolder } from "./servers.mjs";
 const half = { pairing: "half_split" };
 const shape = [2, 3, 2, 8];
 const bytes = 2 * 3 * 2 * 8 * 4;
-const close = 2e-6; // rotation.test.mjs
+const close = 2e-6; // as in rotation.test.mjs
 const here = path.dirname(fileURLToPath(import.meta.url));
 
 describe("shared memory", () => {
@@ -109,7 +109,7 @@ describe("shared memory", () => {
     const held = region.tensor([6, 8]);
     await client.addEncoding({ ...rows, x: held, out: held });
     assert.deepStrictEqual(held.read(), sum.data);
-    // Twice as large as x: what lies behind an output that is too small stays as it was.
+    // A concatenation is twice as large as x. The bytes after an output that is too small stay unchanged.
     const behind = region.tensor([40], "int32", 2048).write(new Int32Array(40).fill(7));
     const small = region.tensor([6, 8], "float32", 2048 - 192);
     const wide = { ...rows, combination: "concatenate", x: held };
@@ -141,7 +141,7 @@ describe("shared memory", () => {
     remote.close();
   });
 
-  /** A server that refuses places, and gives other tensors back. */
+  /** Starts a server that refuses places in shared memory, and returns other tensors unchanged. */
   async function refusing(t, code, reason) {
     const root = protobuf.Root.fromJSON(createRequire(import.meta.url)("../dist/contract.js").descriptors);
     const calls = [];
@@ -215,7 +215,7 @@ describe("shared memory", () => {
     );
   });
 
-  // As two containers of different users share a volume that has an fsGroup.
+  // In this way, two containers of different users share a Kubernetes volume with an fsGroup.
   test("ADirectoryThatGivesItsGroupGetsFilesOfTheGroup", async (t) => {
     const directory = temporaryFolder(t);
     fs.chmodSync(directory, 0o2770);

@@ -1,4 +1,4 @@
-// snippet.mjs FILE TARGET DIR: runs the README's three lines on DIR/q.bin and
+// snippet.mjs FILE TARGET DIR runs the README's lines in FILE on DIR/q.bin and
 // DIR/k.bin, and writes the results to DIR/q.out and DIR/k.out.
 import fs from "node:fs";
 import path from "node:path";

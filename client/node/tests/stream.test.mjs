@@ -13,7 +13,7 @@ const { methodNamed } = createRequire(import.meta.url)("../dist/schema.js");
 const half = { pairing: "half_split" };
 const bytesOf = ({ data }) => Buffer.from(data.buffer, data.byteOffset, data.byteLength);
 
-/** A random whole number from 0 to below n, the same in each run. */
+/** Returns a function of n. It returns pseudo-random integers from 0 to n - 1, which are the same in each run. */
 function randomOf(seed) {
   let state = seed;
   return (n) => {
@@ -22,7 +22,7 @@ function randomOf(seed) {
   };
 }
 
-/** Cuts bytes at random between elements; some parts are empty. */
+/** Cuts bytes at random places between elements. Some parts are empty. */
 function* cutAtRandom(bytes, elementBytes, random) {
   for (let at = 0; at < bytes.length;) {
     const length = random(4) === 0 ? 0 : Math.min(bytes.length - at, (1 + random(200)) * elementBytes);
@@ -45,7 +45,7 @@ async function freeAddress() {
   return `127.0.0.1:${port}`;
 }
 
-/** The value of one of the server's metrics; undefined if it has none. */
+/** Returns the value of a metric of the server; undefined if the server does not have this metric. */
 async function metric(admin, name) {
   const text = await (await fetch(`http://${admin}/metrics`)).text();
   return text.match(new RegExp(`^${name} (.*)$`, "m"))?.[1];
@@ -62,11 +62,14 @@ describe("streams", () => {
   before(async () => {
     address = await startServer(ends);
     whole = posenc.connect(address);
-    // Chunks of at most 16 bytes, so that every tensor is cut.
+    // Messages are small, so that every tensor is cut.
     streaming = posenc.connect(address, { streamAboveBytes: 0, maxMessageBytes: 16 + 1000 });
   });
 
-  /** Applies rope in one message, by the client's own cuts, and by random cuts. Returns the number of answers. */
+  /**
+   * Checks that applyRope gives the same bytes in one message, with the client's chunks, and with random chunks.
+   * Returns the number of answers.
+   */
   async function sameBytes(given, seed = 1) {
     let answers = 0;
     const one = await whole.applyRope(given);
@@ -246,7 +249,7 @@ describe("streams", () => {
       reason: "FIELD_INVALID",
       field: "q.values",
     });
-    // Elements of a tensor that is given go through the stream like any other bytes.
+    // If q has elements, the stream sends them, and needs no chunks.
     assert.strictEqual(
       (await joined(whole.applyRopeStream({ rope: half, start: 0, layout: "bshd", q }, []))).length,
       32,
@@ -295,7 +298,7 @@ describe("streams", () => {
     await assert.rejects(joined(whole.applyRopeStream(given, ["text"])), { field: "chunks" });
   });
 
-  // Tensors of a million tokens of which a few are sent: both ends stop in the middle.
+  // Starts a stream of a million tokens, and stops after a few of them.
   async function endless(client, signal, stop) {
     let ended = false;
     async function* chunks() {
@@ -331,7 +334,7 @@ describe("streams", () => {
     await endless(whole, undefined, () => true);
   });
 
-  // A client that stops sending, one that never reads, and one that cancels.
+  // Tests a client that stops sending, a client that never reads, and a client that cancels.
   test("LeftInTheMiddleEndClearlyAndTheServerKeepsNothing", async (t) => {
     const admin = await freeAddress();
     const client = posenc.connect(await startServer(t, "--admin", admin));
@@ -393,7 +396,7 @@ describe("streams", () => {
     const { response } = methodNamed("ApplyRopeStream");
     return Buffer.from(response.encode({ data: new Uint8Array(Float32Array.from(numbers).buffer) }).finish());
   };
-  /** A server whose streams do this, and a client of it that uses them. */
+  /** Starts a server whose streams are handled by `handle`. Returns a client that uses streams. */
   async function streamsThat(t, handle, options) {
     const client = posenc.connect(await startFake(t, { ApplyRopeStream: { streams: true, handle } }), {
       streamAboveBytes: 0,

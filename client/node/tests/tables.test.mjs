@@ -1,4 +1,4 @@
-// Tables in memory of the caller's: results of the same calls without it, and nothing else is written.
+// Tables in the caller's memory equal tables in new memory. No other memory is written.
 import assert from "node:assert";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -78,7 +78,7 @@ describe("tables", () => {
     }
   });
 
-  // A server that limits its answers: tensors that it writes to memory of the caller's do not count, and need no stream.
+  // This server limits its answers. Tensors in shared memory are not in the answer, and need no stream.
   test("ATableInSharedMemoryIsNoLargeAnswer", async () => {
     for (const rope of [{ pairing: "half_split", rotaryDim: 128 }, "llama-2-7b"]) {
       const request = { rope, start: 0, rows: 300 };
@@ -93,7 +93,7 @@ describe("tables", () => {
       };
       const table = await small.buildTable({ ...request, out });
       small.calls.stream = stream;
-      // One stream tells the size; another would bring the table's bytes.
+      // The only stream is the request for the size. A second stream would carry the bytes of the table.
       assert.deepStrictEqual(streamed, ["BuildTableStream"]);
       assert.ok(table.cos === out.cos && table.sin instanceof SharedTensor);
       assert.ok(bytesOf(out.cos).equals(bytesOf(wire.cos)) && bytesOf(out.sin).equals(bytesOf(wire.sin)));
@@ -158,7 +158,7 @@ describe("tables", () => {
   test("ATableThatTheServerCannotPlaceComesAsBytes", async () => {
     const region = await client.sharedRegion(2 * 3 * 4 * 4);
     const out = { cos: region.tensor([3, 4]), sin: region.tensor([3, 4], "float32", 48) };
-    const other = posenc.connect(address); // whose calls may not name memory
+    const other = posenc.connect(address); // the server refuses shared memory over this address
     const wire = await other.buildTable({ rope: spec, start: 0, rows: 3 });
     assert.strictEqual((await other.buildTable({ rope: spec, start: 0, rows: 3, out })).sin, out.sin);
     assert.ok(bytesOf(out.cos).equals(bytesOf(wire.cos)) && bytesOf(out.sin).equals(bytesOf(wire.sin)));

@@ -17,6 +17,6 @@ test("AMessageCopiesItselfToWhereItIsWantedAsItIsInOnePiece", () => {
 test("OnlyVersionsOfGrpcWhoseWayIsKnownGetMessagesInPieces", () => {
   assert.strictEqual(serializerFor("1.14.7"), copied);
   for (const other of ["1.15.0", "2.14.0", "1.1.4"]) assert.strictEqual(serializerFor(other), join);
-  // For the installed version, with which all other tests send.
+  // All other tests use the serializer for the installed version.
   assert.strictEqual(serialize, copied);
 });

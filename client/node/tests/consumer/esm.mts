@@ -15,7 +15,7 @@ export async function rotate(qs: Float32Array, ks: Uint16Array): Promise<Tensor 
     });
     // @ts-expect-error: a mistyped option does not compile
     await rope.apply({ q, start: 0, layot: "bshd" });
-    // @ts-expect-error: nor does a layout that does not exist
+    // @ts-expect-error: a layout that does not exist does not compile
     await rope.apply({ q, start: 0, layout: "bsdh" });
     for await (const tile of posenc
       .connect("h:1")
