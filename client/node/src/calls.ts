@@ -129,8 +129,8 @@ export class Calls {
   ): AsyncGenerator<object> {
     const { retrying, timeoutMs } = this.channel;
     const [metadata, options] = this.start(call, largest, longestDeadlineMs);
-    // gRPC serializes a message only after the transport has accepted the previous message. So
-    // serializing is progress.
+    // gRPC serializes a message only after the transport has accepted the previous message. So every
+    // serialized message is progress.
     let taken = () => {};
     const send = (message: Frame) => (taken(), timer?.refresh(), serialize(message));
     const stream = retrying.makeBidiStreamRequest(service + name, send, identity, metadata, options);

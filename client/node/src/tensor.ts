@@ -37,7 +37,7 @@ const arrays: Record<string, Kind | undefined> = {
   float8_e5m2: Uint8Array,
 };
 
-// Returns the dtype that the name of a typed array tells; undefined for arrays of bits or bytes.
+// Returns the dtype of the elements, from the name of the array's class; undefined for arrays of bits or bytes.
 const dtypeOf = ({ name }: Kind) => {
   const dtype = name.replace("Big", "").replace("Array", "").toLowerCase();
   return dtype in arrays ? (dtype as Dtype) : undefined;

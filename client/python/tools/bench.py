@@ -2,7 +2,7 @@
 
     python bench.py TARGET CASE
 
-CASE: unary64, unary1 and stream256 rotate so many MiB. token1 rotates one token,
+CASE: unary64, unary1 and stream256 rotate 64, 1 and 256 MiB. token1 rotates one token,
 and shows the peak memory of the program itself. echo64 and echo1 measure grpcio
 alone: they send the same bytes to an echo server in another process.
 """

@@ -23,7 +23,7 @@ def array(json):
     tensor = message_of(messages.Tensor, json, "tensor")
     if tensor.dtype not in range(1, 7) or math.prod(tensor.shape) != len(tensor.values) or tensor.data:
         return None
-    # numpy multiplies the other extents even if one is 0.
+    # numpy multiplies the other extents even if one extent is 0, and refuses a product that is too large.
     if math.prod(max(extent, 1) for extent in tensor.shape) >= 2**60:
         return None
     return numpy.asarray(tensor)

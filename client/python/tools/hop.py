@@ -1,4 +1,4 @@
-"""Repositions the keys in a file. The test that passes a cache through the clients of all languages runs it.
+"""Repositions the keys in a file. The test that passes a cache through the clients of all languages runs this.
 
     python hop.py TARGET IN OUT SHIFT
 """

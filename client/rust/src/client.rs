@@ -75,7 +75,7 @@ struct Patience {
 }
 
 impl Patience {
-    /// Waits for a step of the call.
+    /// Waits for a step of the call, until the deadline or the longest time without progress is over.
     async fn wait<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
         let until = self.deadline.min(Instant::now() + self.standstill);
         timeout_at(until, step).await.unwrap_or_else(|_| {
@@ -155,7 +155,7 @@ impl Client {
         let can_stream = slots.iter().any(|slot| slot.bytes > 0) && slots.iter().all(Slot::is_whole);
         let above = self.shared.options.stream_above_bytes.filter(|_| can_stream).unwrap_or(usize::MAX);
         match client.message(method, &request, &mut slots, above.min(max_message_bytes)).await {
-            // The server's limit may be lower than ours.
+            // The server's limit may be lower than this client's.
             Err(error) if error.is_too_large() && can_stream && !slots.iter().any(Slot::is_shared) => {}
             answer => return decode(answer?),
         }
@@ -251,7 +251,7 @@ impl Client {
     }
 }
 
-/// Returns the error of a call that may have replaced tensors in shared memory.
+/// Adds to an error which tensors in shared memory the call may have replaced.
 fn of_replacing(mut error: Error, slots: &[Slot<'_>]) -> Error {
     // The server returns these errors before it writes anything.
     let untouched = [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];
@@ -377,7 +377,8 @@ impl<'c> Attempts<'c> {
         Ok(())
     }
 
-    /// Adds the request's id to the error, and to its text what the server could not say: the target and the versions.
+    /// Adds the request's id to the error. If the server gave no reason, the text may also get the target, and the
+    /// versions of server and client.
     async fn explained(&self, mut error: Error) -> Error {
         let (target, told) = (&self.client.shared.channels.target.text, !error.reason_name().is_empty());
         if error.0.connection || error.code() == Code::DeadlineExceeded && !told {

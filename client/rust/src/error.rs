@@ -25,7 +25,7 @@ pub(crate) struct Inner {
     reason: String,
     metadata: HashMap<String, String>,
     pub request_id: String,
-    /// Whether the server could not be reached, or disconnected. Another server may then answer.
+    /// Whether the server could not be reached, or the connection broke. Another server may then answer.
     pub connection: bool,
     /// The wait before a retry that the server asks for, in milliseconds. Negative if the server forbids retries.
     pub pushback: Option<i64>,

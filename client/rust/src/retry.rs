@@ -14,7 +14,7 @@ pub(crate) fn backoff(attempt: u32) -> Duration {
     grown.min(MAX_BACKOFF).mul_f64(0.8 + 0.4 * share)
 }
 
-/// Returns a random number, for waits and for names. std seeds the RandomState with random numbers of the system.
+/// Returns a random number, for waits and for names. RandomState is seeded with random numbers of the system.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::time::SystemTime::now())
 }

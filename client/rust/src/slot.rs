@@ -204,9 +204,9 @@ impl<'a, T: Element> From<&'a mut Vec<T>> for Slot<'a> {
 /// | `&ndarray::ArrayBase`, with the feature `ndarray` | a new array |
 /// | `()` | none, because there is no tensor |
 ///
-/// Only this crate implements it.
+/// Only this crate implements this trait.
 pub trait Heads: Send {
-    /// What the call returns for the tensor: a new result, or `()`.
+    /// The type that the call returns for the tensor: a new result, or `()`.
     type Output: Send;
     /// Makes the memory for a result that the call returns.
     #[doc(hidden)]

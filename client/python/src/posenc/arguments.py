@@ -43,7 +43,7 @@ class CallOptions(TypedDict, total=False):
 
     timeout: seconds for the whole call or stream, instead of the client's.
     request_id: appears in the server's log; random by default.
-    traceparent: of W3C Trace Context.
+    traceparent: the header of that name in W3C Trace Context.
     """
 
     timeout: Optional[float]

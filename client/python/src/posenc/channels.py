@@ -194,11 +194,11 @@ class Channels:
             ("grpc.max_send_message_length", self.most),
             ("grpc.service_config", config),
             ("grpc.enable_retries", int(not once)),
-            # A call that has sent more than this is not retried. gRPC's default
-            # of 256 KiB would exclude most tensors.
+            # A call that has sent more bytes than this limit is not retried.
+            # gRPC's default of 256 KiB would exclude most tensors.
             ("grpc.per_rpc_retry_buffer_size", self.most),
             # A retry helps only after gRPC has tried to connect again. So this
-            # is the first backoff of retries, instead of gRPC's default of 1 s.
+            # backoff equals the first backoff of retries. gRPC's default is 1 s.
             ("grpc.initial_reconnect_backoff_ms", 100),
             # DNS names in Kubernetes are valid for 5 s; gRPC's default is 30 s.
             ("grpc.dns_min_time_between_resolutions_ms", 5000),

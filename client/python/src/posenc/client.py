@@ -54,8 +54,8 @@ class Client:
 
     @classmethod
     def from_env(cls, **options: Any) -> Client:
-        """Makes a client from POSENC_SERVER, POSENC_TLS, POSENC_TLS_CA, ..._CERT, ..._KEY, ..._SERVER_NAME,
-        POSENC_TOKEN and POSENC_TOKEN_FILE; `options` override them."""
+        """Makes a client from the environment variables POSENC_SERVER, POSENC_TLS, POSENC_TLS_CA, POSENC_TLS_CERT,
+        POSENC_TLS_KEY, POSENC_TLS_SERVER_NAME, POSENC_TOKEN and POSENC_TOKEN_FILE. `options` override them."""
         return cls(**{**from_environment(), **options})
 
     @property
@@ -185,7 +185,8 @@ class Client:
         and new_positions in the forms of apply_rope. rope: the encoding that
         rotated k. FP8 needs `saturation`, as in apply_rope. cache: the layout of
         a paged cache, instead of `layout`: {"dimensions": "vllm_split",
-        "block_table": ..., "lengths": ...}. Only the keys of these tokens change.
+        "block_table": ..., "lengths": ...}. Only the keys of the sequences in this
+        layout change.
         """
         request = request_of(
             m.RepositionRequest, old_rope=rope_source(rope), new_rope=other_source(new_rope, "new_rope"),

@@ -8,7 +8,7 @@ from typing import Optional
 
 
 class PosencError(Exception):
-    """A call that failed.
+    """The error of a failed call.
 
     code: gRPC's name of the error, such as "INVALID_ARGUMENT".
     reason: the contract's ErrorReason without its prefix, such as

@@ -30,7 +30,7 @@ _WHEELS = "the wheel is for Linux on x86_64 with glibc 2.36 or newer; elsewhere 
 
 @contextlib.contextmanager
 def local(*, threads: Optional[int] = None, flags: Sequence[str] = ()) -> Iterator[Client]:
-    """Starts posencd for a block, and gives a client of it.
+    """Starts posencd for a block, and yields a client of this server.
 
         with posenc.local() as client:
             q, k = client.rope("llama-3.1-8b").apply(q, k, start=0, layout="bshd")
@@ -129,7 +129,7 @@ def _start(posencd: str, folder: str, flags: Sequence[str]) -> subprocess.Popen[
     except OSError as error:
         raise _failure(f"{posencd}: {error.strerror}; {_remedy(posencd, error)}") from None
     pipe: Any = weakref.ref(process.stdin)
-    # A forked child closes its copy of the pipe, which would keep the server alive.
+    # A forked child closes its copy of the pipe, because this copy would keep the server alive.
     os.register_at_fork(after_in_child=lambda: pipe() and pipe().close())
     return process
 

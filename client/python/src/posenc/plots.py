@@ -200,8 +200,8 @@ def kept(
     ax: Any = None,
 ) -> Any:
     """Draws the share of a score that is left if another reader rotates: the mean
-    of cos(distance * |w - w'|) over all pairs. The distances are logarithmic. A
-    line marks the share 0.9."""
+    of cos(distance * |w - w'|) over all pairs. The axis of distances is
+    logarithmic. A line marks the share 0.9."""
     if max_distance < 2:
         raise invalid("max_distance", f"is {max_distance}; must be at least 2")
     own = _frequencies(client, rope)
@@ -210,7 +210,7 @@ def kept(
     for name, other in _others(client, rope, others).items():
         theirs = _frequencies(client, other)
         width = max(len(own), len(theirs))
-        # Pairs that only one of the two rotates have frequency 0 in the other.
+        # A pair that only one of the two readers rotates has frequency 0 in the other reader.
         apart = numpy.pad(own, (0, width - len(own))) - numpy.pad(theirs, (0, width - len(theirs)))
         _curve(ax, name, distances, numpy.cos(numpy.outer(distances, apart)).mean(axis=1))
     ax.axhline(0.9, color="black", linewidth=1, linestyle=":")

@@ -24,7 +24,7 @@ from .messages import SharedMemory, SharedMemoryInfo, Tensor
 from .tensor import ELEMENT_BYTES
 from .wire import Buffer, Message
 
-# Errors by which the server refuses a call before it writes anything.
+# Codes of errors with which the server refuses a call before the server writes anything.
 _UNTOUCHED = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED")
 
 

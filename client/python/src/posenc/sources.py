@@ -36,7 +36,7 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
 
 
 def other_source(rope: Any, path: str) -> Optional[RopeSource]:
-    """Returns the RopeSource of an optional rope."""
+    """Returns the RopeSource of an optional rope; None for None."""
     return None if rope is None else rope_source(rope, path)
 
 

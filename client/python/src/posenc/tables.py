@@ -1,4 +1,4 @@
-"""Computes the shape of a table before it is built, and where the rows of an answer belong in it."""
+"""Computes the shape of a table before it is built, and where the rows of an answer belong in the table."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async fn replay(target: &str, client: &Client, random: u64, pool: &DescriptorPoo
     };
     let request = DynamicMessage::deserialize(descriptor("Request")?, &case["request"]);
     let request = request.map_err(|error| format!("request: {error}"))?.encode_to_vec();
-    // The first message contains the request without the elements of tensors. The other messages have a random size.
+    // The first message contains the request without the elements of tensors. The size of the other messages is random.
     let max_message_bytes = request.len() + 64 + (random >> 33) as usize % 4096;
     let options = Options { stream_above_bytes: Some(0), max_message_bytes, ..Options::default() };
     let streams = posenc::connect_with(target, options).map_err(|error| error.to_string())?;

@@ -18,7 +18,7 @@ final class Calls {
   static final CallOptions.Key<String> TRACEPARENT = CallOptions.Key.create("traceparent");
   static final CallOptions.Key<Posenc.Progress> PROGRESS = CallOptions.Key.create("progress");
 
-  /** Runs each asynchronous call in a daemon thread of its own. The program can end before it. */
+  /** Runs each asynchronous call in a daemon thread, which does not keep a program from ending. */
   static final Executor THREADS = task -> {
     Thread thread = new Thread(task, "posenc");
     thread.setDaemon(true);

@@ -84,7 +84,7 @@ public final class Posenc implements AutoCloseable {
     return new PosencBuilder(target);
   }
 
-  /** Makes a client from POSENC_SERVER (default localhost:50051), POSENC_TLS_CA, POSENC_TOKEN... */
+  /** Makes a client from the environment variables POSENC_...; README.md lists them. */
   public static Posenc fromEnv() {
     return PosencBuilder.of(System.getenv()).connect();
   }
@@ -151,7 +151,8 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Makes memory that a server on this host also maps, with a name and a directory of the file.
+   * Makes memory that a server on this host also maps. The caller chooses the file's name and
+   * directory.
    *
    * @param name the file's name; null: the server's prefix and a random part
    * @param directory the path of the server's directory of shared memory in this process; null: the

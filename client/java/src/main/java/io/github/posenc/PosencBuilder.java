@@ -94,7 +94,7 @@ public final class PosencBuilder {
    * Sets the size in bytes above which applyRope and reposition use a stream instead of one
    * message. Default: 16 MiB. Tensors over maxMessageBytes are always sent as streams. gRPC's Netty
    * holds a whole message outside of the heap. A stream needs less memory, and transfer overlaps
-   * with computation. To use one message for all smaller tensors, set the value of maxMessageBytes.
+   * with computation. To send all smaller tensors in one message, set this size to maxMessageBytes.
    */
   public PosencBuilder streamAboveBytes(long bytes) {
     this.streamAboveBytes = bytes;

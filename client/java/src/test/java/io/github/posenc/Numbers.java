@@ -146,7 +146,7 @@ final class Numbers {
     return sign | low;
   }
 
-  /** Returns how many numbers of the type are from one value to the other. */
+  /** Returns the number of steps between two numbers of the type. */
   static long steps(Dtype dtype, double a, double b) {
     return Math.abs(order(dtype, a) - order(dtype, b));
   }

@@ -59,7 +59,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Compares results with those of the same calls with bytes. ClientTest checks the latter. */
+/** Compares calls in shared memory with calls with bytes. ClientTest checks calls with bytes. */
 class SharedMemoryTest {
   private static final long[] SHAPE = {1, 5, 2, 8};
   private static final long BYTES = 5 * 2 * 8 * 4;
@@ -213,7 +213,8 @@ class SharedMemoryTest {
       TensorView rows = region.tensor(Dtype.DTYPE_FLOAT32, 0, 6, 8);
       assertSame(rows, posenc.addEncoding(add, rows, rows));
       assertArrayEquals(sums, rows.toFloatArray());
-      // A concatenation is twice as large as x. Bytes after a too small output stay unchanged.
+      // A concatenation is twice as large as x. If the output is too small, the bytes after it
+      // stay unchanged.
       IntBuffer behind = (IntBuffer) region.tensor(Dtype.DTYPE_INT32, 2048, 40).buffer();
       behind.put(0, 7);
       AddEncodingRequest wide =

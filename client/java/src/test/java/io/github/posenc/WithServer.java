@@ -9,7 +9,7 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The base of tests that call a plain server: the server, a client, and a check of refusals. */
+/** The base class of tests with a server. It has the server, a client, and a check of refusals. */
 abstract class WithServer {
   @TempDir static Path folder;
   static Server server;
