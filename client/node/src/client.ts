@@ -92,8 +92,8 @@ export class Client {
   }
 
   /**
-   * Returns which descriptions of a checkpoint disagree, and which readers of a description. Also returns from which
-   * distance on they disagree, and which key fixes the disagreement.
+   * Returns which descriptions of a checkpoint disagree, and which readers read a description differently. Also returns
+   * from which distance on they disagree, and which key fixes the disagreement.
    */
   async diagnoseRope(
     given: messages.DiagnoseRopeRequest,

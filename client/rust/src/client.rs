@@ -251,7 +251,7 @@ impl Client {
     }
 }
 
-/// Adds to an error which tensors in shared memory the call may have replaced.
+/// Adds to the text of an error the names of tensors in shared memory that the call may have replaced.
 fn of_replacing(mut error: Error, slots: &[Slot<'_>]) -> Error {
     // The server returns these errors before it writes anything.
     let untouched = [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];

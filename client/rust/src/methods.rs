@@ -45,8 +45,8 @@ impl Client {
         self.unary("AnalyzeRope", &request, &mut []).await
     }
 
-    /// Returns which descriptions of a checkpoint disagree, and which readers of a description. Also returns from which
-    /// distance on they disagree, and which key fixes the disagreement.
+    /// Returns which descriptions of a checkpoint disagree, and which readers read a description differently. Also
+    /// returns from which distance on they disagree, and which key fixes the disagreement.
     pub async fn diagnose_rope(&self, request: v1::DiagnoseRopeRequest) -> Result<v1::DiagnoseRopeResponse> {
         self.unary("DiagnoseRope", &request, &mut []).await
     }

@@ -14,7 +14,7 @@ pub struct Truth {
 impl Truth {
     pub fn of(value: &Value) -> Option<Self> {
         match value {
-            // JSON numbers are exact, or parse to the same float64.
+            // A number that is not a string has no more digits than a float64, so `lo` is 0.
             Value::Number(number) => Some(Self { hi: number.as_f64()?, lo: 0.0 }),
             Value::Bool(is) => Some(Self { hi: f64::from(u8::from(*is)), lo: 0.0 }),
             Value::String(text) => {

@@ -210,8 +210,9 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Returns which descriptions of a checkpoint disagree, and which readers of a description. Also
-   * returns from which distance on they disagree, and which key fixes the disagreement.
+   * Returns which descriptions of a checkpoint disagree, and which readers read a description
+   * differently. Also returns from which distance on they disagree, and which key fixes the
+   * disagreement.
    */
   public DiagnoseRopeResponse diagnoseRope(DiagnoseRopeRequest request) {
     return call("DiagnoseRope", request, DiagnoseRopeResponse.getDefaultInstance());
