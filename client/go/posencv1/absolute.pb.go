@@ -402,16 +402,16 @@ func (x *LearnedTable) GetTable() *Tensor {
 	return nil
 }
 
-// Sine-cosine rows of a grid's cells, row-major (MAE, arXiv:2111.06377, and vision towers): each axis has dim / axes
-// channels, a Sinusoidal in SIN_COS order. Takes no positions.
+// Rows of sines and cosines for the cells of a grid, in row-major order (MAE, arXiv:2111.06377, and vision towers).
+// Each axis has dim / axes channels: a Sinusoidal in SIN_COS order. Takes no positions.
 type SincosGrid struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Dim             int32                  `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`                                                  // divisible by 2 * axes
 	Extents         []int32                `protobuf:"varint,2,rep,packed,name=extents,proto3" json:"extents,omitempty"`                                   // cells per axis, outermost first (height, width)
 	Base            *float64               `protobuf:"fixed64,3,opt,name=base,proto3,oneof" json:"base,omitempty"`                                         // unset: 10000
 	LastAxisFirst   bool                   `protobuf:"varint,4,opt,name=last_axis_first,json=lastAxisFirst,proto3" json:"last_axis_first,omitempty"`       // the first channels encode the last axis, as in MAE (width, height)
-	LeadingZeroRows int32                  `protobuf:"varint,5,opt,name=leading_zero_rows,json=leadingZeroRows,proto3" json:"leading_zero_rows,omitempty"` // class tokens
-	Steps           []float64              `protobuf:"fixed64,6,rep,packed,name=steps,proto3" json:"steps,omitempty"`                                      // between cells, per axis (interpolated grids); empty: 1
+	LeadingZeroRows int32                  `protobuf:"varint,5,opt,name=leading_zero_rows,json=leadingZeroRows,proto3" json:"leading_zero_rows,omitempty"` // rows of zeros before the cells, for class tokens
+	Steps           []float64              `protobuf:"fixed64,6,rep,packed,name=steps,proto3" json:"steps,omitempty"`                                      // distance between cells, per axis (interpolated grids); empty: 1
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -489,7 +489,7 @@ func (x *SincosGrid) GetSteps() []float64 {
 }
 
 // Diffusion timestep embedding: with n = floor(dim/2), sines, then cosines, of
-// scale * p * max_period^(-i / (n - downscale_freq_shift)). An odd dim ends in a zero.
+// scale * p * max_period^(-i / (n - downscale_freq_shift)). If dim is odd, the last channel is zero.
 type Timestep struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Dim                int32                  `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`

@@ -20,7 +20,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Format of a checkpoint's description.
+// Format of a file that describes a checkpoint.
 type DescriptionKind int32
 
 const (
@@ -29,7 +29,7 @@ const (
 	DescriptionKind_DESCRIPTION_KIND_PARAMS      DescriptionKind = 2 // Mistral's params.json
 	DescriptionKind_DESCRIPTION_KIND_TOKENIZER   DescriptionKind = 3 // tokenizer_config.json
 	DescriptionKind_DESCRIPTION_KIND_GGUF        DescriptionKind = 4
-	DescriptionKind_DESCRIPTION_KIND_SAFETENSORS DescriptionKind = 5 // tables and rows that a checkpoint holds
+	DescriptionKind_DESCRIPTION_KIND_SAFETENSORS DescriptionKind = 5 // tables and rows of tensors that a checkpoint holds
 )
 
 // Enum value maps for DescriptionKind.
@@ -83,8 +83,8 @@ type Severity int32
 
 const (
 	Severity_SEVERITY_UNSPECIFIED Severity = 0
-	// A reader computes other numbers than the model's training did. Within the length, less than 90 % of a score is
-	// left, or logits are off by more than 5 %.
+	// A reader computes other numbers than the model's training did, and the effect is large: within the length, less
+	// than 90 % of an attention score is left, or logits are off by more than 5 %.
 	Severity_SEVERITY_ERROR   Severity = 1
 	Severity_SEVERITY_WARNING Severity = 2
 	Severity_SEVERITY_NOTE    Severity = 3
@@ -136,23 +136,24 @@ func (Severity) EnumDescriptor() ([]byte, []int) {
 // The parts of one checkpoint file that describe rotary encodings.
 type ModelDescription struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name in findings: "config.json", "model-Q4_K_M.gguf". Unset: the usual name of its kind.
+	// The file's name in findings: "config.json", "model-Q4_K_M.gguf". Unset: the usual name of a file of this kind.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Required.
 	Kind DescriptionKind `protobuf:"varint,2,opt,name=kind,proto3,enum=posenc.v1.DescriptionKind" json:"kind,omitempty"`
 	// CONFIG, PARAMS, TOKENIZER: the file's text.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
-	// GGUF, versions 2 and 3: the file from its beginning, at least its keys and the descriptions of its tensors. Needed
-	// tensors whose data come after the end of these bytes count as absent, unless `tables` has them.
+	// GGUF, versions 2 and 3: the first bytes of the file, at least its keys and the descriptions of its tensors. If the
+	// data of a needed tensor lies after these bytes, the tensor counts as absent, unless `tables` has it.
 	Gguf []byte `protobuf:"bytes,4,opt,name=gguf,proto3" json:"gguf,omitempty"`
 	// Saved frequencies, and a GGUF file's factors ("rope_freqs.weight"). Floating dtypes, one dimension.
 	Tables []*NamedTensor `protobuf:"bytes,5,rep,name=tables,proto3" json:"tables,omitempty"`
 	// Number of rows of a k_proj.weight, to check head_dim; 0: not known.
 	KeyRows int64 `protobuf:"varint,6,opt,name=key_rows,json=keyRows,proto3" json:"key_rows,omitempty"`
-	// The leading channels of the first head's rows of a query projection, [rows, channels], floating. Comparing these
-	// rows with those of another file shows whether one projection is permuted.
+	// A part of the weight of a query projection: the leading channels of the rows of the first head, [rows, channels],
+	// of a floating dtype. Comparing these rows with those of another file shows whether one projection is permuted.
 	QueryRows *NamedTensor `protobuf:"bytes,7,opt,name=query_rows,json=queryRows,proto3" json:"query_rows,omitempty"`
-	// Set if the caller could not read the file: the reason. The answer repeats it and ignores the rest of this input.
+	// Set if the caller could not read the file: the reason. The answer repeats the reason, and ignores all other fields
+	// of this input.
 	Unreadable    string `protobuf:"bytes,8,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -302,8 +303,8 @@ type DescriptionReport struct {
 	Kind          DescriptionKind        `protobuf:"varint,2,opt,name=kind,proto3,enum=posenc.v1.DescriptionKind" json:"kind,omitempty"`
 	ModelType     string                 `protobuf:"bytes,3,opt,name=model_type,json=modelType,proto3" json:"model_type,omitempty"`
 	ContentHash   string                 `protobuf:"bytes,4,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"` // ResolveRopeResponse.content_hash; empty if there is none
-	Unreadable    string                 `protobuf:"bytes,5,opt,name=unreadable,proto3" json:"unreadable,omitempty"`                      // why it could not be read: "not JSON: line 1, column 38"; empty if it could
-	Spec          string                 `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`                                  // in a few words: "128 channels, base 10000, YaRN by 4"
+	Unreadable    string                 `protobuf:"bytes,5,opt,name=unreadable,proto3" json:"unreadable,omitempty"`                      // why the file could not be read: "not JSON: line 1, column 38"; else empty
+	Spec          string                 `protobuf:"bytes,6,opt,name=spec,proto3" json:"spec,omitempty"`                                  // the encoding in a few words: "128 channels, base 10000, YaRN by 4"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -384,13 +385,13 @@ type Finding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // stable: "config.type-conflict"; docs/doctor.md lists all
 	Severity      Severity               `protobuf:"varint,2,opt,name=severity,proto3,enum=posenc.v1.Severity" json:"severity,omitempty"`
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"` // one line of at most 400 bytes, with both values
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"` // one line of at most 400 bytes, with the two values that differ
 	Fix           string                 `protobuf:"bytes,4,opt,name=fix,proto3" json:"fix,omitempty"`         // text to paste; never empty
-	Inputs        []string               `protobuf:"bytes,5,rep,name=inputs,proto3" json:"inputs,omitempty"`   // paths
+	Inputs        []string               `protobuf:"bytes,5,rep,name=inputs,proto3" json:"inputs,omitempty"`   // paths of the inputs
 	Keys          []string               `protobuf:"bytes,6,rep,name=keys,proto3" json:"keys,omitempty"`
-	Layers        []int32                `protobuf:"varint,7,rep,packed,name=layers,proto3" json:"layers,omitempty"` // empty: all
+	Layers        []int32                `protobuf:"varint,7,rep,packed,name=layers,proto3" json:"layers,omitempty"` // empty: all layers
 	Readers       []*ReaderVerdict       `protobuf:"bytes,8,rep,name=readers,proto3" json:"readers,omitempty"`
-	See           []string               `protobuf:"bytes,9,rep,name=see,proto3" json:"see,omitempty"` // public threads about it
+	See           []string               `protobuf:"bytes,9,rep,name=see,proto3" json:"see,omitempty"` // public threads about the problem
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -488,17 +489,17 @@ func (x *Finding) GetSee() []string {
 	return nil
 }
 
-// How far one reader is from the reference.
+// How much the encoding of one reader differs from that of the reference.
 type ReaderVerdict struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
-	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                             // in full: "mlx-lm"
-	Says           string                 `protobuf:"bytes,2,opt,name=says,proto3" json:"says,omitempty"`                                             // its version, and its reading of the input
-	FirstDistance  int64                  `protobuf:"varint,3,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"`     // RopeDifference, within the length
-	KeptAtLength   float64                `protobuf:"fixed64,4,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"`     // likewise
+	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                             // full name: "mlx-lm"
+	Says           string                 `protobuf:"bytes,2,opt,name=says,proto3" json:"says,omitempty"`                                             // its version, and how it reads the input
+	FirstDistance  int64                  `protobuf:"varint,3,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"`     // RopeDifference.first_distance, within the length
+	KeptAtLength   float64                `protobuf:"fixed64,4,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"`     // RopeDifference.kept_at_length
 	FirstAngle     int64                  `protobuf:"varint,5,opt,name=first_angle,json=firstAngle,proto3" json:"first_angle,omitempty"`              // RopeDifference.first_diverging_position
-	AmplitudeRatio float64                `protobuf:"fixed64,6,opt,name=amplitude_ratio,json=amplitudeRatio,proto3" json:"amplitude_ratio,omitempty"` // the reader's over the reference's
-	WorstPair      int32                  `protobuf:"varint,7,opt,name=worst_pair,json=worstPair,proto3" json:"worst_pair,omitempty"`                 // -1: the frequencies are the same
-	LeastKept      float64                `protobuf:"fixed64,8,opt,name=least_kept,json=leastKept,proto3" json:"least_kept,omitempty"`                // the least share of a score that is left within the length
+	AmplitudeRatio float64                `protobuf:"fixed64,6,opt,name=amplitude_ratio,json=amplitudeRatio,proto3" json:"amplitude_ratio,omitempty"` // the reader's attention factor divided by the reference's
+	WorstPair      int32                  `protobuf:"varint,7,opt,name=worst_pair,json=worstPair,proto3" json:"worst_pair,omitempty"`                 // RopeDifference.worst_pair; -1: the frequencies are the same
+	LeastKept      float64                `protobuf:"fixed64,8,opt,name=least_kept,json=leastKept,proto3" json:"least_kept,omitempty"`                // the smallest share of a score that is left within the length
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }

@@ -45,7 +45,7 @@ const (
 	ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE ErrorReason = 7
 	// The request, or its response, is larger than the server's limit. metadata: sizeBytes, limitBytes.
 	ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE ErrorReason = 8
-	// The server has no memory left for this call. Retry after google.rpc.RetryInfo. metadata: resource.
+	// The server has no memory left for this call. Retry after the time in google.rpc.RetryInfo. metadata: resource.
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 9
 	// The server is about to end. Retry on another server.
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 10
@@ -64,8 +64,8 @@ const (
 	// A file in shared memory was cut short, or its file system was full, while the call used it. The outputs are then
 	// undefined. FAILED_PRECONDITION. metadata: field.
 	ErrorReason_ERROR_REASON_SHARED_MEMORY_CUT ErrorReason = 16
-	// A retry of a call that rotates in place: the first try may have rotated the tensor, and a second would rotate it
-	// again. ABORTED; write the tensor anew. metadata: field.
+	// The call rotates in place, and was sent before. The first attempt may have rotated the tensor, and a second attempt
+	// would rotate it again. ABORTED: write the tensor again. metadata: field.
 	ErrorReason_ERROR_REASON_NOT_REPEATABLE ErrorReason = 17
 )
 

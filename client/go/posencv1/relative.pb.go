@@ -236,11 +236,11 @@ func (*Bias_UntiedPositions) isBias_Bias() {}
 type Alibi struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Heads int32                  `protobuf:"varint,1,opt,name=heads,proto3" json:"heads,omitempty"` // required
-	// Slopes for c heads, c a power of two, are 2^(-max_bias * h / c), h = 1..c. Any other number of heads has the slopes
-	// of the next smaller power c, then the first, third, fifth, ... slope of 2c heads (the paper's code, BLOOM, MPT).
-	// Unset: 8.
+	// Slopes for c heads, c a power of two, are 2^(-max_bias * h / c), h = 1..c. For any other number of heads, let c be
+	// the next smaller power of two: the slopes are those of c heads, then the first, third, fifth, ... slope of 2c heads
+	// (the paper's code, BLOOM, MPT). Unset: 8.
 	MaxBias *float64 `protobuf:"fixed64,2,opt,name=max_bias,json=maxBias,proto3,oneof" json:"max_bias,omitempty"`
-	// One slope per head, instead of that rule. Excludes max_bias.
+	// One slope per head, instead of the rule of max_bias. Excludes max_bias.
 	Slopes        []float64 `protobuf:"fixed64,3,rep,packed,name=slopes,proto3" json:"slopes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -301,7 +301,7 @@ func (x *Alibi) GetSlopes() []float64 {
 type T5Buckets struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	NumBuckets  int32                  `protobuf:"varint,1,opt,name=num_buckets,json=numBuckets,proto3" json:"num_buckets,omitempty"`    // unset (0): 32
-	MaxDistance int32                  `protobuf:"varint,2,opt,name=max_distance,json=maxDistance,proto3" json:"max_distance,omitempty"` // unset (0): 128; more than the number of exact buckets
+	MaxDistance int32                  `protobuf:"varint,2,opt,name=max_distance,json=maxDistance,proto3" json:"max_distance,omitempty"` // unset (0): 128; must be more than the number of exact buckets
 	// Set (encoders): half of the buckets are for j > i. Unset (decoders): j > i shares bucket 0 with j = i.
 	Bidirectional bool `protobuf:"varint,3,opt,name=bidirectional,proto3" json:"bidirectional,omitempty"`
 	// [num_buckets, heads]: the bias is weights[bucket, head]. Unset: the tiles hold bucket numbers (int32, one head).
@@ -373,7 +373,7 @@ type Kerple struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kernel        Kerple_Kernel          `protobuf:"varint,1,opt,name=kernel,proto3,enum=posenc.v1.Kerple_Kernel" json:"kernel,omitempty"` // required
 	R1            []float64              `protobuf:"fixed64,2,rep,packed,name=r1,proto3" json:"r1,omitempty"`                              // one per head, > 0
-	R2            []float64              `protobuf:"fixed64,3,rep,packed,name=r2,proto3" json:"r2,omitempty"`                              // likewise
+	R2            []float64              `protobuf:"fixed64,3,rep,packed,name=r2,proto3" json:"r2,omitempty"`                              // one per head, > 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -639,7 +639,7 @@ func (x *UntiedPositions) GetPositionKeys() *Tensor {
 	return nil
 }
 
-// Relative indices, for lookups on the caller's side: int32 tiles of one head.
+// Relative indices, with which the caller looks up rows of its own table: int32 tiles of one head.
 type RelativeIndex struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Rule:
@@ -738,7 +738,7 @@ func (*RelativeIndex_Deberta) isRelativeIndex_Rule() {}
 
 func (*RelativeIndex_Grid) isRelativeIndex_Rule() {}
 
-// clip(j - i, -left, right) + left. In Shaw's paper both are k; SpeechT5 has right = left - 1.
+// clip(j - i, -left, right) + left. In Shaw's paper, left = right = k; in SpeechT5, right = left - 1.
 type ClippedDistance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Left          int32                  `protobuf:"varint,1,opt,name=left,proto3" json:"left,omitempty"`   // >= 0, and left + right > 0
@@ -795,7 +795,7 @@ func (x *ClippedDistance) GetRight() int32 {
 // sign(r) * (m + ceil((m - 1) * ln(|r| / m) / ln((max_position - 1) / m))).
 type DebertaBuckets struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	BucketSize    int32                  `protobuf:"varint,1,opt,name=bucket_size,json=bucketSize,proto3" json:"bucket_size,omitempty"`    // span is bucket_size; 0: no log buckets (DeBERTa v1), span is max_position
+	BucketSize    int32                  `protobuf:"varint,1,opt,name=bucket_size,json=bucketSize,proto3" json:"bucket_size,omitempty"`    // span is bucket_size; 0: no logarithmic buckets (DeBERTa v1), and span is max_position
 	MaxPosition   int32                  `protobuf:"varint,2,opt,name=max_position,json=maxPosition,proto3" json:"max_position,omitempty"` // required
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -845,8 +845,8 @@ func (x *DebertaBuckets) GetMaxPosition() int32 {
 	return 0
 }
 
-// Positions count the cells of a grid in row-major order. The index is row-major over the axes' differences, each
-// i_a - j_a + extents[a] - 1.
+// Positions count the cells of a grid in row-major order. Axis a has the difference i_a - j_a + extents[a] - 1. The
+// index is the row-major index of these differences.
 type GridIndex struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extents       []int32                `protobuf:"varint,1,rep,packed,name=extents,proto3" json:"extents,omitempty"`
@@ -891,8 +891,8 @@ func (x *GridIndex) GetExtents() []int32 {
 	return nil
 }
 
-// Attention scores that need the content as well as the positions. q [B, H, Sq, D], k [B, H, Sk, D] -> [B, H, Sq, Sk].
-// Unscaled: the caller multiplies by 1/sqrt(D), or by the model's own factor.
+// Attention scores that need the content as well as the positions: q [B, H, Sq, D] and k [B, H, Sk, D] give
+// [B, H, Sq, Sk]. The scores are not scaled: the caller multiplies by 1/sqrt(D), or by the model's own factor.
 type RelativeScore struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Score:
@@ -1047,10 +1047,10 @@ func (x *ShawScore) GetKeyTable() *Tensor {
 // (q_i + u) . k_j + (q_i + v) . r_(i - j) (arXiv:1901.02860, section 3.3); -infinity if j > i.
 type TransformerXlScore struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClampDistance int64                  `protobuf:"varint,1,opt,name=clamp_distance,json=clampDistance,proto3" json:"clamp_distance,omitempty"` // greater distances read this distance's row; 0: no clamp
+	ClampDistance int64                  `protobuf:"varint,1,opt,name=clamp_distance,json=clampDistance,proto3" json:"clamp_distance,omitempty"` // greater distances use the row of this distance; 0: no clamp
 	U             *Tensor                `protobuf:"bytes,12,opt,name=u,proto3" json:"u,omitempty"`                                              // [H, D]
 	V             *Tensor                `protobuf:"bytes,13,opt,name=v,proto3" json:"v,omitempty"`                                              // [H, D]
-	R             *Tensor                `protobuf:"bytes,14,opt,name=r,proto3" json:"r,omitempty"`                                              // projected sinusoids [H, R, D], for distances R - 1 ... 0
+	R             *Tensor                `protobuf:"bytes,14,opt,name=r,proto3" json:"r,omitempty"`                                              // projected sinusoids [H, R, D], in the order of distances R - 1, ..., 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

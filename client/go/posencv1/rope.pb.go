@@ -20,17 +20,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// A part of a model that takes more than text. INVALID_ARGUMENT: with the field `part` if the file has no such part,
-// with ERROR_REASON_MODEL_CONFIG_INVALID if the part has no rotary encoding.
+// A part of a model that takes more than text. If the file has no such part, the call is INVALID_ARGUMENT with the
+// field `part`. If the part has no rotary encoding, it is INVALID_ARGUMENT with ERROR_REASON_MODEL_CONFIG_INVALID.
 type ModelPart int32
 
 const (
 	ModelPart_MODEL_PART_UNSPECIFIED ModelPart = 0
 	ModelPart_MODEL_PART_TEXT        ModelPart = 1
-	// The vision tower (vision_config, at any depth), as in transformers' classes, with every profile. Its axes are those
-	// of the class's position ids: height and width, unless the assumption "axes" names others. Its frequencies are the
-	// float32 numbers that the class computes, as ExplicitFrequencies: with ANGLE_PRECISION_FLOAT32 a rotation has the
-	// class's own angles. VisionPositions builds the ids.
+	// The vision tower (vision_config, at any depth). With every profile it is read as transformers' class of the tower
+	// reads it. Its axes are those of the class's position ids: height and width, unless the assumption "axes" names
+	// others. Its frequencies are the float32 numbers that the class computes, as ExplicitFrequencies. With
+	// ANGLE_PRECISION_FLOAT32 a rotation has exactly the angles of the class. VisionPositions builds the ids.
 	ModelPart_MODEL_PART_VISION ModelPart = 2
 	ModelPart_MODEL_PART_AUDIO  ModelPart = 3 // the audio encoder (audio_config, encoder_config, ...): one axis
 	// The indexer of sparse attention (DeepSeek V3.2, GLM 5) chooses the tokens that a layer attends to. It has the
@@ -298,7 +298,7 @@ func (AnglePrecision) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{4}
 }
 
-// Purpose of a rotation. A is the attention factor (with xPos and query scale if they apply).
+// Purpose of a rotation. Here A is the attention factor (with xPos and query scale if they apply), and R the rotation.
 // INVERSE and ADJOINT read output_pairing and write pairing.
 type Direction int32
 
@@ -360,7 +360,7 @@ const (
 	// (Qwen2-VL, Hunyuan's xdrope).
 	RotaryAxes_ASSIGNMENT_SECTIONED RotaryAxes_Assignment = 1
 	// Geometric frequencies of all pairs; pair i follows axis a = i mod axes if a > 0 and i < axes * sections[a], else
-	// axis 0 (Qwen3-VL). Sections that this rule cannot meet are errors.
+	// axis 0 (Qwen3-VL). Sections that do not fit this rule are errors.
 	RotaryAxes_ASSIGNMENT_INTERLEAVED RotaryAxes_Assignment = 2
 	// Geometric frequencies of all pairs; axes time, height, width: the first pairs follow height and width
 	// alternately, the last sections[0] pairs follow time (ERNIE 4.5 VL, whose config lists height, width, time).
@@ -436,26 +436,28 @@ type RopeSource struct {
 	//	*RopeSource_LayerType
 	//	*RopeSource_LayerIndex
 	Layer isRopeSource_Layer `protobuf_oneof:"layer"`
-	// Length in tokens at which length-dependent scalings (dynamic_ntk, longrope) are evaluated, > 0. They require it: a
-	// length taken from one request's positions would depend on how a batch is cut. Other scalings ignore it. If it is
-	// unset, only ResolveRope and AnalyzeRope assume original_max_position_embeddings (dynamic_ntk:
-	// max_position_embeddings), and say so.
+	// Length in tokens, > 0, at which length-dependent scalings (dynamic_ntk, longrope) are evaluated. Such scalings
+	// require a length. The server does not take it from the positions of a request, because then the frequencies would
+	// depend on how a batch is cut. Other scalings ignore it. If it is unset, ResolveRope and AnalyzeRope, but no other
+	// RPC, assume original_max_position_embeddings (dynamic_ntk: max_position_embeddings); ResolveRope lists this
+	// assumption.
 	SequenceLength *int64 `protobuf:"varint,7,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
 	// The part of a preset or config_json. Unset: text, but the tower or transformer itself if the file is the
 	// configuration of a tower (model_type "qwen2_vl_vision", "pixtral", "dinov3_vit", ...) or of a diffusion transformer
 	// (_class_name).
 	Part ModelPart `protobuf:"varint,8,opt,name=part,proto3,enum=posenc.v1.ModelPart" json:"part,omitempty"`
 	// A version of the profile's project, such as "0.21.0" with PROFILE_VLLM, because the project's reading of files has
-	// changed. Unset: the newest known version. An older version is read as the newest, except for known differences. A
-	// version outside the known range is read as the nearest known one, and so is any version of a project without known
-	// differences (PROFILE_LLAMA_CPP). An assumption says so. INVALID_ARGUMENT if it is not numbers with dots between
-	// them, or if the source is a spec.
+	// changed. Unset: the newest known version. An older version is treated like the newest, except for known
+	// differences. A version outside the known range is treated like the nearest known version, and an assumption says
+	// so. The same holds for any version of a project without known differences (PROFILE_LLAMA_CPP). INVALID_ARGUMENT if
+	// profile_version is not numbers with dots between them, or if the source is a spec.
 	ProfileVersion string `protobuf:"bytes,9,opt,name=profile_version,json=profileVersion,proto3" json:"profile_version,omitempty"`
-	// Channels of the widest heads that are rotated. Unset (0): those of the model's heads for a preset or config_json,
-	// any number for a spec. Wider heads are INVALID_ARGUMENT (field `head_dim`): a tensor [1, 16, 1, 4096] of a model
-	// whose heads have 128 channels holds 32 heads, and only the first would rotate. Set it if one head of the tensor is
-	// wider than the model's: keys and values side by side, or latent rows (576 channels; the trailing 64 rotate). It may
-	// be unset for narrower heads, if they hold the slice that rotates.
+	// Number of channels of the widest heads that are rotated. Unset (0): the model's head_dim for a preset or
+	// config_json; any number for a spec. Wider heads are INVALID_ARGUMENT (field `head_dim`), because they may be
+	// several heads: a tensor [1, 16, 1, 4096] of a model whose heads have 128 channels holds 32 heads, and only the
+	// first would rotate. Set head_dim if a head of the tensor is wider than a head of the model: keys and values side by
+	// side, or latent rows (576 channels; the trailing 64 rotate). It may be unset for narrower heads that hold the slice
+	// that rotates.
 	HeadDim       int32 `protobuf:"varint,10,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -600,8 +602,8 @@ type RopeSource_Preset struct {
 
 type RopeSource_ConfigJson struct {
 	// Text of a Hugging Face config.json or of Mistral's params.json. If it has several parts, the part of the language
-	// model is used. Unknown keys are ignored (ResolveRope warns of rotary keys); known keys of the wrong type are
-	// errors.
+	// model is used. Unknown keys are ignored (ResolveRope warns of unknown rotary keys); known keys of the wrong type
+	// are errors.
 	ConfigJson string `protobuf:"bytes,3,opt,name=config_json,json=configJson,proto3,oneof"`
 }
 
@@ -639,7 +641,8 @@ type RopeSpec struct {
 	RopeTheta *float64 `protobuf:"fixed64,3,opt,name=rope_theta,json=ropeTheta,proto3,oneof" json:"rope_theta,omitempty"`
 	// Required.
 	Pairing Pairing `protobuf:"varint,4,opt,name=pairing,proto3,enum=posenc.v1.Pairing" json:"pairing,omitempty"`
-	// Pairing of the output, if it differs (checkpoint conversion, DeepSeek-V3 in transformers). Unset: as `pairing`.
+	// Pairing of the output, if it differs (checkpoint conversion, DeepSeek-V3 in transformers). Unset: the same as
+	// `pairing`.
 	OutputPairing Pairing `protobuf:"varint,5,opt,name=output_pairing,json=outputPairing,proto3,enum=posenc.v1.Pairing" json:"output_pairing,omitempty"`
 	// Attention factor (YaRN's mscale): multiplies every cos and sin, and replaces the factor that the scaling implies.
 	// 2^-62 to 2^62.
@@ -998,8 +1001,9 @@ func (x *NtkScaling) GetFactor() float64 {
 	return 0
 }
 
-// NTK-aware base change that follows the length L = RopeSource.sequence_length; d > 2. Once L exceeds
-// max_position_embeddings: rope_theta * (factor * L / max_position_embeddings - (factor - 1))^(d / (d - 2)).
+// NTK-aware base change that follows the length L = RopeSource.sequence_length; d > 2. If L exceeds
+// max_position_embeddings, the base is
+// rope_theta * (factor * L / max_position_embeddings - (factor - 1))^(d / (d - 2)).
 type DynamicNtkScaling struct {
 	state                 protoimpl.MessageState `protogen:"open.v1"`
 	Factor                float64                `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`                                                             // required
@@ -1058,8 +1062,8 @@ type YarnScaling struct {
 	state                         protoimpl.MessageState `protogen:"open.v1"`
 	Factor                        float64                `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`                                                                                       // required
 	OriginalMaxPositionEmbeddings int64                  `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"` // required, > 0
-	BetaFast                      *float64               `protobuf:"fixed64,3,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`                                                             // rotations above which pairs are kept; unset: 32
-	BetaSlow                      *float64               `protobuf:"fixed64,4,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`                                                             // rotations below which pairs are divided; unset: 1
+	BetaFast                      *float64               `protobuf:"fixed64,3,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`                                                             // pairs with more rotations are kept; unset: 32
+	BetaSlow                      *float64               `protobuf:"fixed64,4,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`                                                             // pairs with fewer rotations are divided; unset: 1
 	// Unset: g(factor, mscale) / g(factor, mscale_all_dim) if both are set and non-zero, else g(factor, 1). Here
 	// g(s, m) = 0.1 m ln s + 1 for s > 1, else 1.
 	AttentionFactor *float64 `protobuf:"fixed64,5,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
@@ -1156,16 +1160,16 @@ func (x *YarnScaling) GetTruncate() bool {
 	return false
 }
 
-// LongRoPE (arXiv:2402.13753): w_i / long_factor[i] once RopeSource.sequence_length > original_max_position_embeddings,
+// LongRoPE (arXiv:2402.13753): w_i / long_factor[i] if RopeSource.sequence_length > original_max_position_embeddings,
 // else w_i / short_factor[i].
 type LongRopeScaling struct {
 	state                         protoimpl.MessageState `protogen:"open.v1"`
 	ShortFactor                   []float64              `protobuf:"fixed64,1,rep,packed,name=short_factor,json=shortFactor,proto3" json:"short_factor,omitempty"`                                                   // rotary_dim / 2 values, each > 0
-	LongFactor                    []float64              `protobuf:"fixed64,2,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`                                                      // likewise
+	LongFactor                    []float64              `protobuf:"fixed64,2,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`                                                      // rotary_dim / 2 values, each > 0
 	OriginalMaxPositionEmbeddings int64                  `protobuf:"varint,3,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"` // required, > 1
-	// The attention factor is attention_factor, or the mscale of the side in use, or, if those are unset,
-	// sqrt(1 + ln s / ln original_max_position_embeddings) for s > 1, else 1. Here s = factor, which is
-	// max_position_embeddings / original_max_position_embeddings. One of these fields is required.
+	// The attention factor is attention_factor if it is set; else the mscale (short or long) of the factors in use, if it
+	// is set; else sqrt(1 + ln s / ln original_max_position_embeddings) for s > 1, and 1 for other s. Here s = factor,
+	// which is max_position_embeddings / original_max_position_embeddings. One of these fields is required.
 	Factor          *float64 `protobuf:"fixed64,4,opt,name=factor,proto3,oneof" json:"factor,omitempty"`
 	AttentionFactor *float64 `protobuf:"fixed64,5,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
 	ShortMscale     *float64 `protobuf:"fixed64,6,opt,name=short_mscale,json=shortMscale,proto3,oneof" json:"short_mscale,omitempty"`
@@ -1377,8 +1381,8 @@ func (x *ProportionalScaling) GetRotatingPairs() int32 {
 	return 0
 }
 
-// Angular frequencies in radians per position, used without change: trained frequencies, or those of a rule that has no
-// message. rope_theta must be unset.
+// Angular frequencies in radians per position, used without change: trained frequencies, or frequencies of a rule that
+// has no message here. rope_theta must be unset.
 type ExplicitFrequencies struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// [heads, axes, rotary_dim / 2], row-major, finite. A pair's angle is the sum over the axes of position * frequency.
@@ -1451,11 +1455,12 @@ type RotaryAxes struct {
 	Sections []int32 `protobuf:"varint,2,rep,packed,name=sections,proto3" json:"sections,omitempty"`
 	// ASSIGNMENT_PER_AXIS only: base of each axis. Empty: rope_theta for all.
 	AxisThetas []float64 `protobuf:"fixed64,3,rep,packed,name=axis_thetas,json=axisThetas,proto3" json:"axis_thetas,omitempty"`
-	// ASSIGNMENT_PER_AXIS with PAIRING_HALF_SPLIT only: each axis splits its own 2 * sections[a] channels into halves
-	// (Gemma 4 vision), not the whole slice.
+	// ASSIGNMENT_PER_AXIS with PAIRING_HALF_SPLIT only. Set: each axis splits its own 2 * sections[a] channels into
+	// halves (Gemma 4 vision). Unset: the whole slice is split into halves.
 	HalvesPerAxis bool `protobuf:"varint,4,opt,name=halves_per_axis,json=halvesPerAxis,proto3" json:"halves_per_axis,omitempty"`
-	// The axis of the position ids for each section, if the orders differ: each of 0..axes-1 once. "Axis" in the rules
-	// above then means section. Empty: 0, 1, ... (Kimi-K2.5 alternates width, height: [1, 0].)
+	// For each section the axis of the position ids, if sections and axes have different orders: each of 0..axes-1 once.
+	// "Axis" in the rules above then means section. Empty: 0, 1, ... Example: [1, 0] for Kimi-K2.5, which alternates
+	// width and height.
 	PositionAxes  []int32 `protobuf:"varint,5,rep,packed,name=position_axes,json=positionAxes,proto3" json:"position_axes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1532,8 +1537,8 @@ type XPos struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ScaleBase *float64               `protobuf:"fixed64,1,opt,name=scale_base,json=scaleBase,proto3,oneof" json:"scale_base,omitempty"` // > 0; unset: 512
 	Gamma     *float64               `protobuf:"fixed64,2,opt,name=gamma,proto3,oneof" json:"gamma,omitempty"`                          // > 0; unset: 0.4
-	// Position whose factor is 1. Use the same for q and for every cached key: implementations that use the middle of
-	// each call's length disagree with their own caches.
+	// Position whose factor is 1. Use the same center for q and for every cached key: implementations that use the middle
+	// of each call's length disagree with their own caches.
 	Center        float64 `protobuf:"fixed64,3,opt,name=center,proto3" json:"center,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

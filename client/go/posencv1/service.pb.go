@@ -118,7 +118,7 @@ type GetServerInfoResponse struct {
 	InstructionSet string                 `protobuf:"bytes,2,opt,name=instruction_set,json=instructionSet,proto3" json:"instruction_set,omitempty"` // "avx512", "avx2", "sse2", "neon", ...
 	Limits         *Limits                `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
 	Presets        []string               `protobuf:"bytes,4,rep,name=presets,proto3" json:"presets,omitempty"`
-	TensorDtypes   []Dtype                `protobuf:"varint,5,rep,packed,name=tensor_dtypes,json=tensorDtypes,proto3,enum=posenc.v1.Dtype" json:"tensor_dtypes,omitempty"` // of heads that can be rotated
+	TensorDtypes   []Dtype                `protobuf:"varint,5,rep,packed,name=tensor_dtypes,json=tensorDtypes,proto3,enum=posenc.v1.Dtype" json:"tensor_dtypes,omitempty"` // dtypes of heads that can be rotated
 	// Files in which this caller may place tensors instead of sending them. Unset: shared memory is off, or this caller
 	// may not use it.
 	SharedMemory  *SharedMemoryInfo `protobuf:"bytes,6,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
@@ -200,9 +200,9 @@ func (x *GetServerInfoResponse) GetSharedMemory() *SharedMemoryInfo {
 
 type SharedMemoryInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Directory     string                 `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`                // as the server sees it
-	Prefix        string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`                      // the beginning of all files' names in it; may be empty
-	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // of all files that are mapped at one time
+	Directory     string                 `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`                // the directory's path on the server
+	Prefix        string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`                      // the beginning of all file names in the directory; may be empty
+	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // largest size of all files that are mapped at one time
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -261,7 +261,7 @@ func (x *SharedMemoryInfo) GetMaxBytes() int64 {
 type Limits struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	MaxRequestBytes  int64                  `protobuf:"varint,1,opt,name=max_request_bytes,json=maxRequestBytes,proto3" json:"max_request_bytes,omitempty"`    // at most 2 GiB - 1, the limit of protobuf; streams carry more
-	MaxResponseBytes int64                  `protobuf:"varint,2,opt,name=max_response_bytes,json=maxResponseBytes,proto3" json:"max_response_bytes,omitempty"` // likewise
+	MaxResponseBytes int64                  `protobuf:"varint,2,opt,name=max_response_bytes,json=maxResponseBytes,proto3" json:"max_response_bytes,omitempty"` // at most 2 GiB - 1, too
 	MaxRotaryDim     int64                  `protobuf:"varint,3,opt,name=max_rotary_dim,json=maxRotaryDim,proto3" json:"max_rotary_dim,omitempty"`
 	// Recommended size of `data` in a stream's messages: 4 MiB - 64 KiB, so that the message fits into the 4 MiB that
 	// gRPC accepts by default. Most tensors are then cut between heads, which is fastest.
@@ -332,12 +332,12 @@ type ResolveRopeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Rope  *RopeSource            `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
 	// Unset: rope.head_dim, or else the head_dim of the model. Required for a `spec` without rotary_dim. It replaces an
-	// unset `head_dim` of either source.
+	// unset `head_dim` of `rope` and of `compare_with`.
 	HeadDim int32 `protobuf:"varint,2,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
-	// Also explain the difference to this source.
+	// If set, the response also explains the difference between `rope` and this source.
 	CompareWith *RopeSource `protobuf:"bytes,3,opt,name=compare_with,json=compareWith,proto3" json:"compare_with,omitempty"`
-	// Largest distance at which the two are compared, 1 to 2^31. Unset (0): the max_position_embeddings of the source, or
-	// else 8192. INVALID_ARGUMENT without compare_with.
+	// Largest distance at which the two sources are compared, 1 to 2^31. Unset (0): the max_position_embeddings of
+	// `rope`, or else 8192. INVALID_ARGUMENT without compare_with.
 	Length        int64 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -403,7 +403,7 @@ func (x *ResolveRopeRequest) GetLength() int64 {
 
 type ResolveRopeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Complete: every default is filled in. A NoPE layer has `nope` set, and no frequencies below.
+	// The complete specification: every default is filled in. A NoPE layer has `nope` set, and no frequencies below.
 	Spec    *RopeSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	HeadDim int32     `protobuf:"varint,2,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	// Angular frequencies in radians per position, after scaling, laid out as ExplicitFrequencies.values.
@@ -415,7 +415,8 @@ type ResolveRopeResponse struct {
 	Assumptions            []*Assumption `protobuf:"bytes,8,rep,name=assumptions,proto3" json:"assumptions,omitempty"`
 	Warnings               []string      `protobuf:"bytes,9,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Lower-case hex SHA-256 of everything that decides the rotation: slice, pairings, axes, frequencies, attention
-	// factor, xPos, sign and precision, but not how they were spelled. Equal hashes mean equal rotations.
+	// factor, xPos, sign and precision. It does not depend on how the source writes them. Equal hashes mean equal
+	// rotations.
 	ContentHash   string          `protobuf:"bytes,10,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"`
 	Difference    *RopeDifference `protobuf:"bytes,11,opt,name=difference,proto3" json:"difference,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -594,15 +595,15 @@ type RopeDifference struct {
 	Equal                          bool                   `protobuf:"varint,1,opt,name=equal,proto3" json:"equal,omitempty"`
 	MaxRelativeFrequencyDifference float64                `protobuf:"fixed64,2,opt,name=max_relative_frequency_difference,json=maxRelativeFrequencyDifference,proto3" json:"max_relative_frequency_difference,omitempty"`
 	WorstPair                      int32                  `protobuf:"varint,3,opt,name=worst_pair,json=worstPair,proto3" json:"worst_pair,omitempty"`
-	AmplitudeRatio                 float64                `protobuf:"fixed64,4,opt,name=amplitude_ratio,json=amplitudeRatio,proto3" json:"amplitude_ratio,omitempty"` // of the attention factors
+	AmplitudeRatio                 float64                `protobuf:"fixed64,4,opt,name=amplitude_ratio,json=amplitudeRatio,proto3" json:"amplitude_ratio,omitempty"` // compare_with's attention factor divided by rope's
 	// First position at which some angle differs by more than 0.01 rad; -1 if none below 2^31. The effect on a model
 	// begins only at far larger distances: see first_distance.
 	FirstDivergingPosition int64    `protobuf:"varint,5,opt,name=first_diverging_position,json=firstDivergingPosition,proto3" json:"first_diverging_position,omitempty"`
 	Explanations           []string `protobuf:"bytes,6,rep,name=explanations,proto3" json:"explanations,omitempty"`
 	// Effect on attention. kept(r) = mean over pairs of cos(r |w_i - w'_i|) is the share of a score at distance r that is
-	// left if the other encoding rotates keys and queries, for q and k with equal energy in all pairs. Pairs that only
-	// one side rotates have w = 0 on the other side. With several axes, each axis is at distance r.
-	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9, of all r to 4096 and 4096 more; -1: none
+	// left if the other encoding rotates keys and queries, for q and k with equal energy in all pairs. If only one of the
+	// two encodings rotates a pair, w of this pair is 0 in the other. With several axes, each axis is at distance r.
+	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9; tests all r to 4096 and 4096 more; -1: none
 	KeptAtLength  float64 `protobuf:"fixed64,8,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"` // 1 if the frequencies are equal
 	Length        int64   `protobuf:"varint,9,opt,name=length,proto3" json:"length,omitempty"`                                    // ResolveRopeRequest.length, or its default
 	unknownFields protoimpl.UnknownFields
@@ -717,10 +718,10 @@ type BuildTableRequest struct {
 	Rows    int64       `protobuf:"varint,4,opt,name=rows,proto3" json:"rows,omitempty"`
 	Layout  TableLayout `protobuf:"varint,5,opt,name=layout,proto3,enum=posenc.v1.TableLayout" json:"layout,omitempty"` // rotary only
 	Dtype   Dtype       `protobuf:"varint,6,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`         // unset: float32
-	ForKeys bool        `protobuf:"varint,7,opt,name=for_keys,json=forKeys,proto3" json:"for_keys,omitempty"`           // xPos only: with the keys' factor; unset: with the queries' factor
-	// Places to write the tensors to; the response then has only their dtype, shape and `shared`. Each place is for a
-	// tensor that the response would have. Places may not overlap each other or an input. INVALID_ARGUMENT in
-	// BuildTableStream.
+	ForKeys bool        `protobuf:"varint,7,opt,name=for_keys,json=forKeys,proto3" json:"for_keys,omitempty"`           // xPos only: set: the factor of keys; unset: the factor of queries
+	// Places in shared memory to which the server writes the tensors; the response then has only their dtype, shape and
+	// `shared`. A place is valid only for a tensor that the response would have. Places must not overlap each other or an
+	// input. INVALID_ARGUMENT in BuildTableStream.
 	CosOutput     *SharedMemory `protobuf:"bytes,8,opt,name=cos_output,json=cosOutput,proto3" json:"cos_output,omitempty"`
 	SinOutput     *SharedMemory `protobuf:"bytes,9,opt,name=sin_output,json=sinOutput,proto3" json:"sin_output,omitempty"`
 	TableOutput   *SharedMemory `protobuf:"bytes,10,opt,name=table_output,json=tableOutput,proto3" json:"table_output,omitempty"`
@@ -855,7 +856,7 @@ func (*BuildTableRequest_Rope) isBuildTableRequest_Encoding() {}
 
 func (*BuildTableRequest_Absolute) isBuildTableRequest_Encoding() {}
 
-// If explicit frequencies differ by head, every shape starts with the heads.
+// If explicit frequencies differ by head, every shape starts with the number of heads.
 type BuildTableResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Amplitude     float64                `protobuf:"fixed64,1,opt,name=amplitude,proto3" json:"amplitude,omitempty"` // attention factor, rotary only; already in the values
@@ -1072,7 +1073,7 @@ type BuildBiasRequest struct {
 	KeyTile     int64                  `protobuf:"varint,7,opt,name=key_tile,json=keyTile,proto3" json:"key_tile,omitempty"`       // unset: chosen by the server
 	// Unset: float32, or int32 if the tiles hold indices, which have no other dtype.
 	Dtype Dtype `protobuf:"varint,8,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`
-	// The bias is -infinity if the key comes after the query. Unset: biases do not mask. Not for indices.
+	// The bias is -infinity if the key comes after the query. Unset: the bias does not mask. Not for indices.
 	Causal        bool `protobuf:"varint,9,opt,name=causal,proto3" json:"causal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1403,7 +1404,7 @@ func (*BuildPositionsRequest_AttentionSinks) isBuildPositionsRequest_Scheme() {}
 
 func (*BuildPositionsRequest_Vision) isBuildPositionsRequest_Scheme() {}
 
-// Positions that start again with each sequence, [T].
+// Positions of packed sequences, [T]: each sequence starts again at 0.
 type PackedPositions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lengths       []int64                `protobuf:"varint,1,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
@@ -1448,7 +1449,7 @@ func (x *PackedPositions) GetLengths() []int64 {
 	return nil
 }
 
-// One row per sequence, [B, S].
+// Positions of padded sequences, [B, S]: one row per sequence.
 type PaddedPositions struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Lengths         []int64                `protobuf:"varint,1,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
@@ -1648,8 +1649,8 @@ func (x *GridPositions) GetMergeSize() int32 {
 	return 0
 }
 
-// Text and vision spans of one sequence, in order -> [3, T] (time, height, width). A span starts one past the greatest
-// position so far, as in Qwen2-VL. At most 16384 spans.
+// Positions of the text and vision spans of one sequence, in order: [3, T] (time, height, width). A span starts one
+// after the greatest position so far, as in Qwen2-VL. At most 16384 spans.
 type MultimodalPositions struct {
 	state         protoimpl.MessageState      `protogen:"open.v1"`
 	Spans         []*MultimodalPositions_Span `protobuf:"bytes,1,rep,name=spans,proto3" json:"spans,omitempty"`
@@ -1757,13 +1758,13 @@ func (x *AttentionSinkPositions) GetLength() int64 {
 	return 0
 }
 
-// Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as its class in transformers makes
-// them: axes, order of the patches, first index, class tokens and units are the tower's. float32 if they are fractional
-// (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). A tower with windowed attention permutes tokens and ids
-// alike; the caller must do this.
+// Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as the model's class in transformers
+// makes them, with the same axes, order of the patches, first index, class tokens and units. The ids are float32 if
+// they are fractional (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). A tower with windowed attention applies
+// one permutation to tokens and ids; the caller must do this.
 type VisionPositions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A preset or config_json with the tower: its own file, or `part` MODEL_PART_VISION.
+	// A preset or config_json with the tower: either the tower's own file, or the model's with `part` MODEL_PART_VISION.
 	Rope *RopeSource `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
 	// One per image or video, in order; at most 16384.
 	Grids []*VisionPositions_Grid `protobuf:"bytes,2,rep,name=grids,proto3" json:"grids,omitempty"`
@@ -1836,7 +1837,7 @@ func (x *VisionPositions) GetTextTokens() int64 {
 type BuildPositionsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Positions     *Positions             `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`                            // `ids`; int32 unless the scheme says otherwise
-	NextPosition  int64                  `protobuf:"varint,2,opt,name=next_position,json=nextPosition,proto3" json:"next_position,omitempty"` // of the next decoded token: multimodal, and attention_sinks (inside the cache)
+	NextPosition  int64                  `protobuf:"varint,2,opt,name=next_position,json=nextPosition,proto3" json:"next_position,omitempty"` // position of the next decoded token: multimodal, and attention_sinks (inside the cache)
 	Delta         int64                  `protobuf:"varint,3,opt,name=delta,proto3" json:"delta,omitempty"`                                   // multimodal: next_position minus the number of tokens (Qwen2-VL's rope delta)
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1903,15 +1904,16 @@ type ApplyRopeRequest struct {
 	QueryScale *QueryScale `protobuf:"bytes,5,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`
 	// Required if q or k is FP8. Other dtypes ignore it.
 	Saturation Saturation `protobuf:"varint,6,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
-	// Places to write the rotated tensors to; the response then has only dtype, shape and `shared`. The inputs may come
-	// in any form. A place that overlaps an input in shared memory must be that input's own place. The input is then
-	// rotated in place, and the pairing must stay. Do NOT repeat such a call: it would rotate twice. The server refuses a
-	// call that a retry policy sends again (ERROR_REASON_NOT_REPEATABLE). After any error except INVALID_ARGUMENT,
-	// NOT_FOUND, PERMISSION_DENIED and UNIMPLEMENTED, write the tensor anew.
+	// Places in shared memory to which the server writes the rotated tensors; the response then has only dtype, shape and
+	// `shared`. The inputs may come in any form. If a place overlaps an input in shared memory, it must be the input's
+	// own place. The input is then rotated in place, and the pairing must not change. Do NOT repeat such a call: it would
+	// rotate the tensor twice. If a retry policy sends the call again, the server refuses it
+	// (ERROR_REASON_NOT_REPEATABLE). After any error except INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED and
+	// UNIMPLEMENTED, write the tensor again.
 	QOutput *SharedMemory `protobuf:"bytes,7,opt,name=q_output,json=qOutput,proto3" json:"q_output,omitempty"`
 	KOutput *SharedMemory `protobuf:"bytes,8,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"`
-	// At least one. They may differ in heads and head_dim, not in batch and sequence. Any tensor with the shape of heads
-	// is accepted, for example an attention output that is rotated back.
+	// The tensors to rotate; at least one is required. They may differ in heads and head_dim, not in batch and sequence.
+	// Any tensor with the shape of heads is accepted, for example an attention output that is rotated back.
 	Q             *Tensor `protobuf:"bytes,14,opt,name=q,proto3" json:"q,omitempty"`
 	K             *Tensor `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2268,28 +2270,30 @@ func (x *RepositionRequest) GetK() *Tensor {
 	return nil
 }
 
-// A paged cache of keys, or of keys and values. The keys of its tokens rotate; every other byte comes back as it is. A
-// cache in shared memory that is its own output moves in place: bytes of other tokens are neither read nor written.
-// For positions and shifts, the batch is the sequences (the rows of `block_table` or `slots`), and S the greatest length.
-// INVALID_ARGUMENT: a block or slot that k does not have, and a slot that has two tokens, since a key cannot have two
-// positions. If sequences share a block (a common prefix), give all of them but one a copy first.
+// A paged cache of keys, or of keys and values. The keys of its tokens rotate; every other byte comes back unchanged.
+// If a cache in shared memory is its own output, its keys are rotated in place: bytes of other tokens are neither read
+// nor written. In the shapes of positions and shifts, B is the number of sequences (the rows of `block_table` or
+// `slots`), and S is the greatest length. INVALID_ARGUMENT if k does not have a block or slot, or if two tokens have
+// the same slot, because a key cannot have two positions. If several sequences share a block (a common prefix), first
+// give all of them but one a copy of the block.
 type CacheLayout struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required. The dimensions of k in the order of memory, one letter each: B blocks (slots, if there is no T), T tokens
 	// of a block, H heads of keys, D channels of a head, K keys and values (2: first keys, then values), L layers. D is
-	// the last; B is required, and stands before T. A letter that is missing counts as 1. "KD" at the end may be one
-	// dimension of k, 2 * head_dim wide. Or the name of an engine's layout in docs/caches.md, such as "vllm_packed".
+	// the last; B is required, and comes before T. A missing letter means an extent of 1. "KD" at the end may be one
+	// dimension of k, 2 * head_dim wide. Instead of letters, the name of an engine's layout in docs/caches.md may be
+	// given, such as "vllm_packed".
 	Dimensions string `protobuf:"bytes,1,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
-	// [sequences, n], or [n] for one; int32 or int64. Token t of a sequence is token t mod T of the block
-	// block_table[t / T]. Entries behind a sequence's length are not read. Exactly one of block_table and slots is set.
+	// [sequences, n], or [n] for one sequence; int32 or int64. Token t of a sequence is token t mod T of the block
+	// block_table[t / T]. Entries after a sequence's length are not read. Exactly one of block_table and slots is set.
 	BlockTable *Tensor `protobuf:"bytes,2,opt,name=block_table,json=blockTable,proto3" json:"block_table,omitempty"`
 	// Tokens of each sequence, each at most n * T. Empty: n * T.
 	Lengths []int64 `protobuf:"varint,3,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
-	// [sequences, S], or [S] for one; int32 or int64: the slot of each token, block * T + place in the block. -1: a
-	// token that the cache does not hold.
+	// [sequences, S], or [S] for one sequence; int32 or int64: the slot of each token, which is block * T + index in the
+	// block. -1: a token that the cache does not hold.
 	Slots *Tensor `protobuf:"bytes,4,opt,name=slots,proto3" json:"slots,omitempty"`
 	// Layers whose keys rotate, counted from 0 along L. Empty: all. If layers have different encodings (Gemma's local and
-	// global ones), make one call for each encoding; do not name layers without one.
+	// global ones), make one call for each encoding. Do not name layers that have no encoding.
 	Layers        []int32 `protobuf:"varint,5,rep,packed,name=layers,proto3" json:"layers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2746,7 +2750,7 @@ type ScoreRelativeRequest struct {
 	Score         *RelativeScore         `protobuf:"bytes,1,opt,name=score,proto3" json:"score,omitempty"`
 	QueryStart    int64                  `protobuf:"varint,2,opt,name=query_start,json=queryStart,proto3" json:"query_start,omitempty"` // position of the first query
 	KeyStart      int64                  `protobuf:"varint,3,opt,name=key_start,json=keyStart,proto3" json:"key_start,omitempty"`
-	Dtype         Dtype                  `protobuf:"varint,4,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`             // of the scores; unset: float32, or float64 if q is
+	Dtype         Dtype                  `protobuf:"varint,4,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`             // dtype of the scores; unset: float32, or float64 if q is float64
 	ScoresOutput  *SharedMemory          `protobuf:"bytes,5,opt,name=scores_output,json=scoresOutput,proto3" json:"scores_output,omitempty"` // as BuildTableRequest.cos_output
 	Q             *Tensor                `protobuf:"bytes,14,opt,name=q,proto3" json:"q,omitempty"`
 	K             *Tensor                `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
@@ -2882,9 +2886,9 @@ type ConvertPairingRequest struct {
 	OldPairing Pairing                `protobuf:"varint,1,opt,name=old_pairing,json=oldPairing,proto3,enum=posenc.v1.Pairing" json:"old_pairing,omitempty"`
 	NewPairing Pairing                `protobuf:"varint,2,opt,name=new_pairing,json=newPairing,proto3,enum=posenc.v1.Pairing" json:"new_pairing,omitempty"`
 	Heads      int32                  `protobuf:"varint,3,opt,name=heads,proto3" json:"heads,omitempty"`                          // required
-	RotaryDim  int32                  `protobuf:"varint,4,opt,name=rotary_dim,json=rotaryDim,proto3" json:"rotary_dim,omitempty"` // unset: the head
+	RotaryDim  int32                  `protobuf:"varint,4,opt,name=rotary_dim,json=rotaryDim,proto3" json:"rotary_dim,omitempty"` // unset: the whole head
 	Slice      RotarySlice            `protobuf:"varint,5,opt,name=slice,proto3,enum=posenc.v1.RotarySlice" json:"slice,omitempty"`
-	// As BuildTableRequest.cos_output. It may not overlap the weight's place, because rows move.
+	// As BuildTableRequest.cos_output. It must not overlap the weight's place, because rows move.
 	WeightOutput  *SharedMemory `protobuf:"bytes,6,opt,name=weight_output,json=weightOutput,proto3" json:"weight_output,omitempty"`
 	Weight        *Tensor       `protobuf:"bytes,15,opt,name=weight,proto3" json:"weight,omitempty"` // [heads * head_dim, ...]
 	unknownFields protoimpl.UnknownFields
@@ -3023,7 +3027,7 @@ type AnalyzeRopeRequest struct {
 	DistanceStep int64 `protobuf:"varint,4,opt,name=distance_step,json=distanceStep,proto3" json:"distance_step,omitempty"` // unset (0): 1
 	// Unset: the source's original_max_position_embeddings, or else its max_position_embeddings, if it has one.
 	TrainedLength int64 `protobuf:"varint,5,opt,name=trained_length,json=trainedLength,proto3" json:"trained_length,omitempty"`
-	// Also evaluate `kept` against this source.
+	// If set, the response also has `kept`, for this source instead of `rope`.
 	CompareWith   *RopeSource `protobuf:"bytes,6,opt,name=compare_with,json=compareWith,proto3" json:"compare_with,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3101,7 +3105,7 @@ func (x *AnalyzeRopeRequest) GetCompareWith() *RopeSource {
 	return nil
 }
 
-// One axis only.
+// The encoding has one axis.
 type AnalyzeRopeResponse struct {
 	state                    protoimpl.MessageState `protogen:"open.v1"`
 	Wavelengths              []float64              `protobuf:"fixed64,1,rep,packed,name=wavelengths,proto3" json:"wavelengths,omitempty"`                                                       // 2 pi / w_i, in positions
@@ -3185,10 +3189,10 @@ type DiagnoseRopeRequest struct {
 	// At least one. The reference for all others is the first config.json. If there is none, the first params.json is the
 	// reference, or else the first GGUF file, or else the first saved tables.
 	Inputs []*ModelDescription `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
-	// Readers to report on, of "hf", "hf4", "vllm", "sglang", "llama_cpp", "mlx", "gpt_oss", "deepseek", "mistral",
-	// "gguf_hf", "exllamav3", "tensorrt_llm", "onnxruntime_genai", "candle", "mistral_rs", "ollama", "openvino"; each also in
-	// another version: "vllm@0.20". Findings that concern only other readers are left out. Empty: all readers that can run
-	// the model, except the last seven.
+	// Readers (programs that load checkpoints) to report on. Known names are "hf", "hf4", "vllm", "sglang", "llama_cpp",
+	// "mlx", "gpt_oss", "deepseek", "mistral", "gguf_hf", "exllamav3", "tensorrt_llm", "onnxruntime_genai", "candle",
+	// "mistral_rs", "ollama", "openvino". A name may have a version: "vllm@0.20". The answer has no findings that concern
+	// only other readers. Empty: all readers that can run the model, except the last seven of this list.
 	Readers []string `protobuf:"bytes,2,rep,name=readers,proto3" json:"readers,omitempty"`
 	// Largest distance that counts, > 0. Unset (0): the length in the reference (max_position_embeddings,
 	// context_length), or 8192.

@@ -20,8 +20,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Element type of a tensor. The caller must widen integer caches that have a scale per block: rotating the integers
-// would round them again.
+// Element type of a tensor. The caller must convert integer caches that have a scale per block to a floating dtype:
+// rotating the integers would round them again.
 type Dtype int32
 
 const (
@@ -32,17 +32,18 @@ const (
 	Dtype_DTYPE_FLOAT64     Dtype = 4
 	Dtype_DTYPE_INT32       Dtype = 5 // indices and positions only
 	Dtype_DTYPE_INT64       Dtype = 6 // indices and positions only
-	// FP8 (arXiv:2209.05433; OCP's OFP8), as caches hold keys: for the heads of ApplyRope and Reposition, which then need
-	// `saturation`, and for the weight of ConvertPairing. Any other tensor of FP8 is INVALID_ARGUMENT.
+	// FP8 (arXiv:2209.05433; OCP's OFP8), in which caches hold keys. It is valid for the heads of ApplyRope and
+	// Reposition, which then need `saturation`, and for the weight of ConvertPairing. Any other tensor of FP8 is
+	// INVALID_ARGUMENT.
 	//
 	// Elements are widened exactly, rotated in float32 and rounded once, to nearest even. Subnormal numbers are kept, and
-	// so is the sign of a zero that is converted or copied. A zero that a rotation makes has the sign of IEEE 754's sum:
-	// (-0, -0) rotated by 0 is (+0, -0). Every computed NaN is 0x7F; channels that pass through keep all their bits. Each
-	// rotation rounds again: by half an ulp, that is up to 1/16 (E4M3) or 1/8 (E5M2) of the element. Rotation does not
-	// change a scale of the whole tensor or head: the caller keeps it. Scales of channels stay valid only if they are
-	// equal within each pair.
+	// so is the sign of a zero that is converted or copied. A zero that is the result of a rotation has the sign that
+	// IEEE 754 gives the sum: (-0, -0) rotated by 0 is (+0, -0). Every computed NaN is 0x7F; channels that pass through
+	// keep all their bits. Each rotation rounds again, by up to half an ulp: 1/16 (E4M3) or 1/8 (E5M2) of the element. If
+	// a whole tensor or head has a scale, rotation does not change the scale, and the caller keeps it. If each channel
+	// has a scale, the scales stay valid only if they are equal within each pair.
 	Dtype_DTYPE_FLOAT8_E4M3FN Dtype = 7 // 4 bits of exponent, 3 of mantissa; largest 448; no infinity; NaN is 0x7F and 0xFF
-	Dtype_DTYPE_FLOAT8_E5M2   Dtype = 8 // 5 bits and 2; largest 57344; infinity 0x7C, 0xFC; NaN is 0x7D to 0x7F, 0xFD to 0xFF
+	Dtype_DTYPE_FLOAT8_E5M2   Dtype = 8 // 5 bits of exponent, 2 of mantissa; largest 57344; infinity 0x7C, 0xFC; NaN 0x7D-7F, 0xFD-FF
 )
 
 // Enum value maps for Dtype.
@@ -98,16 +99,16 @@ func (Dtype) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{0}
 }
 
-// Treatment of results that FP8 cannot hold: numbers that round past the largest finite one (magnitudes over 464 in
-// E4M3, from 61440 on in E5M2), and infinity. There is no default, because a wrong choice would not be noticed. NaN
-// stays NaN with both.
+// Treatment of results that FP8 cannot hold: numbers that round to more than the largest finite number (magnitudes over
+// 464 in E4M3, from 61440 on in E5M2), and infinity. There is no default, because a wrong choice would not be noticed.
+// NaN stays NaN in both cases.
 type Saturation int32
 
 const (
 	Saturation_SATURATION_UNSPECIFIED Saturation = 0
-	// They become the largest finite number of their sign. Infinite elements of an E5M2 input become it, too.
+	// Such results become the largest finite number of the same sign. So do infinite elements of an E5M2 input.
 	Saturation_SATURATION_FINITE Saturation = 1
-	// They become infinity of their sign in E5M2, NaN in E4M3.
+	// Such results become infinity of the same sign in E5M2, and NaN in E4M3.
 	Saturation_SATURATION_NONE Saturation = 2
 )
 
@@ -210,16 +211,16 @@ func (Layout) EnumDescriptor() ([]byte, []int) {
 }
 
 // A place in a file that client and server both map (GetServerInfoResponse.shared_memory). Only clients on unix sockets
-// may name one, unless the server allows more. The client owns the file: it makes the file, at its full size, and
-// removes it. If bytes change while a call reads them, only the resulting numbers are undefined. If a file is cut short
-// during a call, the call fails (ERROR_REASON_SHARED_MEMORY_CUT), and its outputs are undefined.
+// may name a place, unless the server also allows other clients. The client owns the file: it makes the file, at its
+// full size, and removes it. If bytes change while a call reads them, only the resulting numbers are undefined. If a
+// file is cut short during a call, the call fails (ERROR_REASON_SHARED_MEMORY_CUT), and its outputs are undefined.
 type SharedMemory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The file's name, without a directory: letters, digits, '.', '_' and '-', at most 255; begins with the server's
 	// prefix. NOT_FOUND unless it is a regular file with one link, owned by the server's user or by a user that the
 	// server is configured to trust.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Offset of the tensor's first byte, >= 0; any alignment. dtype and shape give the number of bytes.
+	// Offset of the tensor's first byte, >= 0; any alignment. dtype and shape determine the number of bytes.
 	Offset        int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -279,18 +280,19 @@ type Tensor struct {
 	Dtype Dtype `protobuf:"varint,1,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`
 	// Row-major extents, each >= 0. Empty means a scalar (one element).
 	Shape []int64 `protobuf:"varint,2,rep,packed,name=shape,proto3" json:"shape,omitempty"`
-	// The elements as numbers, for hand-made calls and small inputs (at most 65536). Each is rounded once to dtype, to
-	// nearest even. Integer dtypes accept only integers, FP8 only values that round to one of its numbers (NaN is 0x7F).
+	// The elements as numbers, for calls that are written by hand and for small inputs (at most 65536 values). Each value
+	// is rounded once to dtype, to nearest even. Integer dtypes accept only integers. FP8 dtypes accept only values that
+	// round to a number of the dtype (NaN is 0x7F).
 	Values []float64 `protobuf:"fixed64,3,rep,packed,name=values,proto3" json:"values,omitempty"`
 	// The place of the elements in a file, instead of the elements. Valid in requests of unary calls, and in responses to
 	// a request that named an output. INVALID_ARGUMENT in a stream.
 	Shared *SharedMemory `protobuf:"bytes,4,opt,name=shared,proto3" json:"shared,omitempty"`
 	// The elements as bytes: little-endian, row-major, no padding; exactly product(shape) * sizeof(dtype) long.
-	// It has the highest field number, so that serializers write it last. Readers accept any order.
+	// It has the highest field number, so that serializers write it last. Parsers accept fields in any order.
 	//
 	// Most clients refuse answers over 4 MiB by default: raise max_receive_message_length (or its name in your language),
-	// or use the stream, whose responses fit. Announce the size that you send: metadata posenc-message-bytes, see the
-	// service. No message can exceed 2 GiB - 1.
+	// or use the stream, whose responses fit. Announce the size that you send in the metadata posenc-message-bytes (see
+	// the service). No message can exceed 2 GiB - 1.
 	Data          []byte `protobuf:"bytes,15,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -361,9 +363,9 @@ func (x *Tensor) GetData() []byte {
 	return nil
 }
 
-// The position of every token, |position| <= 2^31. A request with tokens must set one kind, so that lost positions do
-// not become zeros. If an encoding has several axes, `start`, `starts` and `packed` give a token the same position on
-// each axis, as for text; grids (ASSIGNMENT_PER_AXIS, several axes of explicit frequencies) need `ids`.
+// The position of every token, |position| <= 2^31. A request with tokens must set one kind, so that forgotten positions
+// are not taken as zeros. If an encoding has several axes, `start`, `starts` and `packed` give a token the same
+// position on each axis, as for text; grids (ASSIGNMENT_PER_AXIS, several axes of explicit frequencies) need `ids`.
 type Positions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -472,7 +474,7 @@ type Positions_Ids struct {
 }
 
 type Positions_Packed struct {
-	// THD only: several sequences in a row.
+	// THD only: several sequences, one after the other.
 	Packed *PackedSequences `protobuf:"bytes,4,opt,name=packed,proto3,oneof"`
 }
 
@@ -486,7 +488,8 @@ func (*Positions_Packed) isPositions_Kind() {}
 
 type SequenceStarts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One per sequence: token t of sequence b has position values[b] + t. With n tokens of left padding, start at -n.
+	// One per sequence: token t of sequence b has position values[b] + t. A sequence with n tokens of left padding starts
+	// at -n.
 	Values        []int64 `protobuf:"varint,1,rep,packed,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

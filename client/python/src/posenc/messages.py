@@ -61,10 +61,10 @@ LayoutLike = Union[Layout, Literal["bshd", "bhsd", "sbhd", "thd"]]
 @dataclass
 class SharedMemory(Message):
     """A place in a file that client and server both map (GetServerInfoResponse.shared_memory).
-    Only clients on unix sockets may name one, unless the server allows more. The client owns the
-    file: it makes the file, at its full size, and removes it. If bytes change while a call reads
-    them, only the resulting numbers are undefined. If a file is cut short during a call, the call
-    fails (ERROR_REASON_SHARED_MEMORY_CUT), and its outputs are undefined."""
+    Only clients on unix sockets may name a place, unless the server also allows other clients. The
+    client owns the file: it makes the file, at its full size, and removes it. If bytes change
+    while a call reads them, only the resulting numbers are undefined. If a file is cut short
+    during a call, the call fails (ERROR_REASON_SHARED_MEMORY_CUT), and its outputs are undefined."""
 
     name: str = _field(1, "string")
     offset: int = _field(2, "int64")
@@ -98,9 +98,9 @@ class PackedSequences(Message):
 @dataclass
 class Positions(Message):
     """The position of every token, |position| <= 2^31. A request with tokens must set one kind, so
-    that lost positions do not become zeros. If an encoding has several axes, `start`, `starts` and
-    `packed` give a token the same position on each axis, as for text; grids (ASSIGNMENT_PER_AXIS,
-    several axes of explicit frequencies) need `ids`."""
+    that forgotten positions are not taken as zeros. If an encoding has several axes, `start`,
+    `starts` and `packed` give a token the same position on each axis, as for text; grids
+    (ASSIGNMENT_PER_AXIS, several axes of explicit frequencies) need `ids`."""
 
     start: Optional[int] = _field(1, "int64", OPTIONAL)
     starts: Optional[SequenceStarts] = _field(2, SequenceStarts)
@@ -232,9 +232,9 @@ class NtkScaling(Message):
 
 @dataclass
 class DynamicNtkScaling(Message):
-    """NTK-aware base change that follows the length L = RopeSource.sequence_length; d > 2. Once L
-    exceeds max_position_embeddings: rope_theta * (factor * L / max_position_embeddings - (factor -
-    1))^(d / (d - 2))."""
+    """NTK-aware base change that follows the length L = RopeSource.sequence_length; d > 2. If L
+    exceeds max_position_embeddings, the base is rope_theta * (factor * L / max_position_embeddings
+    - (factor - 1))^(d / (d - 2))."""
 
     factor: float = _field(1, "double")
     max_position_embeddings: int = _field(2, "int64")
@@ -258,7 +258,7 @@ class YarnScaling(Message):
 
 @dataclass
 class LongRopeScaling(Message):
-    """LongRoPE (arXiv:2402.13753): w_i / long_factor[i] once RopeSource.sequence_length >
+    """LongRoPE (arXiv:2402.13753): w_i / long_factor[i] if RopeSource.sequence_length >
     original_max_position_embeddings, else w_i / short_factor[i]."""
 
     short_factor: list[float] = _field(1, "double", REPEATED)
@@ -294,7 +294,7 @@ class ProportionalScaling(Message):
 @dataclass
 class ExplicitFrequencies(Message):
     """Angular frequencies in radians per position, used without change: trained frequencies, or
-    those of a rule that has no message. rope_theta must be unset."""
+    frequencies of a rule that has no message here. rope_theta must be unset."""
 
     values: list[float] = _field(1, "double", REPEATED)
     heads: int = _field(2, "int32")
@@ -400,8 +400,9 @@ class LearnedTable(Message):
 
 @dataclass
 class SincosGrid(Message):
-    """Sine-cosine rows of a grid's cells, row-major (MAE, arXiv:2111.06377, and vision towers):
-    each axis has dim / axes channels, a Sinusoidal in SIN_COS order. Takes no positions."""
+    """Rows of sines and cosines for the cells of a grid, in row-major order (MAE,
+    arXiv:2111.06377, and vision towers). Each axis has dim / axes channels: a Sinusoidal in
+    SIN_COS order. Takes no positions."""
 
     dim: int = _field(1, "int32")
     extents: list[int] = _field(2, "int32", REPEATED)
@@ -414,7 +415,7 @@ class SincosGrid(Message):
 @dataclass
 class Timestep(Message):
     """Diffusion timestep embedding: with n = floor(dim/2), sines, then cosines, of scale * p *
-    max_period^(-i / (n - downscale_freq_shift)). An odd dim ends in a zero."""
+    max_period^(-i / (n - downscale_freq_shift)). If dim is odd, the last channel is zero."""
 
     dim: int = _field(1, "int32")
     max_period: Optional[float] = _field(2, "double", OPTIONAL)
@@ -505,7 +506,8 @@ class Sandwich(Message):
 
 @dataclass
 class ClippedDistance(Message):
-    """clip(j - i, -left, right) + left. In Shaw's paper both are k; SpeechT5 has right = left - 1."""
+    """clip(j - i, -left, right) + left. In Shaw's paper, left = right = k; in SpeechT5, right =
+    left - 1."""
 
     left: int = _field(1, "int32")
     right: int = _field(2, "int32")
@@ -522,15 +524,16 @@ class DebertaBuckets(Message):
 
 @dataclass
 class GridIndex(Message):
-    """Positions count the cells of a grid in row-major order. The index is row-major over the
-    axes' differences, each i_a - j_a + extents[a] - 1."""
+    """Positions count the cells of a grid in row-major order. Axis a has the difference i_a - j_a
+    + extents[a] - 1. The index is the row-major index of these differences."""
 
     extents: list[int] = _field(1, "int32", REPEATED)
 
 
 @dataclass
 class RelativeIndex(Message):
-    """Relative indices, for lookups on the caller's side: int32 tiles of one head."""
+    """Relative indices, with which the caller looks up rows of its own table: int32 tiles of one
+    head."""
 
     clip: Optional[ClippedDistance] = _field(1, ClippedDistance)
     deberta: Optional[DebertaBuckets] = _field(2, DebertaBuckets)
@@ -593,9 +596,9 @@ class DebertaScore(Message):
 
 @dataclass
 class RelativeScore(Message):
-    """Attention scores that need the content as well as the positions. q [B, H, Sq, D], k [B, H,
-    Sk, D] -> [B, H, Sq, Sk]. Unscaled: the caller multiplies by 1/sqrt(D), or by the model's own
-    factor."""
+    """Attention scores that need the content as well as the positions: q [B, H, Sq, D] and k [B,
+    H, Sk, D] give [B, H, Sq, Sk]. The scores are not scaled: the caller multiplies by 1/sqrt(D),
+    or by the model's own factor."""
 
     shaw: Optional[ShawScore] = _field(1, ShawScore)
     transformer_xl: Optional[TransformerXlScore] = _field(2, TransformerXlScore)
@@ -658,7 +661,7 @@ class DescriptionReport(Message):
 
 @dataclass
 class ReaderVerdict(Message):
-    """How far one reader is from the reference."""
+    """How much the encoding of one reader differs from that of the reference."""
 
     name: str = _field(1, "string")
     says: str = _field(2, "string")
@@ -791,7 +794,7 @@ class BuildTableRequest(Message):
 
 @dataclass
 class BuildTableResponse(Message):
-    """If explicit frequencies differ by head, every shape starts with the heads."""
+    """If explicit frequencies differ by head, every shape starts with the number of heads."""
 
     amplitude: float = _field(1, "double")
     cos: Optional[Tensor] = _field(13, Tensor)
@@ -840,14 +843,14 @@ class BuildBiasResponse(Message):
 
 @dataclass
 class PackedPositions(Message):
-    """Positions that start again with each sequence, [T]."""
+    """Positions of packed sequences, [T]: each sequence starts again at 0."""
 
     lengths: list[int] = _field(1, "int64", REPEATED)
 
 
 @dataclass
 class PaddedPositions(Message):
-    """One row per sequence, [B, S]."""
+    """Positions of padded sequences, [B, S]: one row per sequence."""
 
     lengths: list[int] = _field(1, "int64", REPEATED)
     padded_length: int = _field(2, "int64")
@@ -893,8 +896,9 @@ class MultimodalPositionsSpan(Message):
 
 @dataclass
 class MultimodalPositions(Message):
-    """Text and vision spans of one sequence, in order -> [3, T] (time, height, width). A span
-    starts one past the greatest position so far, as in Qwen2-VL. At most 16384 spans."""
+    """Positions of the text and vision spans of one sequence, in order: [3, T] (time, height,
+    width). A span starts one after the greatest position so far, as in Qwen2-VL. At most 16384
+    spans."""
 
     spans: list[MultimodalPositionsSpan] = _field(1, MultimodalPositionsSpan, REPEATED)
 
@@ -919,10 +923,11 @@ class VisionPositionsGrid(Message):
 
 @dataclass
 class VisionPositions(Message):
-    """Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as its class
-    in transformers makes them: axes, order of the patches, first index, class tokens and units are
-    the tower's. float32 if they are fractional (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM
-    3). A tower with windowed attention permutes tokens and ids alike; the caller must do this."""
+    """Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as the
+    model's class in transformers makes them, with the same axes, order of the patches, first
+    index, class tokens and units. The ids are float32 if they are fractional (DINOv3: 2 pi times
+    the coordinates in [-1, 1]; SAM 3). A tower with windowed attention applies one permutation to
+    tokens and ids; the caller must do this."""
 
     rope: Optional[RopeSource] = _field(1, RopeSource)
     grids: list[VisionPositionsGrid] = _field(2, VisionPositionsGrid, REPEATED)
@@ -994,12 +999,12 @@ class Movement(Message):
 @dataclass
 class CacheLayout(Message):
     """A paged cache of keys, or of keys and values. The keys of its tokens rotate; every other
-    byte comes back as it is. A cache in shared memory that is its own output moves in place: bytes
-    of other tokens are neither read nor written. For positions and shifts, the batch is the
-    sequences (the rows of `block_table` or `slots`), and S the greatest length. INVALID_ARGUMENT:
-    a block or slot that k does not have, and a slot that has two tokens, since a key cannot have
-    two positions. If sequences share a block (a common prefix), give all of them but one a copy
-    first."""
+    byte comes back unchanged. If a cache in shared memory is its own output, its keys are rotated
+    in place: bytes of other tokens are neither read nor written. In the shapes of positions and
+    shifts, B is the number of sequences (the rows of `block_table` or `slots`), and S is the
+    greatest length. INVALID_ARGUMENT if k does not have a block or slot, or if two tokens have the
+    same slot, because a key cannot have two positions. If several sequences share a block (a
+    common prefix), first give all of them but one a copy of the block."""
 
     dimensions: str = _field(1, "string")
     block_table: Optional[Tensor] = _field(2, Tensor)
@@ -1097,7 +1102,7 @@ class AnalyzeRopeRequest(Message):
 
 @dataclass
 class AnalyzeRopeResponse(Message):
-    """One axis only."""
+    """The encoding has one axis."""
 
     wavelengths: list[float] = _field(1, "double", REPEATED)
     decay: list[float] = _field(2, "double", REPEATED)
