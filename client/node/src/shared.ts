@@ -177,7 +177,7 @@ export class Regions {
   }
 }
 
-// With these errors the server refuses a call before it writes anything.
+// With these errors the server has written nothing, or says itself what to do (ABORTED).
 const untouched = ["INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED"];
 
 /**

@@ -253,7 +253,7 @@ impl Client {
 
 /// Adds to the text of an error the names of tensors in shared memory that the call may have replaced.
 fn of_replacing(mut error: Error, slots: &[Slot<'_>]) -> Error {
-    // The server returns these errors before it writes anything.
+    // With these errors the server has written nothing, or says itself what to do (ABORTED).
     let untouched = [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];
     let replaced = slots.iter().filter(|slot| slot.in_shared_place()).map(|slot| slot.field.2);
     let names = replaced.collect::<Vec<_>>().join(" and ");

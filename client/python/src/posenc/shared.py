@@ -24,7 +24,7 @@ from .messages import SharedMemory, SharedMemoryInfo, Tensor
 from .tensor import ELEMENT_BYTES
 from .wire import Buffer, Message
 
-# Codes of errors with which the server refuses a call before the server writes anything.
+# With these codes the server has written nothing, or says itself what to do (ABORTED).
 _UNTOUCHED = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED")
 
 
