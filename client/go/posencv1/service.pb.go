@@ -3187,7 +3187,7 @@ func (x *AnalyzeRopeResponse) GetKept() []float64 {
 type DiagnoseRopeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At least one. The reference for all others is the first config.json. If there is none, the first params.json is the
-	// reference, or else the first GGUF file, or else the first saved tables.
+	// reference. Without a reference, each GGUF file and each saved table is checked alone.
 	Inputs []*ModelDescription `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	// Readers (programs that load checkpoints) to report on. Known names are "hf", "hf4", "vllm", "sglang", "llama_cpp",
 	// "mlx", "gpt_oss", "deepseek", "mistral", "gguf_hf", "exllamav3", "tensorrt_llm", "onnxruntime_genai", "candle",
