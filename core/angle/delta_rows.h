@@ -1,9 +1,10 @@
-// Cosines and sines of the angles k * step * frequency for small k. From the
-// row of one position p they give the rows of p + k step: its cosines and sines
-// are sums of products of those of p and of k step.
+// Cosines and sines of the angles k * step * frequency for small k. With them,
+// the row of a position p gives the row of position p + k * step: each of its
+// cosines and sines is a sum of products of cosines and sines of p and of
+// k * step.
 //
-// Rows of consecutive positions are computed in two steps: a base, which is
-// evaluated, gives its anchors, and each anchor gives its rows.
+// Rows of consecutive positions are computed in two steps. The base, a row that
+// is evaluated directly, gives its anchors. Each anchor then gives its rows.
 //
 //   base         |                                             |
 //   anchors      |    |    |    |    |  ..  (step kRows)       |    |
@@ -20,10 +21,11 @@ namespace posenc::core {
 
 class DeltaRows {
  public:
-  // Evaluating a row costs 10 times as much as computing it from another
+  // Evaluating a row costs 10 times as much as computing it from another row
   // (AVX-512). Evaluating every anchor would add a third to the cost of its 32
-  // rows; so only the base, one anchor in 32, is evaluated, and gives the other
-  // anchors. 32 rows of 64 pairs are 32 KiB, which stay in L1 or close to it.
+  // rows. So only one anchor in 32, the base, is evaluated, and it gives the
+  // other anchors. 32 rows of 64 pairs are 32 KiB, which stay in L1 or close to
+  // it.
   static constexpr std::size_t kRows = 32;
   // Rows of wider encodings are evaluated one by one: their deltas and strides
   // would take more than half a MiB.
@@ -31,31 +33,31 @@ class DeltaRows {
   // Size in bytes of a DeltaRows with `pairs` pairs.
   static std::size_t Bytes(std::size_t pairs);
 
-  // Doubles from one row of cosines or sines to the next: kernels read whole
-  // vectors.
+  // The number of doubles from one row of cosines or sines to the next. It is a
+  // multiple of 16, because kernels read whole vectors.
   static constexpr std::size_t Pitch(std::size_t pairs) {
     return (pairs + 15) / 16 * 16;
   }
 
-  // Bounds the difference between a float64 result and the direct evaluation
-  // before it rounds to float32, for a factor of 1 and angles of at most
-  // kMaxRadians; in units of 2^-52:
-  // - Cosines and sines of a base (times the factor), an anchor's delta and a
-  //   row's delta are each within 1 (2 ulp), so as complex numbers within
-  //   sqrt(2). The result is the product of these three numbers. Each has
-  //   magnitude 1, so
-  //   that their errors add up: 3 sqrt(2).
-  // - Each of the two products rounds by at most 1 in each component, as the
-  //   magnitudes of its terms add up to at most 1. The first product's rounding
-  //   is sqrt(2) as a complex number.
-  // - The direct value is within 1 itself, and both it and the base are rounded
-  //   once more if the factor is not 1: 1/2, for the base sqrt(1/2).
+  // Bounds the difference between a float64 result and the direct evaluation,
+  // both before rounding to float32. The bound is for a factor of 1 and for
+  // angles of at most kMaxRadians. Its terms, in units of 2^-52:
+  // - The cosines and sines of the base (times the factor), of the anchor's
+  //   delta and of the row's delta are each off by at most 1 (2 ulp), and by
+  //   sqrt(2) as complex numbers. The result is the product of these three
+  //   numbers. Each has magnitude 1, so their errors add up: 3 sqrt(2).
+  // - Each of the two products rounds by at most 1 in each component, because
+  //   the magnitudes of its terms add up to at most 1. The first product's
+  //   rounding is sqrt(2) as a complex number.
+  // - The direct value itself is off by at most 1. If the factor is not 1, the
+  //   direct value and the base are rounded once more: by 1/2, and by sqrt(1/2)
+  //   as a complex number.
   // The sum is less than 9.
   static constexpr double kError = 9 * 0x1p-52;
 
   // The reduction of an angle has an error of 2^-95 of the angle
-  // (angle/quarter_turns.h). For larger angles this comes close to float64's
-  // last bit: at 2^50 the sums were off by 100 units.
+  // (angle/quarter_turns.h). For angles beyond kMaxRadians this comes close to
+  // float64's last bit: at 2^50 the sums were off by 100 units.
   static constexpr double kMaxRadians = 0x1p40;
 
   DeltaRows(const QuarterTurnArrays& frequencies, std::size_t step);

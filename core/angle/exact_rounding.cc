@@ -15,8 +15,8 @@ namespace {
 // An angle in quarter turns: a count of whole quarter turns, and a fraction.
 class Turns {
  public:
-  // Adds the product of a and b. It must be below 2^52 in magnitude: its whole
-  // quarter turns are then subtracted without error.
+  // Adds the product of a and b. The product must be below 2^52 in magnitude,
+  // so that its whole quarter turns can be subtracted without error.
   void Add(double a, double b) {
     const Wide product = Product(a, b);
     const double whole = std::nearbyint(product.high);
@@ -39,8 +39,8 @@ class Turns {
 };
 
 // The power series of cosine (`first` 0) or sine (1): terms x^n / n! of
-// alternating sign, n = first, first + 2, ..., for |x| <= pi / 4. x^29 / 29! is
-// 2^-113.
+// alternating sign, n = first, first + 2, ..., for |x| <= pi / 4. The last
+// term, x^29 / 29!, is about 2^-113.
 Wide Series(const Wide& x, int first) {
   const Wide square = x * x;
   Wide term = first == 1 ? x : 1;
@@ -69,7 +69,8 @@ float Round(const Wide& x) {
 bool NearHalfway(double x) {
   constexpr std::uint64_t kDropped = (std::uint64_t{1} << 29) - 1;
   constexpr std::uint64_t kHalfway = std::uint64_t{1} << 28;
-  // Exceeds the largest difference between the two evaluations in float64.
+  // Exceeds the largest difference, in last places, between the float64 results
+  // of trig_row_f64 and of trig_row_f32.
   constexpr std::uint64_t kNear = 64;
   std::uint64_t bits;
   std::memcpy(&bits, &x, sizeof(bits));
@@ -94,7 +95,7 @@ RoundedCosSin RoundExactly(const simd::TrigRow& row, std::size_t i) {
   const auto signed_by = [](bool negative, const Wide& x) {
     return negative ? -x : x;
   };
-  // The table of simd/kernels_trig.inl.
+  // The signs and the swap are those of the table in simd/kernels_trig.inl.
   const unsigned q = turns.quarters();
   const bool swap = q % 2 == 1;
   const Wide cos = signed_by(((q + 1) & 2) != 0, swap ? odd : even);
@@ -112,7 +113,7 @@ void RoundExactly(const simd::TrigRow& row, float* cos, float* sin) {
     if (!NearHalfway(c[i]) && !NearHalfway(s[i])) continue;
     const RoundedCosSin rounded = RoundExactly(row, i);
     cos[i] = rounded.cos;
-    // The kernel knows the sign of the sine of an angle that is 0.
+    // `rounded` has no valid sign for a sine of 0, but the kernel's result has.
     sin[i] = rounded.sin == 0 ? std::copysign(0.0F, sin[i]) : rounded.sin;
   }
 }

@@ -12,9 +12,9 @@ namespace {
 constexpr double kTwoOverPi[3] = {0x1.45f306dc9c883p-1, -0x1.6b01ec5417056p-55,
                                   -0x1.6447e493ad4cep-109};
 
-// Rounds x to its 21 leading significant bits (Veltkamp). c is x shifted up by
-// 53 - 21 = 32 bits, plus x: subtracting c - x, which has lost the lower 32
-// bits of x in rounding, leaves the upper 21.
+// Rounds x to its 21 leading significant bits (Veltkamp). c is the sum of x *
+// 2^32 and x, rounded to 53 bits. The rounding drops the lower 53 - 21 = 32
+// bits of the added x. So c - (c - x) is the upper 21 bits of x.
 double Round21(double x) {
   const double c = x * 4294967297.0;  // 2^32 + 1
   return c - (c - x);
@@ -28,8 +28,8 @@ QuarterTurns CutQuarterTurns(double turns) {
   return {hi, mid, (turns - hi) - mid};
 }
 
-// The product is formed as a sum of three float64 numbers that do not overlap,
-// 159 bits of it, and then cut again, at 21 and 42 bits:
+// The product is first computed to 159 bits, as a sum of three float64 numbers
+// that do not overlap. Then this sum is cut at 21 and at 42 bits:
 //
 //   inv_freq * 2/pi = p0 + e0            fma gives the product's rounding error
 //                        + p1 + e1       p1 is about 2^-54 p0
@@ -40,8 +40,8 @@ QuarterTurns SplitQuarterTurns(double inv_freq) {
   const double p1 = inv_freq * kTwoOverPi[1];
   const double e1 = std::fma(inv_freq, kTwoOverPi[1], -p1);
   const ExactSum second = TwoSum(e0, p1);
-  // p0 + second.value + third is the whole product. Its terms shrink by about
-  // 2^-53 each; third is off by 2^-158 of the product.
+  // p0 + second.value + third is the whole product. Each term is about 2^-53 of
+  // the term before; `third` is off by 2^-158 of the product.
   const double third = second.error + (e1 + inv_freq * kTwoOverPi[2]);
 
   const double hi = Round21(p0);

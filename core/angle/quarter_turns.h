@@ -2,16 +2,16 @@
 // be reduced without error.
 //
 // A cosine needs the angle modulo a full circle. Position 2^26 at frequency 0.1
-// is 6.7 million radians: its float32 product may be off by a quarter of a
-// radian, its float64 product by 2^-31, and the reduction then uses a rounded
-// pi, too. Here no part of the angle is lost before its whole quarter turns are
-// subtracted.
+// is an angle of 6.7 million radians. In float32 this product may be off by a
+// quarter of a radian, in float64 by 2^-31. The usual reduction then adds the
+// error of a rounded pi. Here no part of the angle is lost before its whole
+// quarter turns are subtracted.
 //
-// In quarter turns the reduction is trivial: it subtracts the nearest integer,
-// which float64 does exactly, and pi enters once, in q = w * 2 / pi. The only
+// In quarter turns the reduction is simple: it subtracts the nearest integer,
+// which is exact in float64. pi is used only once, in q = w * 2 / pi. The only
 // error left is that of the product p * q. So both factors are cut into pieces
-// that are short enough for exact products, as float64 holds 53 significant
-// bits:
+// that are short enough for exact products, because float64 holds 53
+// significant bits:
 //
 //   q = w * 2/pi   |<--- 21 --->|<--- 21 --->|<-------- 53 -------->|
 //                        hi           mid               lo
@@ -22,15 +22,16 @@
 //   p_high * mid   53 bits, exact        p_low * mid   42 bits, exact
 //   p_high * lo    rounded, < 2^-42 |phi|        p_low * lo    likewise
 //
-// Why 21, 21 and the rest: 32 bits hold every whole position (|p| <= 2^31), so
-// p_low is 0 unless p is fractional; 53 - 32 leaves 21 bits for hi; and after
-// two exact pieces, the rounding of the third is harmless. The kernel
-// (simd/kernels_trig.inl) splits p, subtracts the nearest integer from each
-// exact product, adds up the fractions together with their rounding errors
-// (Knuth's TwoSum), and subtracts the nearest integer from the sum.
+// The pieces have these lengths for three reasons. 32 bits hold every whole
+// position (|p| <= 2^31), so p_low is 0 unless p is fractional. 53 - 32 leaves
+// 21 bits for hi. After two exact pieces, the rounding error of the third is
+// harmless. The kernel (simd/kernels_trig.inl) splits p, subtracts the nearest
+// integer from each exact product, adds up the fractions together with their
+// rounding errors (Knuth's TwoSum), and subtracts the nearest integer from the
+// sum.
 //
 // Error of the reduced angle, for phi = p q quarter turns:
-//   2^-94 |phi|   hi + mid + lo against q
+//   2^-94 |phi|   difference between hi + mid + lo and q
 //   2^-95 |phi|   rounding of p_high * lo; that of p_low * lo is 2^-32 of it
 //   2^-104        rounding of the errors while they are added up, as long as
 //                 what was rounded stays below one quarter turn
@@ -47,16 +48,16 @@
 namespace posenc::core {
 
 // Bounds of the frequencies that can be split, in radians per position (0 can
-// be split, too). With positions of 2^31 the upper bound stays below 2^51
-// quarter turns, the largest number that the kernel rounds to an integer by
-// adding 1.5 * 2^52; at the lower one, lo stays above the smallest normal
-// float64.
+// be split, too). With positions of 2^31, an angle at the upper bound stays
+// below 2^51 quarter turns: up to this number, the kernel can round to an
+// integer by adding 1.5 * 2^52. At the lower bound, lo stays above the smallest
+// normal float64.
 inline constexpr double kMinFrequency = 0x1p-900;
 inline constexpr double kMaxFrequency = 0x1p20;
 
 // hi + mid + lo quarter turns per position. hi and mid have at most 21
-// significant bits. mid and lo may have the other sign, because pieces are
-// rounded to nearest.
+// significant bits. mid and lo may have the opposite sign of hi, because pieces
+// are rounded to nearest.
 struct QuarterTurns {
   double hi, mid, lo;
 };
@@ -66,11 +67,10 @@ struct QuarterTurns {
 QuarterTurns CutQuarterTurns(double turns);
 
 // Splits inv_freq * 2 / pi with a relative error of at most 2^-94. inv_freq is
-// 0 or
-// of magnitude 2^-900 .. 2^900.
+// 0 or of magnitude 2^-900 .. 2^900.
 QuarterTurns SplitQuarterTurns(double inv_freq);
 
-// Many frequencies, as the kernels read them.
+// Many frequencies, in the layout that the kernels read.
 struct QuarterTurnArrays {
   std::vector<double> hi, mid, lo;
 

@@ -8,9 +8,9 @@ struct ExactSum {
   double value, error;
 };
 
-// a + b = value + error exactly (Knuth), also if b is larger: value is the
-// rounded sum, and error is its rounding error. The compiler must not simplify
-// this: core is built without -ffast-math.
+// a + b = value + error exactly (Knuth), also if b is larger than a: value is
+// the rounded sum, and error is its rounding error. The compiler must not
+// simplify this: core is built without -ffast-math.
 inline ExactSum TwoSum(double a, double b) {
   const double value = a + b;
   const double b_part = value - a;  // the part of b that is in value

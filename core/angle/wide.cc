@@ -30,9 +30,9 @@ Wide Exp(const Wide& x) {
   return TimesPowerOfTwo(sum, static_cast<int>(k));
 }
 
-// For x = 2^k m and a guess y of ln(m), ln(m) = y + ln(1 + t) with
-// t = m e^-y - 1. A guess in float64 has |t| < 2^-52, and ln(1 + t) is
-// t - t^2 / 2 to 2^-156, whatever the last bits of the guess are.
+// For x = 2^k m and a guess y of ln(m), ln(m) = y + ln(1 + t) with t = m
+// e^-y - 1. A guess in float64 has |t| < 2^-52, so t - t^2 / 2 is ln(1 + t) up
+// to 2^-156. This does not depend on the last bits of the guess.
 Wide Log(const Wide& x) {
   int k;
   std::frexp(x.high, &k);

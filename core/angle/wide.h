@@ -1,10 +1,10 @@
 // Numbers of twice the precision of float64, for results that are rounded once.
 //
 // The sum of two float64 numbers holds 106 bits. Sums, products and quotients
-// of such numbers have a relative error of about 2^-103, and a float64 rounded
-// from them is the nearest one unless the exact result lies closer than that to
-// the middle of two. Unlike long double, every machine has it, with the same
-// bits.
+// of such numbers have a relative error of about 2^-103, so a float64 that is
+// rounded from such a number is the nearest float64, unless the exact result
+// lies closer than this error to the middle of two float64 numbers. Unlike long
+// double, this format gives the same bits on every machine.
 
 #pragma once
 
@@ -21,7 +21,7 @@ namespace posenc::core {
 struct Wide {
   double high, low;
 
-  // Implicit, so that formulas can mix both kinds.
+  // Implicit, so that formulas can mix Wide and double.
   constexpr Wide(double value,  // NOLINT(google-explicit-constructor)
                  double error = 0)
       : high(value), low(error) {}
@@ -60,14 +60,14 @@ inline constexpr Wide kWidePi = {0x1.921fb54442d18p+1, 0x1.1a62633145c07p-53};
 // The largest whole number that is not above x.
 Wide Floor(const Wide& x);
 
-// Exponential, with a relative error of at most 2^-95 for |x| <= 700, and
-// beyond that float64's own; natural logarithm of finite x > 0, with an
-// absolute error of at most 2^-95.
+// Exp is the exponential, with a relative error of at most 2^-95 for
+// |x| <= 700, and with that of std::exp beyond. Log is the natural logarithm of
+// a finite x > 0, with an absolute error of at most 2^-95.
 Wide Exp(const Wide& x);
 Wide Log(const Wide& x);
 
-// 1, x, x^2 ..., n numbers. Each product adds an error of 2^-103: 32768 of them
-// leave 2^-88.
+// Returns the n numbers 1, x, x^2, ... Each product adds an error of 2^-103, so
+// 32768 products have an error of 2^-88.
 std::vector<Wide> Powers(const Wide& x, std::int64_t n);
 
 }  // namespace posenc::core

@@ -19,8 +19,8 @@ namespace {
 // field and the fact of each further fault.
 constexpr char kPayloadUrl[] = "posenc.error";
 constexpr char kMoreUrl[] = "posenc.more";
-// Further faults are dropped: trailers hold fewer, and each fault is compared
-// with all others.
+// Faults beyond this number are dropped. The trailers of a response hold fewer,
+// and each new fault is compared with all earlier ones.
 constexpr std::size_t kMostFaults = 64;
 
 void AppendString(absl::string_view text, std::string* payload) {

@@ -1,9 +1,9 @@
-// Errors of the core: an absl::Status whose message is "<field>: <fact with
-// numbers>; <rule or remedy>", and which carries a reason for machines.
+// Errors of the core. An error is an absl::Status with the message "<field>:
+// <fact with numbers>; <rule or remedy>" and with a reason for programs.
 //
 // Field paths use proto names and are relative to a function's argument
-// ("scaling.factor"). A caller whose larger message holds the argument prepends
-// the path of that field with Prefixed ("rope.spec").
+// ("scaling.factor"). If the argument is a field of a larger message, the
+// caller prepends the path of this field ("rope.spec") with Prefixed.
 
 #pragma once
 
@@ -48,7 +48,7 @@ struct Fault {
 
 struct ErrorDetails {
   ErrorReason reason;
-  std::string field;        // empty if the request as a whole is meant
+  std::string field;        // empty if the error is about the whole request
   ErrorMetadata metadata;   // without "field"
   std::vector<Fault> more;  // further faults of the request
 };
@@ -63,7 +63,8 @@ absl::Status MakeError(absl::StatusCode code, ErrorReason reason,
 absl::Status FieldRequired(absl::string_view field, absl::string_view fact);
 absl::Status FieldInvalid(absl::string_view field, absl::string_view fact);
 
-// Returns the details of a status made above; nullopt for any other.
+// Returns the details of a status that MakeError made; nullopt for any other
+// status.
 std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status);
 
 // Formats a number for a message: the shortest text that reads back as the same
@@ -88,7 +89,8 @@ class Faults {
 
   bool none() const { return first_.ok(); }
 
-  // Returns the first noted error, with the others in its details; OK if none.
+  // Returns the first noted error, with the other errors in its details; OK if
+  // there is no error.
   absl::Status status() const;
 
  private:

@@ -25,15 +25,15 @@ void Store(T value, void* data, std::int64_t i) {
   std::memcpy(static_cast<char*>(data) + i * sizeof(T), &value, sizeof(T));
 }
 
-// A floating format of up to 16 bits: sign, exponent, `mantissa` bits below the
-// leading one. Magnitudes are codes without the sign.
+// A floating-point format of up to 16 bits: sign, exponent, and `mantissa` bits
+// below the leading bit. A magnitude is a code without the sign.
 struct Format {
   int sign;  // the sign's bit
   int mantissa;
   int min_exponent;  // exponent of the smallest normal number
   int largest;       // magnitude of the largest finite number
-  int overflow;      // code that results past it get: infinity or NaN
-  int nan;           // code that every NaN gets
+  int overflow;      // code of greater results: infinity or NaN
+  int nan;           // code of every NaN
 };
 constexpr Format kBinary16 = {0x8000, 10, -14, 0x7bff, 0x7c00, 0x7e00};
 constexpr Format kBfloat16Format = {0x8000, 7, -126, 0x7f7f, 0x7f80, 0x7fc0};
@@ -60,7 +60,7 @@ double Widen(int bits, const Format& format) {
 
 int Narrow(double value, const Format& format) {
   const int sign = std::signbit(value) ? format.sign : 0;
-  // NaNs of FP8 have no sign: each of them is one code.
+  // In FP8, every NaN becomes the same code, without a sign.
   const int nan_sign = format.sign == 0x80 ? 0 : sign;
   if (std::isnan(value)) return nan_sign | format.nan;
   const double magnitude = std::fabs(value);
@@ -72,8 +72,8 @@ int Narrow(double value, const Format& format) {
         std::max(std::ilogb(magnitude), static_cast<int>(format.min_exponent));
     // The magnitude in units of the last place is below 2^(mantissa + 1). ldexp
     // scales without error, so that nearbyint is the only rounding. If
-    // nearbyint rounds up to 2^(mantissa + 1), the sum with the exponent's bits
-    // carries into them.
+    // nearbyint rounds up to 2^(mantissa + 1), the addition below carries into
+    // the exponent's bits.
     const auto units = static_cast<int>(
         std::nearbyint(std::ldexp(magnitude, format.mantissa - exponent)));
     code =

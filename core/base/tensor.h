@@ -1,5 +1,5 @@
-// Views of dense tensors, which they do not own: row-major, little-endian, no
-// padding, any alignment.
+// Views of dense tensors: row-major, little-endian, without padding, with any
+// alignment. A view does not own its data.
 
 #pragma once
 
@@ -26,12 +26,12 @@ enum class Dtype {
   kFloat8E5m2 = 8,
 };
 
-// The value that infinity and results past the largest finite number of an FP8
-// dtype become. Numbered as posenc.v1.Saturation.
+// The value that an FP8 dtype gets for infinity, and for results beyond its
+// largest finite number. Numbered as posenc.v1.Saturation.
 enum class Saturation {
   kUnspecified = 0,
   kFinite = 1,  // the largest finite number
-  kNone = 2,    // infinity; NaN in E4M3, which has none
+  kNone = 2,    // infinity; NaN in E4M3, which lacks infinity
 };
 
 // Size of one element in bytes.
@@ -49,12 +49,13 @@ bool IsFloat8(Dtype dtype);
 
 using Shape = std::vector<std::int64_t>;
 
-// Returns "[2, 8, 4, 64]"; after 16 extents, only the number of further ones.
+// Returns text such as "[2, 8, 4, 64]". After 16 extents, the text only counts
+// the further extents.
 std::string ShapeToString(const Shape& shape);
 
 // Returns the number of elements. FieldInvalid("shape", ...) if an extent is
-// negative or the product of the nonzero extents exceeds 2^62: a zero does not
-// excuse an overflow.
+// negative or the product of the nonzero extents exceeds 2^62, even if another
+// extent is 0.
 absl::StatusOr<std::int64_t> ElementCount(const Shape& shape);
 
 struct ConstTensorView {
@@ -73,8 +74,9 @@ struct TensorView {
 // small inputs only.
 double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i);
 
-// Rounds `value` once to `dtype`, nearest even, and stores it as element i. FP8
-// follows Saturation::kNone, and NaN becomes 0x7f.
+// Rounds `value` to the tensor's dtype, to nearest even, and stores it as
+// element i. There is only one rounding. FP8 follows Saturation::kNone, and NaN
+// becomes 0x7f.
 void StoreDouble(double value, const TensorView& tensor, std::int64_t i);
 
 }  // namespace posenc::core

@@ -18,14 +18,15 @@ std::string OneLine(absl::string_view text,
                     std::size_t most = std::string::npos);
 
 // Returns how many changes of one letter turn `a` into `b`. An exchange of two
-// neighbours counts as one (Damerau 1964, optimal string alignment).
+// neighbours counts as one change (Damerau 1964, optimal string alignment).
 int EditDistance(absl::string_view a, absl::string_view b);
 
 // Returns a size such as "64MiB", in the form of posencd's flags, with the
 // largest unit that gives a whole number.
 std::string SizeText(std::int64_t bytes);
 
-// Returns "500000" where NumberText gives "5e+05"; else the same.
+// Formats like NumberText, but writes whole numbers below 1e15 with all digits:
+// "500000" instead of "5e+05".
 std::string PlainNumber(double value);
 
 }  // namespace posenc::core

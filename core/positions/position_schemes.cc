@@ -26,7 +26,7 @@ absl::Status OutOfRange(absl::string_view field, absl::string_view fact,
                    {{"index", absl::StrCat(index)}});
 }
 
-// Checks a length whose positions 0 .. length - 1 are int32.
+// Checks a length. Its positions 0 .. length - 1 must fit in int32.
 absl::Status CheckLength(absl::string_view field, std::int64_t length,
                          std::int64_t index) {
   if (length < 0) {
@@ -55,7 +55,8 @@ absl::StatusOr<PositionExtents> Validate(const VisionScheme& vision) {
   return ValidateVision(vision);
 }
 
-// The sum of validated lengths. Each is below 2^32, so it cannot overflow.
+// The sum of validated lengths. Each length is below 2^32, so the sum cannot
+// overflow.
 std::int64_t Sum(const std::vector<std::int64_t>& lengths) {
   std::int64_t sum = 0;
   for (const std::int64_t length : lengths) sum += length;
@@ -138,7 +139,8 @@ absl::StatusOr<PositionExtents> Validate(const ContextParallelScheme& split) {
   return PositionExtents{Dtype::kInt32, {Sum(split.lengths) / split.size}};
 }
 
-// Checks offsets or steps: all finite, and none or one for each extent.
+// Checks that offsets or steps are finite, and that there is one for each
+// extent, or that the list is empty.
 absl::Status CheckPerAxis(absl::string_view field,
                           const std::vector<double>& values, std::size_t axes) {
   if (!values.empty() && values.size() != axes) {
@@ -329,7 +331,8 @@ absl::StatusOr<PositionExtents> Validate(const MultimodalScheme& scheme) {
       const std::string text_field = absl::StrCat(field, ".text_tokens");
       status = CheckLength(text_field, *text, i);
       if (status.ok()) {
-        // 0 tokens do not advance the sequence: the greatest position is -1.
+        // A span of 0 tokens does not advance the sequence, because its
+        // greatest position is -1.
         status = Advance(text_field, i, static_cast<double>(*text - 1), *text,
                          &walk);
       }
@@ -359,8 +362,8 @@ absl::StatusOr<PositionExtents> Validate(const MultimodalScheme& scheme) {
 }
 
 // Returns the number of kept positions: all of them until the cache of sinks +
-// window is full. Limits each of the two to the length first, because their sum
-// could overflow.
+// window is full. Limits `sinks` and `window` to the length first, because
+// their sum could overflow.
 std::int64_t Kept(const AttentionSinkScheme& scheme) {
   return std::min(std::min(scheme.sinks, scheme.length) +
                       std::min(scheme.window, scheme.length),

@@ -16,7 +16,7 @@
 
 namespace posenc::core {
 
-// [T]: positions start again with each sequence.
+// [T]: positions start at 0 in each sequence.
 struct PackedScheme {
   std::vector<std::int64_t> lengths;
 };
@@ -51,7 +51,7 @@ struct VisionGrid {
   std::int64_t time = 0;
   std::int64_t height = 0;  // patches before merging
   std::int64_t width = 0;
-  std::int32_t spatial_merge_size = 0;  // 0: 1
+  std::int32_t spatial_merge_size = 0;  // 0 means 1
   std::optional<double> time_step;
 };
 
@@ -81,7 +81,8 @@ using PositionScheme =
 // (2^31 - 1 for int32).
 absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme);
 
-// Writes the positions of a validated scheme; ids has its dtype and shape.
+// Writes the positions of a validated scheme; `ids` has the dtype and shape
+// that ValidateScheme() returned.
 void FillPositions(const PositionScheme& scheme, const TensorView& ids);
 
 }  // namespace posenc::core

@@ -138,7 +138,7 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
   std::vector<double> values(axes * batch * extents.tokens);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = ElementAsDouble(ids, static_cast<std::int64_t>(i));
-    // The condition is not fabs(..) > kMaxPosition, because NaN must fail, too.
+    // The condition is a negation, because NaN must fail, too.
     if (!(std::fabs(values[i]) <= kMaxPosition)) {
       return OutOfRange(
           "ids", absl::StrFormat("element %d is %.17g", i, values[i]), i);

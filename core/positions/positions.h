@@ -2,7 +2,8 @@
 //
 // The kinds `start`, `starts` and `packed` (posenc.v1.Positions) give a token
 // the same position on every axis. `ids` may differ by axis; its first extent
-// is then the number of axes. |position| <= 2^31; fractional ids are kept.
+// is then the number of axes. |position| <= 2^31; fractional ids are not
+// rounded.
 
 #pragma once
 
@@ -48,8 +49,8 @@ absl::string_view FieldOf(const Positions& positions);
 // Formats a position for a message: 400000, where NumberText gives 4e+05.
 std::string PositionText(double position);
 
-// A function that claims `bytes` before they are allocated. The caller returns
-// its error, which names no field.
+// A function that reserves `bytes` bytes of memory before they are allocated.
+// The caller returns the function's error, which names no field.
 using ReserveFunction = std::function<absl::Status(std::int64_t bytes)>;
 
 // The extents of the tokens that get positions.
@@ -60,8 +61,8 @@ struct TokenExtents {
   ReserveFunction reserve;  // for the expanded positions; may be empty
 };
 
-// Positions in float64, which holds every kind exactly. If shared(), all
-// sequences have the same positions.
+// Positions in float64, which holds the positions of every kind exactly. If
+// shared(), all sequences have the same positions.
 class TokenPositions {
  public:
   // [axes, batch or 1, tokens], row-major.
@@ -93,11 +94,12 @@ class TokenPositions {
 std::int64_t RunLength(absl::Span<const double> positions);
 
 // Expands positions of any kind. `axes` is the encoding's number of position
-// axes; `needs_ids` says that every axis must be given (ASSIGNMENT_PER_AXIS
-// and explicit frequencies of several axes), so only `ids` are valid. Errors
-// name fields relative to Positions: "ids.shape", "packed.cu_seqlens[3]",
-// "starts.values"; a missing kind (if there are tokens) is FieldRequired with
-// an empty field, which Prefixed turns into the caller's "positions".
+// axes. If `needs_ids`, every axis needs its own positions
+// (ASSIGNMENT_PER_AXIS, and explicit frequencies of several axes), so only
+// `ids` are valid. Errors name fields relative to Positions: "ids.shape",
+// "packed.cu_seqlens[3]", "starts.values". If there are tokens but no
+// positions, the error is FieldRequired with an empty field, which Prefixed
+// turns into the caller's "positions".
 //   FieldInvalid: `starts` for a THD tensor, `packed` for another layout, ids
 //   of another dtype.
 //   kShapeMismatch: ids or starts of the wrong shape.
@@ -113,11 +115,11 @@ using CheckReachFunction = absl::FunctionRef<absl::Status(
     const TokenPositions& positions, std::int64_t first)>;
 
 // Checks the positions start, start + 1, ... of `rows` > 0 rows, equal on all
-// axes, without a list: there may be more rows than memory holds. An encoding's
-// positions form one interval, so all rows are good if the first and the last
-// are, and bisection finds the first bad row. Returns errors of ExpandPositions
-// with the caller's field in front ("positions.start"; index: the row), and
-// errors of `reach` unchanged.
+// axes. It does not list them, because there may be more rows than memory
+// holds. The valid positions of an encoding form one interval: if the first and
+// the last row are valid, all rows are. Otherwise bisection finds the first bad
+// row. Returns errors of ExpandPositions with the caller's field in front
+// ("positions.start") and the row as index, and errors of `reach` unchanged.
 absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
                               CheckReachFunction reach);
 

@@ -11,8 +11,8 @@
 namespace posenc::core {
 namespace {
 
-// The largest extent on an axis: its positions are int32, and the product of
-// three extents is below 2^62.
+// The largest extent on an axis. Up to it, positions fit in int32, and the
+// product of three extents is below 2^62.
 constexpr std::int64_t kMaxExtent = 1 << 20;
 constexpr std::int64_t kMaxText = 1 << 30;
 
@@ -81,7 +81,8 @@ std::int64_t OriginOf(const VisionScheme& scheme, const PatchGrid& grid,
   return tower.centered ? extent / 2 - extent : tower.first;
 }
 
-// The position of the first text token on axis a; -1 if all are at 0.
+// The position of the first text token on axis a; -1 if all text tokens are at
+// 0.
 std::int64_t FirstTextPosition(const VisionScheme& scheme, std::size_t a) {
   switch (scheme.tower.text) {
     case TextTokens::kOnFirstAxis:
@@ -159,7 +160,7 @@ void FillVision(const VisionScheme& scheme, const TensorView& ids) {
     for (std::int64_t i = 0; i < scheme.text_tokens; ++i) {
       write(static_cast<std::int32_t>(text < 0 ? 0 : text + i));
     }
-    std::int64_t earlier = 0;  // grids
+    std::int64_t earlier = 0;  // number of earlier grids
     for (const PatchGrid& grid : scheme.grids) {
       write_zeros(tower.leading);
       const std::int64_t patches = grid.time * grid.height * grid.width;

@@ -14,22 +14,22 @@ namespace posenc::core {
 struct PositionExtents {
   Dtype dtype = Dtype::kInt32;
   Shape shape;
-  // The position of the next decoded token. Set for multimodal batches and for
-  // attention sinks (there counted in the cache).
+  // The position of the next decoded token. Set for multimodal batches, and for
+  // attention sinks as a position in the cache.
   std::int64_t next_position = 0;
   // Multimodal: next_position minus the number of tokens.
   std::int64_t delta = 0;
 };
 
-// Every patch is at 0 on kStill.
+// On a kStill axis, the position of every patch is 0.
 enum class GridAxis { kTime, kHeight, kWidth, kStill };
 
 // Positions of the text tokens before the patches.
 enum class TextTokens {
   kNone,         // text is refused
   kAtZero,       // at 0 on every axis (FLUX)
-  kOnFirstAxis,  // 0, 1, ... on the first axis; time counts on from the number
-                 // of text tokens (Lumina 2)
+  kOnFirstAxis,  // 0, 1, ... on the first axis; time starts at the number of
+                 // text tokens (Lumina 2)
   kOnLastAxis,   // 0, 1, ... on the last axis (FLUX.2)
   kPastGrid,     // m, m + 1, ... on every axis; m is half of the greatest
                  // height or width (Qwen-Image)
@@ -44,13 +44,14 @@ struct TowerGrid {
   // Class tokens before and after the patches of each grid, at 0 on every axis.
   std::int32_t leading = 0;
   std::int32_t trailing = 0;
-  // > 0: a position is index * (window / width), in float32 (SAM 3).
+  // If > 0, a position is index * (window / width), in float32 (SAM 3).
   std::int64_t window = 0;
   // A position is 2 pi c, where c is the patch's center in an image from -1 to
   // 1. Each step rounds to float32, as in DINOv3.
   bool centers = false;
   TextTokens text = TextTokens::kNone;
-  // Rows and columns count from -(n - n / 2) for the extent n (Qwen-Image).
+  // Positions of rows and columns start at -(n - n / 2) for the extent n
+  // (Qwen-Image).
   bool centered = false;
   // Time starts at the index of the grid: 0, 1, ...
   bool counts_grids = false;

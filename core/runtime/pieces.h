@@ -1,11 +1,10 @@
-// Separate pieces of memory, seen as one array: a message arrives in any number
-// of slices, and a tensor that is read once should not be copied to join its
-// slices.
+// Separate pieces of memory, used as one array. A message arrives in any number
+// of slices, and a tensor that is read only once should not be copied to join
+// its slices.
 //
-// The type tells whether the bytes may be written, as with TensorView and
-// ConstTensorView. The slices of a request may be shared with others, so they
-// are ConstPieces; code that is the only owner of the bytes makes Pieces of
-// them.
+// The type says whether the bytes are writable, as with TensorView and
+// ConstTensorView. The slices of a request can have other owners, so they are
+// ConstPieces. Code that is the only owner of its bytes uses Pieces.
 
 #pragma once
 
@@ -16,8 +15,8 @@
 
 namespace posenc::core {
 
-// The part that Pieces and ConstPieces share; Byte is char or const char.
-// Copies of up to two pieces allocate nothing.
+// The base class of Pieces and ConstPieces. Byte is char or const char. An
+// array of up to two pieces is copied without an allocation.
 template <typename Byte>
 class PieceArray {
  public:
@@ -25,11 +24,11 @@ class PieceArray {
 
   std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
 
-  // Returns the rest of a piece, from `offset` on; empty at the end of the
-  // array.
+  // Returns the bytes from `offset` to the end of the piece that holds this
+  // offset; empty at the end of the array.
   absl::Span<Byte> From(std::size_t offset) const;
 
-  // Copies `bytes` from `offset` on, across pieces.
+  // Copies `bytes` bytes from `offset` on to `to`, across pieces.
   void Read(std::size_t offset, std::size_t bytes, void* to) const;
 
  protected:
@@ -40,7 +39,8 @@ class PieceArray {
 
  private:
   List pieces_;
-  // Offset past each piece, so that From() finds its piece by bisection.
+  // The offset of each piece's end, so that From() can find a piece by
+  // bisection.
   absl::InlinedVector<std::size_t, 2> ends_;
 };
 
@@ -51,7 +51,7 @@ class Pieces : public PieceArray<char> {
   Pieces(void* data, std::size_t size);
   explicit Pieces(List pieces);
 
-  // Copies `bytes` to `offset`, across pieces.
+  // Copies `bytes` bytes from `from` to `offset`, across pieces.
   void Write(std::size_t offset, std::size_t bytes, const void* from) const;
 
  private:

@@ -17,10 +17,10 @@ namespace posenc::core {
 //   - A worker enters only through spreads_, under mutex_, and adds itself to
 //     `helpers` before it releases mutex_. Its last access to the Spread is to
 //     subtract itself again.
-//   - The caller removes the Spread from spreads_ once it finds no more tiles.
+//   - The caller removes the Spread from spreads_ when it finds no more tiles.
 //     No worker enters after that.
-//   - The caller returns when `helpers` is 0. That also means that all tiles
-//     are done, not only taken: a worker computes its tile before it leaves.
+//   - The caller returns when `helpers` is 0. Then all tiles are computed, not
+//     only taken, because a worker computes its tile before it leaves.
 //
 // The caller waits for workers that are computing, never for one that is asleep
 // or busy elsewhere. So a caller that is itself a worker (a job that spreads
@@ -29,7 +29,7 @@ namespace posenc::core {
 struct ComputePool::Spread {
   absl::FunctionRef<bool(std::int64_t)> compute;
   const std::int64_t tiles;
-  std::atomic<std::int64_t> taken{tiles};  // in the end
+  std::atomic<std::int64_t> taken{tiles};  // the result of ForEach()
   std::atomic<std::int64_t> next{0};       // the tile to be taken next
   std::atomic<int> helpers{0};  // workers inside; changed under mutex_
 
@@ -56,13 +56,14 @@ using Clock = std::chrono::steady_clock;
 
 // After its first tile, a computation is spread if one thread would need longer
 // than this for the other tiles. A sleeping worker needs 30 us to wake up, more
-// in a virtual machine, and data has to move from the first core's cache.
-// Spreading tensors of 1 to 4 MB that are in caches made them slower (Zen 3).
+// in a virtual machine, and data has to move from the first core's cache. For
+// tensors of 1 to 4 MB in caches, spreading made the computation slower
+// (Zen 3).
 constexpr std::chrono::microseconds kWorthSpreading{200};
 
-// Time for which a caller polls until the workers leave. Then it sleeps,
-// because waking up takes about as long. Each worker has less than a tile to
-// do, unless it is interrupted.
+// The longest time for which a caller polls until the workers leave; then it
+// sleeps. Waking up takes about as long as this. Each worker has less than a
+// tile to do, unless it is interrupted.
 constexpr std::chrono::microseconds kLooking{30};
 
 void Pause() {
@@ -71,7 +72,8 @@ void Pause() {
 #endif
 }
 
-// Linux keeps niceness per thread. If the call fails, the thread keeps its own.
+// Linux keeps niceness per thread. If setpriority fails, the thread keeps its
+// niceness.
 void BeNicer(int niceness) {
   if (niceness <= 0) return;
   const auto self = static_cast<id_t>(::syscall(SYS_gettid));
@@ -125,7 +127,7 @@ std::int64_t ComputePool::ForEach(
   for (std::int64_t i = 0; i < wanted; ++i) wake_.notify_one();
   spread.Run();
   std::unique_lock<std::mutex> lock(mutex_);
-  // A worker that found no more tiles may have removed it already.
+  // A worker that found no more tiles may have removed the Spread already.
   const auto listed = std::find(spreads_.begin(), spreads_.end(), &spread);
   if (listed != spreads_.end()) spreads_.erase(listed);
   lock.unlock();
@@ -145,8 +147,8 @@ void ComputePool::Work() {
     wake_.wait(lock, [this] {
       return stopping_ || !jobs_.empty() || !spreads_.empty();
     });
-    // A waiting job comes before a Spread, which has at least its caller's
-    // thread.
+    // A waiting job comes before a Spread, because a Spread has at least its
+    // caller's thread.
     if (!jobs_.empty()) {
       std::function<void()> job = std::move(jobs_.front());
       jobs_.pop_front();
@@ -161,8 +163,8 @@ void ComputePool::Work() {
       spread->Run();
       lock.lock();
       --spread->helpers;
-      // All tiles are taken, so no other worker needs to enter. After the lock
-      // is released with helpers at 0, *spread may be gone.
+      // All tiles are taken, so no other worker needs to enter. If `helpers` is
+      // 0, the caller may destroy *spread after the lock is released.
       const auto listed = std::find(spreads_.begin(), spreads_.end(), spread);
       if (listed != spreads_.end()) spreads_.erase(listed);
       left_.notify_all();

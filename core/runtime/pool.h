@@ -1,8 +1,8 @@
 // Threads for computations.
 //
-// A thread that spreads a computation takes part in it and never waits for a
-// worker that has not started: a sleeping worker needs 30 us to wake, and
-// milliseconds on a busy machine; in this time the caller does the work itself.
+// A thread that spreads a computation takes part in it, and never waits for a
+// worker that has not started. A sleeping worker needs 30 us to wake up, or
+// milliseconds on a busy machine. In this time the caller does the work itself.
 
 #pragma once
 
@@ -20,8 +20,9 @@ namespace posenc::core {
 
 class ComputePool {
  public:
-  // At least one thread. `niceness` is added to the process's, as by nice(): on
-  // a busy processor its other threads then get more time.
+  // At least one thread. `niceness` is added to the workers' niceness, as by
+  // nice(): on a busy processor, the other threads of the process then get more
+  // time.
   explicit ComputePool(int threads, int niceness = 0);
   // Runs the submitted jobs, then joins the threads.
   ~ComputePool();

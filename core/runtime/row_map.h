@@ -17,7 +17,7 @@ namespace posenc::core {
 class RowMap {
  public:
   // A thread's state while it works on rows. Only that thread uses it;
-  // consecutive rows are cheapest, as they reuse the state.
+  // consecutive rows are cheapest, because they reuse the state.
   class Worker {
    public:
     virtual ~Worker() = default;
@@ -37,7 +37,8 @@ class RowMap {
   // Size in bytes of the data that workers compute once and the map keeps.
   virtual std::size_t kept_bytes() const { return 0; }
 
-  // Returns a worker for rows [first, first + rows). Safe for many threads.
+  // Returns a worker for rows [first, first + rows). Many threads may call this
+  // at the same time.
   virtual std::unique_ptr<Worker> StartWorker(std::int64_t first,
                                               std::int64_t rows) const = 0;
 
@@ -80,7 +81,7 @@ class RowRange final : public RowMap {
 void MapRows(const RowMap& map, const ConstPieces& in, const Pieces& out,
              std::int64_t first, std::int64_t rows);
 
-// Maps all rows of a tensor in one piece.
+// Maps all rows of a tensor that is one piece of memory.
 void MapAll(const RowMap& map, const void* in, void* out);
 
 }  // namespace posenc::core
