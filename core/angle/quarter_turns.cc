@@ -12,8 +12,8 @@ namespace {
 constexpr double kTwoOverPi[3] = {0x1.45f306dc9c883p-1, -0x1.6b01ec5417056p-55,
                                   -0x1.6447e493ad4cep-109};
 
-// Rounds x to its 21 leading significant bits (Veltkamp). c is the sum of x *
-// 2^32 and x, rounded to 53 bits. The rounding drops the lower 53 - 21 = 32
+// Rounds x to its 21 leading significant bits (Veltkamp). c is the sum of
+// x * 2^32 and x, rounded to 53 bits. The rounding drops the lower 53 - 21 = 32
 // bits of the added x. So c - (c - x) is the upper 21 bits of x.
 double Round21(double x) {
   const double c = x * 4294967297.0;  // 2^32 + 1

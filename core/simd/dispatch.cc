@@ -30,8 +30,9 @@ const KernelTable& Avx512Bf16Table() {
 #endif
 
 #ifdef __x86_64__
-// Clang knows this name since version 16 (fuzz targets are built with 14). All
-// CPUs with AVX2 have F16C, but GCC builds check.
+// Clang accepts the name "f16c" only from version 16 on, and the fuzz targets
+// are built with version 14. An older Clang skips the check, because all CPUs
+// with AVX2 have F16C.
 bool HasF16c() {
 #if defined(__clang__) && __clang_major__ < 16
   return true;
@@ -41,7 +42,7 @@ bool HasF16c() {
 }
 
 // __builtin_cpu_supports, unlike xsimd's own detection, also checks that the
-// system saves the registers.
+// operating system saves the vector registers.
 std::vector<const KernelTable*> DetectKernels() {
   std::vector<const KernelTable*> supported;
   __builtin_cpu_init();

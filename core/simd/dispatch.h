@@ -14,19 +14,19 @@ namespace posenc::simd {
 // "avx512_bf16".
 const std::vector<const KernelTable*>& SupportedKernels();
 
-// Returns the kernels that `forced`, the value of POSENC_FORCE_ISA, names, or
-// the fastest if it is empty. An unknown or unsupported name is
-// INVALID_ARGUMENT, with a message that lists the names.
+// Returns the kernels with the name `forced` (the value of POSENC_FORCE_ISA),
+// or the fastest kernels if `forced` is empty. INVALID_ARGUMENT for an unknown
+// or unsupported name; the message lists the supported names.
 absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced);
 
 // The kernels that POSENC_FORCE_ISA names, or the fastest if it is unset or
-// unusable; read once. Servers call SelectKernels first and refuse to start on
-// an error.
+// unusable. The variable is read only once. Servers call SelectKernels first
+// and refuse to start on an error.
 const KernelTable& ActiveKernels();
 
-// True if rotations from memory are faster when they walk several pages at
-// once. They are on Intel's CPUs, but not on Zen 5
-// (docs/measurements/kernels.md). Other CPUs were not measured.
+// True if rotations of tensors in main memory are faster when they process
+// several memory pages at the same time. This is true on Intel's CPUs, but not
+// on Zen 5 (docs/measurements/kernels.md). Other CPUs were not measured.
 bool WalksPagesAtOnce();
 
 }  // namespace posenc::simd

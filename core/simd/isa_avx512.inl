@@ -59,7 +59,7 @@ struct Avx512 {
   // The functions below are for kernels_doubt.inl.
   using Lanes = __mmask16;
   static constexpr Lanes kAllLanes = 0xffff;
-  // Returns the lanes of `lanes` in which x has any of these bits.
+  // Returns the lanes of `lanes` in which x has any of `bits`.
   static Lanes HasAny(Lanes lanes, const Ints& x, const Ints& bits) {
     return _mm512_mask_test_epi32_mask(lanes, x, bits);
   }
@@ -169,8 +169,9 @@ struct Avx512 {
     StoreHigh16(RoundBf16WithNans(x), dst);
   }
 
-  // Does the same as RoundBf16 of kernels_convert.inl. A masked sum replaces
-  // the shift of the last bit to its place.
+  // Does the same as RoundBf16 of kernels_convert.inl. If the last bit is 1, a
+  // masked addition adds 0x8000 instead of 0x7fff, so that the bit need not be
+  // shifted.
   static Words RoundBf16(const Floats& x) {
     const __m512i bits = _mm512_castps_si512(x);
     const __mmask16 odd =

@@ -1,7 +1,7 @@
-// One implementation of every kernel, for one instruction set. Kernels cannot
-// fail: callers validate the arguments. Every instruction set gives the same
-// bytes, except NaN payloads (rotations never fuse products and sums). Every
-// NaN becomes 0x7f in FP8.
+// A KernelTable has an implementation of every kernel for one instruction set.
+// Kernels cannot fail: callers validate the arguments. Every instruction set
+// gives the same bytes, except for NaN payloads, because rotations never fuse
+// products and sums. Every NaN becomes 0x7f in FP8.
 
 #pragma once
 
@@ -15,9 +15,9 @@ namespace posenc::simd {
 //   cos[i] = factor_i * cos(phi_i), sin[i] = factor_i * sin(phi_i)
 // with turns = hi + mid + lo, split as angle/quarter_turns.h explains: hi and
 // mid have at most 21 significant bits, so that hi * p and mid * p are exact
-// for positions of 32 bits. The kernel splits positions with more bits
-// (fractions). |phi| < 2^51 quarter turns. The factor is the product of
-// attention factor, xPos factor and query scale.
+// for positions of 32 bits. The kernel splits positions that have more bits,
+// because they are fractional. |phi| < 2^51 quarter turns. The factor is the
+// product of attention factor, xPos factor and query scale.
 struct TrigRow {
   // Position of pair i on axis a: position[a * position_axis_stride +
   // i * position_pair_stride]; the pair stride is 0 (one position for all)
@@ -32,14 +32,14 @@ struct TrigRow {
   std::size_t n;
   const double* factor;       // multiplies in float64, before rounding
   std::size_t factor_stride;  // 0 or 1
-  bool negate;                // by -phi: sines change sign
+  bool negate;                // uses -phi: sines change sign
 };
 
 // Rows of cosines and sines of sums of angles, phi_i + delta_r,i:
 //   cos[r][i] = cos phi_i * cos delta_r,i - sin phi_i * sin delta_r,i
 //   sin[r][i] = sin phi_i * cos delta_r,i + cos phi_i * sin delta_r,i
-// in float64, rounded once to float32. All float64 arrays have room for n
-// rounded up to a multiple of 16.
+// in float64, rounded once to float32. All float64 arrays have space for n
+// values, rounded up to a multiple of 16.
 struct AngleSums {
   const double* cos;  // of phi, times any factor
   const double* sin;
@@ -47,33 +47,33 @@ struct AngleSums {
   std::size_t pitch;
   std::size_t rows;  // up to 32
   std::size_t n;
-  // Error bound of a float64 result. Rows with a result so close to a rounding
-  // boundary of float32 are reported. Results are exact if the sines of phi and
-  // delta are both 0: a sine must not be 0 unless its angle is 0.
+  // Error bound of a float64 result. A row is reported if this error could
+  // change the float32 that one of its results rounds to. Results count as
+  // exact if the sines of phi and delta are both 0, so a sine must be 0 only if
+  // its angle is 0.
   double error;
-  bool negate;  // the sines
+  bool negate;  // negates the sines
   // Writes results with non-temporal stores (KernelTable::end_streams). Every
   // row of results is then aligned to 64 bytes.
   bool stream;
 };
 
-// From where a rotation reads its bytes, and to where it writes them. This
-// decides the order of the work and the kind of stores, but not the bytes.
+// Where the input and the output of a rotation are. This decides the order of
+// the work and the kind of stores, but not the result.
 enum class Memory {
   kCached,    // everything fits a cache
   kCold,      // src comes from memory
-  kStreamed,  // also, dst gets non-temporal stores, unless it is src; call
-              // KernelTable::end_streams afterwards
+  kStreamed,  // src comes from memory, and dst gets non-temporal stores, unless
+              // it is src; call KernelTable::end_streams afterwards
 };
 
 // Rotates the pairs of tokens x heads slices. The slice of token t and head h
-// is at t * token_stride + h * head_stride, in src and in dst, and its cosines
-// are at table + t * table_token_stride + h * table_head_stride, the sines
-// table_sine_offset behind them. Cosines and sines are finite. All strides are
-// in elements; any alignment. src and dst are equal (only if the pairings are)
-// or do not overlap.
-// Within a slice, half-split pairs are (i, i + pairs), and interleaved pairs
-// (2i, 2i + 1).
+// is at t * token_stride + h * head_stride, in src and in dst. Its cosines are
+// at table + t * table_token_stride + h * table_head_stride, and its sines are
+// table_sine_offset behind the cosines. Cosines and sines are finite. All
+// strides are in elements; any alignment. src and dst are equal (only if both
+// pairings are equal) or do not overlap. Within a slice, half-split pairs are
+// (i, i + pairs), and interleaved pairs (2i, 2i + 1).
 struct RotateJob {
   const void* src;
   void* dst;
@@ -96,8 +96,9 @@ struct RotateJob {
 
 using RotateKernel = void (*)(const RotateJob&);
 
-// Indices of KernelTable::rotate. FP8 overflows to infinity (E5M2) or NaN
-// (E4M3), or, if Finite, to the largest finite number.
+// Indices of KernelTable::rotate. If a result is too large for FP8, it becomes
+// infinity (E5M2) or NaN (E4M3). With kE4m3Finite and kE5m2Finite it becomes
+// the largest finite number.
 enum DtypeIndex {
   kF32 = 0,
   kF16 = 1,
@@ -116,17 +117,17 @@ struct KernelTable {
   // [dtype][pairing in][pairing out]
   RotateKernel rotate[8][2][2];
 
-  // Rounds float32 from float64. Returns true if a result is so close to
-  // halfway between two floats that it may be rounded the wrong way.
+  // Computes in float64 and rounds to float32. Returns true if a result is so
+  // close to the middle of two floats that its rounding may be wrong.
   bool (*trig_row_f32)(const TrigRow&, float* cos, float* sin);
   void (*trig_row_f64)(const TrigRow&, double* cos, double* sin);
 
-  // Rows of the results are `pitch` apart. Returns a bit for each row that is
-  // in doubt.
+  // Rows of the results are `pitch` apart. Returns a mask in which bit r is set
+  // if the rounding of row r may be wrong.
   std::uint32_t (*add_angles)(const AngleSums&, float* cos, float* sin,
                               std::ptrdiff_t pitch);
   // Computes only row 0, in float64. The sines are not negated, and are 0 only
-  // if the sines of phi and delta are.
+  // if the sines of phi and delta are both 0.
   void (*add_angles_f64)(const AngleSums&, double* cos, double* sin);
 
   // Orders streamed stores before later stores. Call it before another thread

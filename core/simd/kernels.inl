@@ -4,16 +4,17 @@
 //   StoreHigh16                the upper halves of 32-bit words
 //   UpperHalves, UpperPairs    upper halves of two batches, in one vector
 //   StoreWords                 stores such a vector
-//   Bf16Rounding               rounds quickly, and says whether it was right;
-//                              may be left out
+//   Bf16Rounding               rounds quickly, and says whether the result is
+//                              right; may be left out
 //   LoadBytes, StoreBytes      one batch of 32-bit words from or to bytes
 //   RoundBf16                  floats to bfloat16, in the upper halves
 //   HasAny, LesserMagnitudes, AllAtLeast  tests of kernels_doubt.inl; may be
 //                              left out
 //   EndStreams                 orders streamed stores, if that is needed
 // in its unnamed namespace and then includes this file. Nothing here may be
-// visible outside, or depend on anything but xsimd and kernels.h: the linker
-// must never use an inline function compiled for AVX-512 in the baseline.
+// visible to other files, or depend on anything but xsimd and kernels.h.
+// Otherwise the linker could use an inline function that was compiled for
+// AVX-512 in the baseline.
 
 #include "core/simd/kernels_angles.inl"
 #include "core/simd/kernels_convert.inl"

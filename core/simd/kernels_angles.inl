@@ -1,8 +1,8 @@
 // Cosines and sines of sums of angles. Part of kernels.inl.
 //
-// Results are sums of products in float64, each off by less than `error`, and
-// rounded to float32. kernels_doubt.inl finds results that may be rounded the
-// wrong way.
+// Results are sums of products in float64, rounded to float32. The error of
+// each sum is below AngleSums::error. kernels_doubt.inl finds results whose
+// rounding may be wrong.
 
 #pragma once
 
@@ -21,8 +21,8 @@
 namespace posenc::simd {
 namespace {
 
-// True if Isa has fused products and sums: they save a tenth of a table's time
-// (AVX-512, Zen 4). They round less often, but the bytes are the same, because
+// True if Isa has fused multiply-add, which saves a tenth of a table's time
+// (AVX-512, Zen 4). It rounds less often, but the bytes are the same, because
 // rows in doubt are evaluated directly.
 template <class Isa>
 inline constexpr bool kFuses = requires(typename Isa::Doubles x) {
@@ -53,7 +53,7 @@ class QuickLook {
   using Floats = typename Isa::Floats;
   using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
 
-  // Results whose bits in `ignored` are ones do not count as small.
+  // `ignored` sets bits of results that must not count as small.
   Floats Round(const Doubled<Isa>& x, const Ints& ignored) {
     const Floats rounded = Isa::NarrowDoubles(x.low, x.high);
     look_.At(BitCast<Floats>(BitCast<Ints>(rounded) | ignored),
@@ -104,8 +104,9 @@ struct Constants {
 
 // Adds the deltas of a row to an anchor, for kVectors vectors of pairs, and
 // stores `count` floats of the results. Returns true if the quick check finds
-// no doubt. All cosines are stored before the sines, because alternating
-// non-temporal stores of half lines take 1.6 times as long (AVX2, Zen 3).
+// no result in doubt. All cosines are stored before the sines, because
+// alternating non-temporal stores of half lines take 1.6 times as long (AVX2,
+// Zen 3).
 template <class Isa, std::size_t kVectors, Storing kStoring>
 [[gnu::always_inline]] inline bool AddPairs(
     const AnchorPart<Isa, kVectors>& anchor, const double* delta,
@@ -166,8 +167,8 @@ template <class Isa, std::size_t kVectors, Storing kStoring>
   return look.NothingNear(constants.least_magnitude);
 }
 
-// Adds kVectors vectors of pairs from i on, in all rows. The anchor's vectors
-// stay in registers, if there are enough registers.
+// Computes kVectors vectors of pairs from i on, in all rows. The anchor's
+// vectors stay in registers, if there are enough registers.
 template <class Isa, std::size_t kVectors, Storing kStoring>
 std::uint32_t AddColumn(const AngleSums& sums, std::size_t i, std::size_t count,
                         float* cos, float* sin, std::ptrdiff_t pitch) {
@@ -189,8 +190,8 @@ std::uint32_t AddColumn(const AngleSums& sums, std::size_t i, std::size_t count,
   return in_doubt;
 }
 
-// Adds 16 pairs (a cache line of floats) at a time up to pair `end`, row after
-// row.
+// Computes the pairs up to `end`, row after row, 16 pairs (a cache line of
+// floats) at a time.
 template <class Isa>
 std::uint32_t AddRows(const AngleSums& sums, std::size_t end, float* cos,
                       float* sin, std::ptrdiff_t pitch) {
@@ -215,7 +216,7 @@ std::uint32_t AddRows(const AngleSums& sums, std::size_t end, float* cos,
   return in_doubt;
 }
 
-// Adds all whole columns of kVectors vectors from *i on.
+// Computes all whole columns of kVectors vectors from *i on.
 template <class Isa, std::size_t kVectors>
 std::uint32_t AddColumns(const AngleSums& sums, std::size_t* i, float* cos,
                          float* sin, std::ptrdiff_t pitch) {
@@ -231,8 +232,8 @@ std::uint32_t AddColumns(const AngleSums& sums, std::size_t* i, float* cos,
 
 // AVX-512 computes columns of 64 pairs, because its registers can hold their
 // anchor. Other instruction sets compute row after row, because consecutive
-// writes are faster; with non-temporal stores they compute columns of 16 pairs,
-// which are then faster (AVX2, Zen 3).
+// writes are faster. With non-temporal stores they compute columns of 16 pairs,
+// because columns are then faster (AVX2, Zen 3).
 template <class Isa>
 std::uint32_t AddAngles(const AngleSums& sums, float* cos, float* sin,
                         std::ptrdiff_t pitch) {

@@ -101,8 +101,8 @@ struct Isa {
 
   static void StoreHigh16(const Words& words, std::uint16_t* dst) {
     const __m256i low = _mm256_srli_epi32(words, 16);
-    // Packing works within 128-bit lanes; the permutation joins their lower
-    // quarters.
+    // Packing works within 128-bit lanes; the permutation joins the lower
+    // halves of both lanes.
     const __m256i packed = _mm256_permute4x64_epi64(
         _mm256_packus_epi32(low, low), _MM_SHUFFLE(3, 1, 2, 0));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(dst),

@@ -2,11 +2,13 @@
 //
 // A dtype has Storage (in memory), Real (arithmetic), Batch, and
 //   Load, Store                        one batch of consecutive elements
-//   LoadTwo, StoreTwo                  two of them
+//   LoadTwo, StoreTwo                  two consecutive batches
 //   LoadInterleaved, StoreInterleaved  x0 y0 x1 y1 ... as two batches
-//   kRoundsTogether                    a slice's stores are checked together
+//   kRoundsTogether                    true if all stores of a slice are
+//                                      checked together
 //
-// kStream uses non-temporal stores. dst is then aligned to the stored vector.
+// kStream uses non-temporal stores. dst must then be aligned to the size of the
+// stored vector.
 
 #pragma once
 
@@ -119,8 +121,8 @@ struct F16 {
   }
 };
 
-// Rounds to nearest even in the upper halves; the lower halves are undefined.
-// NaNs stay NaNs if their lower halves are 0.
+// Rounds floats to bfloat16, to nearest even, in the upper halves of the words;
+// the lower halves are undefined. NaNs stay NaNs if their lower halves are 0.
 template <class Arch>
 xsimd::batch<std::uint32_t, Arch> RoundBf16(
     const xsimd::batch<float, Arch>& x) {
@@ -129,18 +131,20 @@ xsimd::batch<std::uint32_t, Arch> RoundBf16(
   return bits + Words(0x7fffu) + ((bits >> 16) & Words(1u));
 }
 
-// Rounds half up in two operations, where half to even needs four. The two
-// differ if the lower half is 0x8000, the least signed number of 16 bits;
-// Passed() is then false. One check for each head makes it 1.3 times as fast as
-// half to even with AVX2, and 1.1 times with AVX-512 (Zen 5). SSE2 does not use
-// it: its minimum of such numbers takes three operations in xsimd 8.1.
+// Rounds half up, in two operations; rounding half to even needs four. The
+// results differ only if the lower half is 0x8000, the least signed number of
+// 16 bits. Passed() is then false. With one check for each head, this is 1.3
+// times as fast as rounding half to even with AVX2, and 1.1 times with AVX-512
+// (Zen 5). SSE2 does not use this class, because xsimd 8.1 needs three
+// operations for a minimum of 16-bit numbers there.
 template <class Isa>
 class RoundingHalfUp {
  public:
   using Floats = xsimd::batch<float, typename Isa::Arch>;
   using Words = xsimd::batch<std::uint32_t, typename Isa::Arch>;
 
-  // Vectors of 16 bits: x, then y; x0 y0 x1 y1 ..
+  // Return a vector of bfloat16 numbers: Two in the order x, then y; Pairs in
+  // the order x0 y0 x1 y1 ..
   auto Two(const Floats& x, const Floats& y) {
     return Isa::UpperHalves(Round(x), Round(y));
   }
@@ -177,7 +181,8 @@ struct Bf16 {
   };
 
   static Batch Load(const std::uint16_t* src) { return Isa::LoadBf16(src); }
-  // Expects NaNs whose lower halves are 0, as in NaNs from bfloat16 numbers.
+  // Expects that the lower halves of NaNs are 0, as after loading bfloat16
+  // numbers.
   static void Store(const Batch& x, std::uint16_t* dst) {
     Isa::StoreBf16(x, dst);
   }
@@ -230,15 +235,16 @@ struct Bf16 {
   }
 };
 
-// Does the same for any NaN, which keeps its sign and upper payload and becomes
-// quiet, as in the conversion instructions.
+// Like RoundBf16, but accepts any NaN. A NaN keeps its sign and its upper
+// payload and becomes quiet, as in the conversion instructions.
 template <class Arch>
 xsimd::batch<std::uint32_t, Arch> RoundBf16WithNans(
     const xsimd::batch<float, Arch>& x) {
   using Batch = xsimd::batch<float, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
   const Words quiet_nan = BitCast<Words>(x) | Words(0x00400000u);
-  // isnan, not x != x: xsimd 8.1 compares ordered on AVX.
+  // isnan, not x != x: xsimd 8.1 uses an ordered comparison on AVX, which is
+  // false for NaN.
   return BitCast<Words>(xsimd::select(xsimd::isnan(x),
                                       BitCast<Batch>(quiet_nan),
                                       BitCast<Batch>(RoundBf16(x))));

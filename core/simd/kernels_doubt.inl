@@ -2,17 +2,17 @@
 // kernels.inl.
 //
 // A float64 result x is off by less than `error`. It rounds to the same float32
-// as the exact value, unless a number halfway between two floats is that close
-// to x. float32 keeps 23 of the 52 bits of x below the leading one, so the
-// other 29 give the distance from such a number:
+// as the exact value, unless a number halfway between two floats is closer to x
+// than `error`. float32 keeps 23 of the 52 bits of x below the leading bit. So
+// the other 29 bits give the distance from the halfway number:
 //
 //   |- 23 bits kept -|1000 .. 0000|     halfway: the 29 bits are 2^28
 //
-// A quick check first tests all results of some pairs together: is any of them
-// near, with its 29 bits within kNear of 2^28? kNear is valid for results of at
-// least error * 2^38, and smaller results count as near. Near results then get
-// an exact check: rounding is monotonic, so if x - error and x + error become
-// the same float, so do all numbers in between.
+// A quick check first tests all results of some pairs together. A result is
+// near if its 29 bits are within kNear of 2^28. kNear is valid for results of
+// at least error * 2^38; smaller results count as near. Near results then get
+// an exact check. Rounding is monotonic: if x - error and x + error round to
+// the same float, all numbers between them round to it, too.
 
 #pragma once
 
@@ -40,13 +40,14 @@ struct Doubled {
   }
 };
 
-// Bounds the error in last places of a result of at least LeastMagnitude(),
-// which is error * 2^38, and a little more for its own rounding.
+// Bounds the error in last places of a result of at least LeastMagnitude().
+// LeastMagnitude() is slightly more than error * 2^38, because it is itself
+// rounded to float.
 constexpr std::int32_t kNear = 0x8000;
 constexpr std::int32_t kHalfway = 1 << 28;
 
-// The least magnitude for which the quick check is valid. Subnormal floats keep
-// fewer bits than 23.
+// The least magnitude for which the quick check is valid. It is a normal float,
+// because subnormal floats keep fewer bits than 23.
 inline float LeastMagnitude(double error) {
   constexpr float kLeastNormal = 0x1p-125F;
   constexpr double kAbove = 1 + 0x1p-22;  // allows for rounding to float
@@ -54,17 +55,19 @@ inline float LeastMagnitude(double error) {
   return least > kLeastNormal ? least : kLeastNormal;
 }
 
-// The quick check of some results. It keeps the minimum of their distances.
+// The quick check of some results. It keeps the minima of their distances from
+// halfway and of their magnitudes.
 template <class Isa>
 class LookByMinima {
  public:
   using Floats = typename Isa::Floats;
   using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
 
-  // Checks results, given as rounded floats and their lower words.
+  // Checks results, given as rounded floats and as the lower words of the
+  // float64 numbers.
   void At(const Floats& rounded, const Ints& low) {
-    // Moves the 29 bits to the top: halfway is then the least number, and
-    // adding kNear centers it among near results.
+    // Moves the 29 bits to the top, so that halfway is the least number. Then
+    // adds kNear, so that the near results are the least numbers.
     nearest_ = xsimd::min(nearest_, (low << 3) + Ints(kNear << 3));
     const Ints magnitude = BitCast<Ints>(rounded) & Ints(INT32_MAX);
     smallest_ = xsimd::min(smallest_, magnitude);
@@ -78,8 +81,9 @@ class LookByMinima {
   Ints nearest_ = Ints(INT32_MAX), smallest_ = Ints(INT32_MAX);
 };
 
-// The same for instruction sets that find the lesser magnitude in one operation
-// and test bits in another. It takes 0.89 of the time (AVX-512, Xeon).
+// The same check for instruction sets that have an operation for the lesser
+// magnitude, and one that tests bits. It takes 0.89 of the time of LookByMinima
+// (AVX-512, Xeon).
 template <class Isa>
 class LookByTests {
  public:
@@ -87,7 +91,7 @@ class LookByTests {
   using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
 
   void At(const Floats& rounded, const Ints& low) {
-    // Moves near results to 0 .. 2 kNear - 1, of 29 bits.
+    // The 29 bits of near results become 0 .. 2 kNear - 1.
     constexpr std::int32_t kFar = (1 << 29) - 2 * kNear;
     far_ = Isa::HasAny(far_, low + Ints(kNear - kHalfway), Ints(kFar));
     smallest_ = Isa::LesserMagnitudes(smallest_, rounded);

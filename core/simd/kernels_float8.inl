@@ -3,8 +3,9 @@
 //   E4M3  s eeee mmm  bias  7  largest 0x7e (448)    0x7f is NaN
 //   E5M2  s eeeee mm  bias 15  largest 0x7b (57344)  0x7c infinity, then NaN
 //
-// All conversions use integer arithmetic on 32-bit words, written once: an
-// instruction set only converts bytes to words, and words to bytes.
+// All conversions use integer arithmetic on 32-bit words, and are the same code
+// for all instruction sets. An instruction set only converts bytes to words,
+// and words to bytes.
 
 #pragma once
 
@@ -45,7 +46,8 @@ struct Float8 {
 
   // Bits from the last bit of FP8's mantissa to the last bit of a float's.
   static constexpr int kShift = 23 - Format::kMantissa;
-  // Float exponents of 0 and of the smallest normal number, in place.
+  // The float exponents of the FP8 number 0 and of the smallest normal FP8
+  // number, at the bit position of a float's exponent.
   static constexpr std::int32_t kRebias = (127 - Format::kBias) << 23;
   static constexpr std::int32_t kSmallestNormal = kRebias + (1 << 23);
 
@@ -64,7 +66,8 @@ struct Float8 {
     Isa::template StoreTwoBytes<kStream>(Narrowed(x), Narrowed(y), dst);
   }
   static void Narrow(const Batch& x, std::uint8_t* dst) { Store(x, dst); }
-  // Works like F16's. Only rotations that change the pairing use it.
+  // Works like the function of F16. Only rotations that change the pairing use
+  // it.
   static void LoadInterleaved(const std::uint8_t* src, Batch* x, Batch* y) {
     alignas(64) float wide[2 * kLanes];
     Load(src).store_aligned(wide);
@@ -101,10 +104,11 @@ struct Float8 {
     const Batch smallest = Float(Const(kSmallestNormal));
     const Batch subnormal =
         Float(magnitude + Const(kSmallestNormal)) - smallest;
-    // Rebiased codes, as floats, compare in the order of the codes.
+    // Rebiased codes, read as floats, have the order of the codes.
     const Batch place = Float(normal);
     const Batch finite = xsimd::select(place < smallest, subnormal, place);
-    // Larger codes get the exponent of infinity; E4M3's NaN has fraction bits.
+    // Codes above the largest finite number get the exponent of infinity.
+    // E4M3's NaN stays NaN, because it has fraction bits.
     const Words special = normal | Const(0x7f800000);
     const Batch largest =
         Float(Const((std::int64_t{Format::kLargest} << kShift) + kRebias));
@@ -123,7 +127,8 @@ struct Float8 {
     const Words normal =
         ((bits + Const((1 << (kShift - 1)) - 1) + odd) >> kShift) -
         Const(kRebias >> kShift);
-    // In 2^n + |x| the last bit has the value of a subnormal's last bit.
+    // kUnit is a power of two. In the sum of kUnit and |x|, the last bit has
+    // the value of a subnormal's last bit.
     constexpr std::int32_t kUnit =
         kSmallestNormal + ((23 - Format::kMantissa) << 23);
     const Words subnormal =
@@ -131,8 +136,9 @@ struct Float8 {
     const Words code =
         Select(magnitude < Float(Const(kSmallestNormal)), subnormal, normal) |
         sign;
-    // The first magnitude that rounds past the largest: halfway to the next
-    // number, which has an odd code in E4M3 and an even one in E5M2.
+    // The first magnitude that rounds to more than the largest finite number.
+    // The number halfway to the next code rounds to the even code: this is the
+    // next code in E5M2, but not in E4M3.
     constexpr std::int32_t kOverLargest = (Format::kLargest << kShift) +
                                           kRebias + (1 << (kShift - 1)) +
                                           (Format::kLargest % 2 == 0 ? 1 : 0);

@@ -1,5 +1,6 @@
-// Advanced SIMD, which every AArch64 CPU has. `./run neon` compares its bytes
-// with the other sets' under an emulator; its speed was never measured.
+// Advanced SIMD, which every AArch64 CPU has. `./run neon` compares the results
+// with those of the other instruction sets, under an emulator. The speed was
+// never measured.
 
 #include <arm_neon.h>
 
@@ -35,7 +36,8 @@ struct Isa {
     return vuzp1q_s32(vreinterpretq_s32_f64(low), vreinterpretq_s32_f64(high));
   }
 
-  // There are no intrinsics for non-temporal stores: these are plain stores.
+  // There are no intrinsics for non-temporal stores, so these functions use
+  // plain stores.
   static void Stream(const Floats& x, float* dst) { vst1q_f32(dst, x); }
   static void Stream(const Doubles& x, double* dst) { vst1q_f64(dst, x); }
   static void StreamLine(const void* src, void* dst) {

@@ -1,9 +1,9 @@
 // Chooses how a rotation processes its slices, and in which order. Part of
 // kernels.inl.
 //
-// A rotation inside a cache processes token by token. A rotation from memory
-// fetches ahead, and walks several pages at once on CPUs with few requests in
-// flight for each page:
+// A rotation of a tensor in a cache processes token by token. A rotation of a
+// tensor in main memory prefetches. On CPUs that allow few requests in flight
+// for each memory page, it also processes several pages at the same time:
 //
 //   a token of heads, with alternating pages     |--page 0--|--page 1--| ..
 //                                                 ^ head 0   ^ head 8
@@ -12,15 +12,15 @@
 //   heads of tokens (head-major)     head 0  |--page 0--|--page 1--| ..
 //                                    head 1  |--page 0--|--page 1--| ..
 //
-//   A few heads rotate one page each, and alternate after each token. The next
-//   heads
-//   follow with the same tokens, and after all heads the next page, so that
-//   rows stay in the first-level cache. Each page fetches the next one.
+//   A few heads are rotated together, one page of each head; they alternate
+//   after each token. The next heads follow with the same tokens. The next
+//   pages follow after all heads, so that rows of cosines and sines stay in the
+//   first-level cache. While a page is rotated, the next one is prefetched.
 //
-// Bytes are streamed from registers if the halves of slices, and the channels
-// that pass through beside them, are whole cache lines. Other tensors (odd
-// widths, cross pairings, vectors of half a line, unaligned tensors) are
-// gathered in a buffer first (kernels_stream.inl).
+// Non-temporal stores write directly from registers if the halves of slices,
+// and the channels that pass through beside them, are whole cache lines. Other
+// tensors (odd widths, cross pairings, vectors of half a line, unaligned
+// tensors) are gathered in a buffer first (kernels_stream.inl).
 
 #pragma once
 
@@ -43,7 +43,7 @@ template <class Step, Memory kMemory>
 RunWalks<typename Step::Dtype> WalkBySteps(std::size_t pairs) {
   constexpr bool kCached = kMemory == Memory::kCached;
   RunWalks<typename Step::Dtype> run = &RunWalk<AnySlice<Step>, kMemory>;
-  // FP8 from memory goes step by step (ADR 11).
+  // FP8 tensors in main memory are rotated step by step (ADR 11).
   if constexpr (kCached || sizeof(typename Step::Storage) > 1) {
     const auto choose = [&]<std::size_t kSteps>() {
       if (pairs == kSteps * Step::kPairs) {
@@ -62,16 +62,16 @@ template <class Dtype>
 inline constexpr bool kIsBf16 =
     std::is_same_v<Dtype, Bf16<typename Dtype::Isa>>;
 
-// Returns the walk for slices of `pairs` pairs. Returns null if kStreamed, and
-// this width or pairing is not written in whole vectors. shares_row: the slices
-// of a token share a row, so that reordering the row saves time.
+// Returns the loop for slices of `pairs` pairs. Returns null for kStreamed if
+// this width or pairing is not written in whole vectors. If shares_row, the
+// slices of a token share a row, so that reordering the row saves time.
 template <class Dtype, PairingIndex kIn, PairingIndex kOut, Memory kMemory>
 RunWalks<Dtype> ChooseWalk(std::size_t pairs, bool shares_row) {
   using Prepared = PreparedRow<typename Dtype::Isa, typename Dtype::Real>;
   constexpr bool kStream = kMemory == Memory::kStreamed;
   [[maybe_unused]] const bool prepares =
       shares_row && pairs <= Prepared::kMaxPairs;
-  // Splitting pairs of bfloat16 is cheaper than keeping them as twins.
+  // Splitting pairs of bfloat16 is cheaper than TwinStep.
   if constexpr (kIn == kInterleaved && kOut == kInterleaved &&
                 !kIsBf16<Dtype>) {
     using Twin = TwinStep<Dtype, kStream>;
@@ -161,7 +161,7 @@ class Rotation {
     return in_place_ ? 0 : job_.pass_width * sizeof(Storage);
   }
 
-  // True if all stores begin and end at cache lines.
+  // True if all stores begin and end at boundaries of cache lines.
   bool HasWholeLines() const {
     const auto whole = [](std::ptrdiff_t elements) {
       return elements * kSize % static_cast<std::ptrdiff_t>(kLine) == 0;
@@ -191,10 +191,11 @@ class Rotation {
                LineStream<Isa>::kMaxBytes;
   }
 
-  // Distance in bytes of fetches in the second-level cache: lines of dst, which
-  // are then present before the stores. This makes float32 and float64 a tenth
-  // faster, and types of 16 bits no faster; fetching src is slower (Xeon,
-  // AVX-512).
+  // Returns the distance in bytes for prefetches if the tensor is in the
+  // second-level cache; 0 for none. They fetch lines of dst, so that these are
+  // in the first-level cache before the stores. This makes float32 and float64
+  // a tenth faster, and types of 16 bits no faster; fetching src is slower
+  // (Xeon, AVX-512).
   std::ptrdiff_t AheadInCache() const {
     constexpr std::ptrdiff_t kAhead = 2048;
     constexpr std::ptrdiff_t kFirstCache = 32 * 1024;
@@ -226,8 +227,8 @@ class Rotation {
     run_(walk);
   }
 
-  // Walks four pages at once, through all tokens, then the next four pages.
-  // Fetches the pages that come next.
+  // Processes four memory pages of each token at the same time, for all tokens;
+  // then the next four pages of each token. Prefetches the pages that follow.
   void WalkPages(Walk<Dtype> walk) const {
     constexpr std::size_t kPages = 4 * kPage;
     const std::ptrdiff_t slice = walk.place_stride;
@@ -258,8 +259,8 @@ class Rotation {
     return divisor;
   }
 
-  // Walks several heads at once: two are fastest on Zen 5, four on a Xeon
-  // (64 MB, AVX-512).
+  // Processes several heads at the same time: two are fastest on Zen 5, four on
+  // a Xeon (64 MB, AVX-512).
   void WalkHeads(Walk<Dtype> walk) const {
     const std::size_t slice =
         static_cast<std::size_t>(job_.token_stride) * sizeof(Storage);
@@ -300,12 +301,12 @@ class Rotation {
     }
   }
 
-  // The job is not copied: loads of bytes just written by narrower stores wait
-  // for the store buffer, which is full of streamed bytes.
+  // The job is not copied. A load of bytes that narrower stores have just
+  // written waits for the store buffer, which is full of streamed bytes.
   const RotateJob& job_;
   const bool in_place_;
   Memory memory_;         // kStreamed: whole lines from registers
-  bool gathers_ = false;  // writes by a LineStream
+  bool gathers_ = false;  // writes through a LineStream
   RunWalks<Dtype> run_ = nullptr;
 };
 
@@ -315,7 +316,8 @@ void Rotate(const RotateJob& job) {
   if (job.table_head_stride == 0) {
     return Rotation<Dtype, kIn, kOut>(job).Run();
   }
-  // Heads with their own rows are rotated as tokens of one head.
+  // If each head has its own row, the heads are rotated like tokens that have
+  // one head.
   RotateJob token = job;
   token.tokens = job.heads;
   token.heads = 1;

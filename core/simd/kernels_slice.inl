@@ -4,8 +4,9 @@
 //   AnySlice      any other width of at least one step
 //   PaddedSlice   fewer pairs than a step has
 //
-// All give the same bytes. Each has its Step, its type of Row, the order of
-// this row in memory, and kPairs, which is 0 if the compiler does not know it.
+// All give the same bytes. Each has a type Step, a type Row, kOrder (the order
+// of the row in memory), and kPairs (the number of pairs; 0 if the compiler
+// does not know it).
 
 #pragma once
 
@@ -25,9 +26,9 @@ template <class Dtype>
 inline constexpr bool kIsNative = sizeof(typename Dtype::Storage) ==
                                   sizeof(typename Dtype::Real);
 
-// True if registers hold a row and a slice: a quarter of the registers may hold
-// cosines, and a quarter sines. Rows in registers are up to 1.16 times as fast
-// as rows in the first-level cache (Zen 5).
+// True if the registers can hold a row and a slice. At most a quarter of the
+// registers hold cosines, and a quarter hold sines. Rows in registers are up to
+// 1.16 times as fast as rows in the first-level cache (Zen 5).
 template <class Step, std::size_t kSteps>
 constexpr bool RowFitsRegisters() {
   constexpr std::size_t kRegisters = Step::Dtype::Isa::kRegisters;
@@ -35,8 +36,9 @@ constexpr bool RowFitsRegisters() {
          kSteps * (2 * Step::kRowVectors + Step::kVectors) + 4 <= kRegisters;
 }
 
-// True if registers hold a slice, with its row in the first-level cache. Whole
-// slices are 1.2 times as fast as steps (interleaved float64, Zen 4).
+// True if the registers can hold a slice, with its row in the first-level
+// cache. Loading a slice whole is 1.2 times as fast as going step by step
+// (interleaved float64, Zen 4).
 template <class Step, std::size_t kSteps>
 constexpr bool SliceFitsRegisters() {
   return kIsNative<typename Step::Dtype> &&
@@ -74,9 +76,9 @@ template <class Step, std::size_t kSteps, std::size_t kTogether, class Row>
   }
 }
 
-// Rounds a whole slice quickly, and stores it if the check passes. If not, it
-// stores step by step, with the kept steps (kKeeps: registers hold them) or new
-// ones.
+// Rounds a whole slice quickly, and stores it if the check passes. If the check
+// fails, it stores step by step: the steps that the registers kept if kKeeps,
+// else steps that it computes again.
 template <class Step, std::size_t kSteps, bool kKeeps, class Row>
 [[gnu::always_inline]] inline void RotateTogether(
     const Row& row, const typename Step::Dtype::Storage* src,
@@ -112,10 +114,10 @@ template <class Step, std::size_t kSteps, bool kKeeps, class Row>
 
 // A slice of kSteps steps.
 //
-// A slice in a cache is loaded whole before any store, if registers hold it:
-// this is 1.3 times as fast as alternating (float32, Zen 5). A slice from
-// memory is loaded and stored step by step, which is up to 1.2 times as fast
-// there (Xeon with AVX-512).
+// A slice in a cache is loaded whole before any store, if the registers can
+// hold it. This is 1.3 times as fast as alternating loads and stores (float32,
+// Zen 5). A slice in main memory is loaded and stored step by step, which is up
+// to 1.2 times as fast there (Xeon with AVX-512).
 template <class StepType, std::size_t kSteps, bool kCached>
 struct WholeSlice {
   using Step = StepType;
@@ -165,7 +167,7 @@ struct AnySlice {
   }
 };
 
-// Rotates padded copies.
+// Rotates copies that are padded to a whole step.
 template <class DtypeType, PairingIndex kIn, PairingIndex kOut>
 struct PaddedSlice {
   using Dtype = DtypeType;

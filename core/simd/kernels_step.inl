@@ -5,17 +5,17 @@
 // them rotated. Each product and sum is rounded, because SSE2 cannot fuse them.
 //
 //   OneStep     a vector of x and one of y
-//   HalfStep two of each, for half-split pairs: 16-bit types can then load and
-//   store whole vectors
-//   PlaneStep   the same for bfloat16, if it is cheaper to split vectors of
-//               32-bit words into even and odd elements
-//   TwinStep    vectors of x0 y0 x1 y1 ... as they lie in memory: interleaved.
-//               Neighbours are swapped, not sorted:
+//   HalfStep    two of each, for half-split pairs: 16-bit types can then load
+//               and store whole vectors
+//   PlaneStep   like HalfStep, for bfloat16, if it is cheaper to split vectors
+//               of 32-bit words into even and odd elements
+//   TwinStep    vectors of x0 y0 x1 y1 ... for interleaved pairs, in the order
+//               of the memory. It swaps neighbours instead of sorting them:
 //                 (x, y) (c, c) + (y, x) (-s, s)
 //
-// kOrder is the order of the rows that a step reads. Their vectors come from
-// memory or stay in registers. All steps give the same bytes:
-// x c + y (-s) is x c - y s, and sums commute.
+// kOrder is the order of the row of cosines and sines that a step reads. The
+// row is in memory or stays in registers. All steps give the same bytes,
+// because x c + y (-s) is x c - y s, and sums commute.
 //
 // Steps are always inlined: a function call keeps a step's vectors in memory,
 // which halves the speed (g++ 12).
@@ -30,7 +30,8 @@
 namespace posenc::simd {
 namespace {
 
-// The cosines and sines of a slice; Cosines(i) begins at value i.
+// The cosines and sines of a slice. Cosines(i) is the vector that begins at
+// value i.
 template <class Dtype>
 struct RowInMemory {
   using Real = typename Dtype::Real;
@@ -47,9 +48,10 @@ struct RowInMemory {
   }
 };
 
-// The first kVectors vectors of each. The compiler must know i. The constructor
-// is inline because g++ 12 leaves a row from a function call in memory. Such a
-// row is a tenth slower (float32 in the second-level cache, Zen 4).
+// The first kVectors vectors of cosines and of sines. i must be a constant for
+// the compiler. The constructor is inline because g++ 12 leaves a row from a
+// function call in memory. Such a row is a tenth slower (float32 in the
+// second-level cache, Zen 4).
 template <class Dtype, std::size_t kVectors>
 struct RowInRegisters {
   using Batch = typename Dtype::Batch;
@@ -89,8 +91,8 @@ struct PreparedRow {
   alignas(64) Real sines[2 * kMaxPairs];
 
   // It is not inlined, because the constants of its shuffles would take
-  // registers from the loop over the slices, which would have 0.7 of the speed
-  // (g++ 12).
+  // registers from the loop over the slices. The loop would then have 0.7 of
+  // its speed (g++ 12).
   [[gnu::noinline]] void Fill(RowOrder order, const Real* cos, const Real* sin,
                               std::size_t pairs) {
     if (order == RowOrder::kTwins) {
@@ -157,7 +159,7 @@ struct OneStep {
 
   Batch x, y;
 
-  // Pairs [first, first + kPairs) of a slice of `pairs` pairs.
+  // Loads pairs [first, first + kPairs) of a slice of `pairs` pairs.
   [[gnu::always_inline]] void Load(const Storage* src, std::size_t first,
                                    std::size_t pairs) {
     if constexpr (kIn == kHalf) {

@@ -11,11 +11,11 @@
 namespace posenc::simd {
 namespace {
 
-constexpr std::size_t kLine = 64;  // of the caches
+constexpr std::size_t kLine = 64;  // size of a cache line
 constexpr std::size_t kPage = 4096;
 
-// It is always inlined: g++ 12 would remove a call, because it seems to have no
-// effect. kCache: 3 is the first level, 2 the second.
+// It is always inlined: g++ 12 would remove a call of it, because the call
+// seems to have no effect. kCache: 3 is the first level, 2 the second.
 template <int kCache>
 [[gnu::always_inline]] inline void Fetch(const char* at, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += kLine) {
@@ -23,8 +23,8 @@ template <int kCache>
   }
 }
 
-// Copies the first and the last kSize bytes, which cover all: bytes <= 2 *
-// kSize.
+// Copies the first and the last kSize bytes. Together these are all bytes,
+// because bytes <= 2 * kSize.
 template <std::size_t kSize>
 [[gnu::always_inline]] inline void CopyEnds(const char* src, char* dst,
                                             std::size_t bytes) {
@@ -56,7 +56,7 @@ template <class Isa>
   if (bytes % kSize != 0) copy(bytes - kSize);
 }
 
-// Streams whole lines.
+// Copies whole cache lines with non-temporal stores.
 template <class Isa>
 void StreamBytes(const char* src, char* dst, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += kLine) {
@@ -85,8 +85,8 @@ class LineStream {
   LineStream(const LineStream&) = delete;
   LineStream& operator=(const LineStream&) = delete;
 
-  // Begins a run of bytes at dst. Returns the address for the next bytes, with
-  // room for kMaxBytes.
+  // Begins a run of bytes at dst. Returns the address for the next bytes, which
+  // has space for kMaxBytes.
   char* Start(char* dst) {
     others_ = reinterpret_cast<std::uintptr_t>(dst) % kLine;
     line_ = dst - others_;
@@ -119,8 +119,8 @@ class LineStream {
   }
 
  private:
-  std::size_t others_;  // bytes before the first, in its line
-  char* line_;          // where the buffer's first byte goes
+  std::size_t others_;  // bytes in the cache line before the run
+  char* line_;          // the address in dst of buffer_[0]
   alignas(kLine) char buffer_[kLine + kMaxBytes];
 };
 

@@ -1,8 +1,9 @@
 // Cosines and sines of position * frequency. Part of kernels.inl.
 //
-// angle/quarter_turns.h has the idea: the angle is never formed. It is a sum of
-// exact products in quarter turns, and each product's whole quarter turns are
-// removed before the fractions are added. For one axis:
+// angle/quarter_turns.h explains the method. The angle is a sum of exact
+// products in quarter turns. The whole quarter turns of each product are
+// subtracted before the fractions are added, so the whole angle is never
+// computed. For one axis:
 //
 //   p = p_high + p_low                      32 and 21 bits
 //   x = p_high * hi                         exact, up to 2^51 quarter turns
@@ -21,8 +22,8 @@
 //   cos phi    cos r  -sin r  -cos r   sin r      r = fraction + error, in
 //   sin phi    sin r   cos r  -sin r  -cos r      radians
 //
-// Nothing is fused and lanes are independent, so all instruction sets give the
-// same bytes.
+// All instruction sets give the same bytes, because products and sums are not
+// fused, and lanes are independent.
 
 #pragma once
 
@@ -39,13 +40,13 @@
 namespace posenc::simd {
 namespace {
 
-// Adding 1.5 * 2^52 shifts x so that the last bit of the sum is worth 1: the
-// addition itself rounds x to the nearest integer, for |x| <= 2^51. The sum's
-// lowest bits, read as an integer, are those of that integer (in two's
-// complement: the 0.5 * 2^52 keeps negative x from borrowing the leading bit).
+// If 1.5 * 2^52 is added to x, the last bit of the sum is worth 1. So the
+// addition rounds x to the nearest integer, for |x| <= 2^51. The lowest bits of
+// the sum are the lowest bits of this integer, in two's complement: the
+// 0.5 * 2^52 keeps negative x from borrowing the leading bit.
 constexpr double kRoundToInteger = 0x1.8p52;
 
-// An angle in quarter turns while it is added up, quarters + fraction + error.
+// The sum of an angle's terms in quarter turns: quarters + fraction + error.
 // The error is the rounding error of the fraction, about an ulp.
 template <class Arch>
 class AngleSum {
@@ -174,10 +175,10 @@ void StoreLanes(const Real& x, Out* dst, std::size_t count) {
   }
 }
 
-// True if a result is within 16 last places of halfway between two floats, so
-// that it may round the wrong way: it checks the upper 24 of the 29 bits that
-// float32 drops. Results are off by at most 4 last places. Not valid for
-// subnormal floats, which drop more bits.
+// True if x or y is within 16 last places of the middle of two floats, so that
+// its rounding may be wrong. Checks the upper 24 of the 29 bits that float32
+// drops. Results are off by at most 4 last places. Not valid for subnormal
+// floats, which drop more bits.
 template <class Real>
 bool NearHalfway(const Real& x, const Real& y) {
   using Bits = xsimd::batch<std::int64_t, typename Real::arch_type>;
@@ -189,8 +190,8 @@ bool NearHalfway(const Real& x, const Real& y) {
   return xsimd::any((x_far == zero) | (y_far == zero));
 }
 
-// Evaluates pairs [first, first + count). Returns true if a float may be
-// rounded the wrong way.
+// Evaluates pairs [first, first + count). Returns true if the rounding of a
+// float may be wrong.
 template <class Isa, class Out, bool kPartial>
 bool TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
                Out* cosines, Out* sines) {
@@ -215,8 +216,8 @@ bool TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
     turns.AddReduced(p_high * hi);
     turns.AddReduced(p_high * mid);
     turns.Add(p_high * lo);
-    // Whole positions have no low part. Adding zeros would change nothing, so
-    // the branch only saves time.
+    // The low part of whole positions is 0. Adding zeros would change nothing,
+    // so the branch only saves time.
     if (xsimd::any(p_low != Real(0.0))) {
       turns.AddReduced(p_low * hi);
       turns.Add(p_low * mid);
@@ -230,8 +231,8 @@ bool TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
                                          &y);
   const Bits sin_bits = BitCast<Bits>(KernelSin(x, y));
   const Bits cos_bits = BitCast<Bits>(KernelCos(x, y));
-  // The table above, in bits: odd quarters swap sine and cosine; bit 1 of q is
-  // the sine's sign, and bit 1 of q + 1 the cosine's.
+  // This is the table at the top of this file, in bits: odd quarters swap sine
+  // and cosine; bit 1 of q is the sine's sign, and bit 1 of q + 1 the cosine's.
   const Bits q = turns.quarters();
   const Bits one(std::int64_t(1));
   const Bits odd = Bits(std::int64_t(0)) - (q & one);

@@ -14,9 +14,9 @@
 namespace posenc::simd {
 namespace {
 
-// The slices of some tokens. The slices of a token share a row, and are rotated
-// in turns: each turn rotates one slice at every place. Strides are in
-// elements.
+// The slices of some tokens. The slices of a token share a row of cosines and
+// sines. They are rotated in `turns` turns: each turn rotates one slice at each
+// of the `places` places. Strides are in elements.
 template <class DtypeType>
 struct Walk {
   using Dtype = DtypeType;
@@ -31,27 +31,28 @@ struct Walk {
   std::size_t tokens, turns, places;
   std::ptrdiff_t token_stride, turn_stride, place_stride;
   std::size_t pairs;
-  // Bytes from src to the fetched bytes. 0 in a cache: no fetch.
+  // The distance in bytes from src to the prefetched bytes. In a cache, 0 means
+  // that nothing is prefetched.
   std::ptrdiff_t ahead;
-  // Copies pass_bytes bytes beside each slice, `pass` bytes from it.
+  // Copies pass_bytes bytes, which begin `pass` bytes from each slice.
   std::ptrdiff_t pass;
   std::size_t pass_bytes;
-  // Gathers the output of each turn of the loop, if dst has no gaps; may be
-  // null.
+  // If not null, gathers the output of each turn. dst must have no gaps then.
   LineStream<typename Dtype::Isa>* stream;
 };
 
 template <class Dtype>
 using RunWalks = void (*)(const Walk<Dtype>&);
 
-// The loops use only locals: vector stores may alias anything in memory, so the
-// compiler would load all other variables again after each store. One call
-// rotates all tokens, because a call for each token costs 60 to 90 cycles (Zen
-// 5).
+// The loops use only local variables: vector stores may alias anything in
+// memory, so the compiler would load all other variables again after each
+// store. One call rotates all tokens, because a call for each token costs 60 to
+// 90 cycles (Zen 5).
 //
-// A streamed rotation of float32 or float64 fetches into the second-level
-// cache, which is 1.05 times as fast as the first. Types of 16 bits gain
-// nothing by it, and rotations in place become slower (Xeon, AVX-512).
+// A streamed rotation of float32 or float64 prefetches into the second-level
+// cache, which is 1.05 times as fast as prefetching into the first. Types of 16
+// bits gain nothing by it, and rotations in place become slower (Xeon,
+// AVX-512).
 template <class Slice, Memory kMemory>
 void RunWalk(const Walk<typename Slice::Dtype>& walk) {
   using Dtype = typename Slice::Dtype;
