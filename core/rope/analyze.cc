@@ -123,12 +123,13 @@ std::int64_t RopeAnalyzer::Nanoseconds() const {
 void RopeAnalyzer::Evaluate(std::int64_t first, std::int64_t n) {
   const std::size_t pairs = evaluator_.pairs();
   std::vector<double> row(2 * pairs);
-  std::optional<Kept> kept = kept_;  // has scratch memory
+  std::optional<Kept> kept = kept_;  // a copy: it has scratch memory
   for (std::int64_t j = first; j < first + n; ++j) {
     const auto distance = static_cast<double>(j * step_);
     evaluator_.Row(&distance, row.data());
-    // re and im run through the partial sums of exp(i s w_m), m < n. The decay
-    // is the mean of their lengths; similarity needs only the last sum.
+    // re + i im is the partial sum of exp(i s w_m), m < n, for each n in turn.
+    // The decay is the mean of the lengths of all partial sums. The similarity
+    // needs only the last sum.
     double re = 0, im = 0, lengths = 0;
     for (std::size_t i = 0; i < pairs; ++i) {
       re += row[i];

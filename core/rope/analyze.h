@@ -21,7 +21,7 @@
 
 namespace posenc::core {
 
-// Upper bound on the distances of one call.
+// The greatest number of distances of one call.
 inline constexpr std::int64_t kMaxDistances = 65536;
 
 struct RopeAnalysis {
@@ -29,8 +29,8 @@ struct RopeAnalysis {
   std::vector<double> decay;        // at 0, distance_step, ... max_distance
   std::vector<double> similarity;   // likewise
   std::vector<double> kept;         // likewise; empty without another encoding
-  // Pairs that complete a rotation within the original maximum of positions; 0
-  // if that maximum is not known.
+  // The number of pairs that complete a full rotation within the original
+  // maximum number of positions; 0 if this maximum is not known.
   std::int32_t pairs_within_trained_length = 0;
 };
 
@@ -38,10 +38,10 @@ struct RopeAnalysis {
 // take seconds.
 class RopeAnalyzer {
  public:
-  // distance_step 0 means 1; original_max_position_embeddings 0 means the
-  // rope's. Field paths: "rope" (several axes, frequencies by head, NoPE),
-  // "max_distance", "distance_step", "trained_length" (the contract's name of
-  // original_max_position_embeddings), "compare_with" (several axes,
+  // distance_step 0 means 1; original_max_position_embeddings 0 means the value
+  // of `rope`. Fields of errors: "rope" (several axes, frequencies by head,
+  // NoPE), "max_distance", "distance_step", "trained_length" (the contract's
+  // name of original_max_position_embeddings), "compare_with" (several axes,
   // frequencies by head).
   static absl::StatusOr<RopeAnalyzer> Create(
       const ResolvedRope& rope, std::int64_t max_distance,
@@ -51,10 +51,10 @@ class RopeAnalyzer {
   std::int64_t distances() const {
     return static_cast<std::int64_t>(analysis_.decay.size());
   }
-  // Returns about how long a distance takes.
+  // Returns roughly how long the evaluation of one distance takes.
   std::int64_t Nanoseconds() const;
-  // Evaluates distances from the number `first` on. Several threads may
-  // evaluate different ones at once.
+  // Evaluates n distances from number `first` on. Several threads may evaluate
+  // different distances at the same time.
   void Evaluate(std::int64_t first, std::int64_t n);
   // Complete after all distances are evaluated.
   const RopeAnalysis& analysis() const { return analysis_; }

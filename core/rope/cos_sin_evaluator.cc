@@ -20,7 +20,7 @@ namespace {
 constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
 
 // Rows are computed as sums only for factors from 1 / kMaxSumFactor to
-// kMaxSumFactor: their products and errors are normal floats.
+// kMaxSumFactor. With these factors, products and errors are normal floats.
 constexpr double kMaxSumFactor = 0x1p96;
 
 }  // namespace
@@ -56,8 +56,8 @@ CosSinEvaluator::CosSinEvaluator(
 
 double CosSinEvaluator::HeadScale(const double* positions) const {
   if (!has_query_scale_) return 1;
-  // Padding before the first token has negative positions, which may have no
-  // logarithm. They count as the first step.
+  // Padding before the first token has negative positions, for which the
+  // logarithm below may not exist. They count as step 0.
   const double step = std::max(
       0.0,
       std::floor((positions[0] + static_cast<double>(query_scale_.offset)) /
@@ -76,8 +76,8 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
   const XPos& xpos = *rope.spec.xpos;
   const double gamma = xpos.gamma.value_or(kXPosGamma);
   const double scale_base = xpos.scale_base.value_or(kXPosScaleBase);
-  // Pair 0 decays fastest, so it leaves float32 first. The amplitude multiplies
-  // its factor.
+  // The xPos factor of pair 0 decays fastest, so it leaves the range of float32
+  // first. It is multiplied by the attention factor.
   const double reach =
       (kMaxXPosExponent - std::fabs(std::log(rope.attention_factor))) *
       scale_base / -std::log(gamma / (1 + gamma));
@@ -103,7 +103,7 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
   // Pairs are evaluated in steps whose positions, factors and float32 angles
   // fit on the stack. Angles that are sums over the axes are an exception: the
   // kernel expects the frequencies of the next axis after all pairs_ of one
-  // axis, so it needs all pairs at once. Such angles have neither an axis for
+  // axis, so one call needs all pairs. Such angles have neither an axis for
   // each pair nor xPos, so they do not use the stack.
   const bool summed = frequency_axes_ > 1 && !float32_angles_;
   const std::size_t step = summed ? pairs_ : std::min(pairs_, kStackPairs);
@@ -166,7 +166,8 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
 }
 
 bool CosSinEvaluator::Follow(double position, std::int64_t n) const {
-  // The first such row takes somewhat longer than a direct evaluation.
+  // Fewer rows are evaluated directly: the first row from an anchor takes
+  // somewhat longer than a direct evaluation.
   constexpr std::int64_t kFewest = 4;
   // Positions must be whole, so that position + k is exact.
   return n >= kFewest && has_sums_ && std::floor(position) == position &&
@@ -176,7 +177,7 @@ bool CosSinEvaluator::Follow(double position, std::int64_t n) const {
 }
 
 std::int64_t CosSinEvaluator::MoveTo(double position, Anchor* anchor) const {
-  constexpr auto kReach = static_cast<double>(kRows * kRows);  // of one base
+  constexpr auto kReach = static_cast<double>(kRows * kRows);  // rows of a base
   double offset = position - anchor->base_position_;  // NaN: there is no base
   if (!(offset >= 0 && offset < kReach)) {
     simd::TrigRow trig = {};

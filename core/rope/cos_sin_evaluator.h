@@ -3,11 +3,12 @@
 //   cos[i] = A * cos(phi), sin[i] = A * sin(phi), A the attention factor,
 //   phi = sum over the axes of position[axis] * inv_freq[i]
 //
-// EXACT: position * frequency is reduced exactly (angle/quarter_turns.h) and
-// the float32 value is correctly rounded (angle/exact_rounding.h); float64
-// values are within 2 ulp. FLOAT32: each product is rounded to float32 first,
-// as in the frameworks, and the float32 angle is then evaluated as above. Every
-// instruction set gives the same bytes.
+// With EXACT angles, position * frequency is reduced exactly
+// (angle/quarter_turns.h). float32 values are correctly rounded
+// (angle/exact_rounding.h), and float64 values are within 2 ulp. With FLOAT32
+// angles, each product is first rounded to float32, as in the frameworks. The
+// float32 angle is then evaluated like an EXACT angle. Every instruction set
+// gives the same bytes.
 
 #pragma once
 
@@ -31,7 +32,7 @@ namespace posenc::core {
 // Numbered as posenc.v1.Direction.
 enum class Direction { kForward = 1, kInverse = 2, kAdjoint = 3 };
 
-// Selects q or k. They differ only with xPos or a query scale.
+// Selects q or k. Their rows differ only with xPos or a query scale.
 enum class TensorRole { kQuery, kKey };
 
 // Evaluates the cos/sin rows of an encoding. Cheap to copy; safe for many
@@ -44,21 +45,21 @@ class CosSinEvaluator {
   // (inverse).
   CosSinEvaluator(const ResolvedRope& rope, Direction direction,
                   TensorRole role, const QueryScale* query_scale);
-  // `frequencies` belongs to `rope`.
+  // `frequencies` must be those of `rope`.
   CosSinEvaluator(const ResolvedRope& rope,
                   std::shared_ptr<const PreparedFrequencies> frequencies,
                   Direction direction, TensorRole role,
                   const QueryScale* query_scale);
 
   std::size_t pairs() const { return pairs_; }
-  std::size_t heads() const { return heads_; }  // >= 1: sets of frequencies
+  std::size_t heads() const { return heads_; }  // sets of frequencies, >= 1
 
   // Writes [heads][2][pairs]: cosines, then sines, of one token at
   // positions[axis]. T is float or double.
   template <typename T>
   void Row(const double* positions, T* row) const;
 
-  // Two rows in float64: a base, and an anchor computed from it.
+  // Two rows in float64: a base, and an anchor that is computed from the base.
   // DeltaRows::kRows rows are computed from the anchor.
   class Anchor {
    public:
@@ -79,16 +80,17 @@ class CosSinEvaluator {
     double position_ = base_position_;
   };
 
-  // True if rows can be computed from an anchor: not with several axes or sets
-  // of frequencies, nor with factors that depend on the position.
+  // True if rows can be computed from an anchor. This is not possible with
+  // several axes or sets of frequencies, or with factors that depend on the
+  // position.
   bool HasSums() const { return has_sums_; }
   // True if n rows at consecutive positions, from `position` on, use an anchor.
   bool Follow(double position, std::int64_t n) const;
   // Writes the rows of tokens at these positions: the same bytes as Row(), but
-  // faster if an anchor can be used. Row t begins at cos + t * pitch and at sin
-  // + t * pitch. `stream` uses non-temporal stores; cos, sin and pitch are then
-  // multiples of 64 bytes. `anchor` is updated, for later calls of this
-  // evaluator. Only if HasSums().
+  // faster than Row() if an anchor can be used. Row t begins at cos + t * pitch
+  // and at sin + t * pitch. `stream` uses non-temporal stores; cos, sin and
+  // pitch are then multiples of 64 bytes. `anchor` is updated, for later calls
+  // of this evaluator. Requires HasSums().
   void Rows(absl::Span<const double> positions, float* cos, float* sin,
             std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
   // Returns the factor on whole heads at this position: the query scale, or its
@@ -97,8 +99,8 @@ class CosSinEvaluator {
 
  private:
   // Moves the anchor so that the row at this whole position can be computed
-  // from it. Returns how many consecutive rows, this one included, can be
-  // computed from it.
+  // from it. Returns how many consecutive rows, including this row, can be
+  // computed from the anchor.
   std::int64_t MoveTo(double position, Anchor* anchor) const;
   // Writes n rows that are computed from anchors.
   void FollowingRows(double position, std::int64_t n, float* cos, float* sin,
@@ -114,16 +116,16 @@ class CosSinEvaluator {
   bool divide_;    // by attention factor, xPos factor and query scale
   double factor_;  // the attention factor, or its inverse
   bool has_xpos_;
-  bool xpos_divides_;  // for keys
+  bool xpos_divides_;  // true for keys
   double xpos_center_, xpos_scale_base_;
   bool has_query_scale_;
   QueryScale query_scale_;
   bool has_sums_;
 };
 
-// Returns OUT_OF_RANGE (`field`, metadata index) if xPos would leave the range
-// of float32: its factor is exponential in |position - center|. The index
-// counts from `first`.
+// Returns OUT_OF_RANGE (`field`, metadata index) if an xPos factor would leave
+// the range of float32, because it is exponential in |position - center|. The
+// index counts from `first`.
 absl::Status CheckXPosReach(const ResolvedRope& rope,
                             const TokenPositions& positions,
                             absl::string_view field, std::int64_t first = 0);

@@ -1,5 +1,5 @@
 // Provides the cosines and sines of a rotation's tokens: ApplyRope has a source
-// for positions, Reposition has one for changes of position.
+// for positions, and Reposition has a source for changes of positions.
 
 #pragma once
 
@@ -38,7 +38,7 @@ class CosSinSource {
     for (std::int64_t i = 0; i < n; ++i, rows += values) Fill(b, t + i, rows);
   }
 
-  // True if the channels that pass through have a factor, HeadScale().
+  // True if the channels that pass through are multiplied by HeadScale().
   virtual bool scaled() const { return false; }
   virtual double HeadScale(std::int64_t /*b*/, std::int64_t /*t*/) { return 1; }
 };

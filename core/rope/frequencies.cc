@@ -11,7 +11,7 @@
 #include "core/rope/scaling.h"
 #include "core/rope/xpos.h"
 
-// A spec is completed field by field, and each step relies on earlier ones:
+// A spec is completed field by field, and each step relies on earlier steps:
 //
 //   width     rotary_dim, or head_dim if unset; later fields count pairs
 //   theta     the base, unless frequencies or bases of axes are given
@@ -27,12 +27,13 @@ namespace {
 
 constexpr double kDefaultTheta = 10000;  // the paper's
 
-// Bounds the memory for positions of every axis. No known encoding has more
+// Limits the memory for the positions of all axes. No known encoding has more
 // than four axes.
 constexpr std::size_t kMaxAxes = 16;
 
-// Bounds of the amplitude: its inverse, and the quotient of two of them
-// (Reposition), are normal float32 numbers.
+// The greatest amplitude; the least is its inverse. With these bounds, the
+// inverse of an amplitude and the quotient of two amplitudes (Reposition) are
+// normal float32 numbers.
 constexpr double kMaxAmplitude = 0x1p62;
 
 bool IsExplicit(const RopeSpec& spec) {
@@ -217,10 +218,11 @@ absl::Status CheckPerAxisFields(const RopeSpec& spec) {
   return absl::OkStatus();
 }
 
-// The axis of each pair, by the rules of RotaryAxes.Assignment. For sections
-// [2, 1, 1] or, with an alternating tail, [1, 1, 1], of axes t, h, w:
+// The axis of each pair, by the rules of RotaryAxes.Assignment. Examples for
+// the axes t, h, w with sections [2, 1, 1], or [1, 1, 1] for the alternating
+// tail:
 //   sectioned, per axis   t t h w
-//   interleaved           t h w t     (Qwen3-VL; the rest follows axis 0)
+//   interleaved           t h w t     (Qwen3-VL; the last pair has axis 0)
 //   alternating tail      h w t       (ERNIE: h and w alternate, t comes last)
 std::vector<std::int32_t> AssignPairs(const RotaryAxes& axes,
                                       std::int32_t pairs) {
@@ -353,8 +355,8 @@ absl::Status CompleteExplicit(ResolvedRope* rope) {
                      " * axes ", given->axes, " * pairs ", rope->pairs(), " = ",
                      expected));
   }
-  // Angles are sums over the axes: the bound on one frequency
-  // (angle/quarter_turns.h) is shared among them.
+  // An angle is a sum over the axes, so the bound on a frequency
+  // (angle/quarter_turns.h) is divided by the number of axes.
   const double limit = kMaxFrequency / given->axes;
   for (std::size_t i = 0; i < given->values.size(); ++i) {
     const double magnitude = std::fabs(given->values[i]);

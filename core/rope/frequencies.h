@@ -18,17 +18,17 @@
 
 namespace posenc::core {
 
-// A default that was filled in, and the reason.
+// A default value that was filled in, and the reason.
 struct Assumption {
   std::string field;   // "rope_scaling.beta_fast"
   std::string value;   // "32"
   std::string reason;  // "absent; transformers' default"
 };
 
-// Decides how to treat a length-dependent scaling without a length.
+// What to do if a scaling depends on the length, and the length is not given.
 enum class MissingLength {
   kError,           // FieldRequired("sequence_length")
-  kAssumeOriginal,  // take original_max_position_embeddings, as an assumption
+  kAssumeOriginal,  // take original_max_position_embeddings and note this
 };
 
 // A rotary encoding ready for use.
@@ -44,7 +44,7 @@ struct ResolvedRope {
   double attention_factor = 1;
   double softmax_scale_multiplier = 1;
   std::optional<QueryScale> query_scale;
-  // Positions that the model was trained with before scaling; 0: not known.
+  // The number of positions in training, before scaling; 0 if not known.
   std::int64_t original_max_position_embeddings = 0;
   std::vector<Assumption> assumptions;
   std::vector<std::string> warnings;
@@ -52,16 +52,18 @@ struct ResolvedRope {
   std::int32_t pairs() const { return spec.rotary_dim / 2; }
   // The number of position axes of a token.
   std::int32_t axes() const;
-  // True if every axis must be given as ids (see ExpandPositions).
+  // True if each axis needs its own positions, given as ids (see
+  // ExpandPositions).
   bool needs_ids() const;
 };
 
-// Resolves `spec`. With head_dim 0 (not known), spec.rotary_dim is required.
-// Errors (fields relative to RopeSpec, "yarn.factor"; the length is
-// "sequence_length"): FieldInvalid for odd rotary_dim, rotary_dim > head_dim,
+// Resolves `spec`. If head_dim is 0 (not known), spec.rotary_dim is required.
+// The fields of errors are relative to RopeSpec ("yarn.factor"); the length is
+// "sequence_length". FieldInvalid is for odd rotary_dim, rotary_dim > head_dim,
 // rope_theta <= 1, factors <= 0 or not finite, wrong numbers of factors or
-// sections, exclusive fields set together; FieldRequired for pairing, required
-// fields of a scaling, rotary_dim without head_dim, and sequence_length.
+// sections, and exclusive fields that are set together. FieldRequired is for
+// pairing, required fields of a scaling, rotary_dim without head_dim, and
+// sequence_length.
 absl::StatusOr<ResolvedRope> ResolveSpec(
     const RopeSpec& spec, std::int64_t head_dim,
     std::optional<std::int64_t> sequence_length, MissingLength missing_length);

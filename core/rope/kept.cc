@@ -9,11 +9,12 @@
 namespace posenc::core {
 namespace {
 
-constexpr std::int64_t kDense = 4096;  // distances that are all tried
-constexpr int kSpaced = 4096;          // on a logarithmic scale beyond kDense
+constexpr std::int64_t kDense = 4096;  // all distances up to this are tried
+constexpr int kSpaced = 4096;          // number of distances beyond kDense
 
-// One frequency for each pair of each head. An angle that is a sum over axes,
-// all at position r, is r times the sum of the pair's frequencies.
+// Returns one frequency for each pair of each head. An angle can be a sum over
+// axes. If all axes are at position r, the angle is r times the sum of the
+// pair's frequencies.
 std::vector<double> Frequencies(const ResolvedRope& rope) {
   const auto pairs = static_cast<std::size_t>(rope.pairs());
   const auto axes = static_cast<std::size_t>(rope.frequency_axes);
@@ -26,7 +27,7 @@ std::vector<double> Frequencies(const ResolvedRope& rope) {
       for (std::size_t axis = 0; axis < axes; ++axis) {
         sum += rope.inv_freq[row + axis * pairs + i];
       }
-      // Axes that almost cancel each other do not rotate.
+      // A pair does not rotate if its axes almost cancel each other.
       const bool still = std::abs(sum) < kMinFrequency;
       frequencies.push_back(still ? 0 : sign * static_cast<double>(sum));
     }

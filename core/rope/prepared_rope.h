@@ -1,6 +1,6 @@
-// A rotary encoding that is ready for rotations, and the function that looks
-// one up. Resolving and preparing depend only on the tensor's head_dim, so a
-// server caches the result for later calls.
+// A rotary encoding that is ready for rotations, and the type of a function
+// that finds such an encoding. For a given encoding, the result depends only on
+// the tensor's head_dim, so a server caches it for later calls.
 
 #pragma once
 
@@ -36,16 +36,17 @@ struct PreparedFrequencies {
   std::vector<float> float32_inv_freq;  // FLOAT32 only
   std::vector<double> xpos_log_zeta;    // [pairs]; empty without xPos
 
-  // True if rows can be computed from anchors: not with several axes or sets of
-  // frequencies, xPos, FLOAT32 angles, or too many pairs.
+  // True if rows can be computed from anchors. This is not possible with
+  // several axes or sets of frequencies, xPos, FLOAT32 angles, or too many
+  // pairs.
   bool can_have_deltas() const { return can_have_deltas_; }
   // The largest magnitude of a frequency, in radians per position.
   double fastest() const { return fastest_; }
-  // Steps from an anchor to its rows, and from a base to its anchors, if
-  // can_have_deltas(). Made at first use; thread-safe.
+  // The steps from an anchor to its rows, and from a base to its anchors, if
+  // can_have_deltas(). They are computed at the first use; thread-safe.
   const DeltaRows& deltas() const;
   const DeltaRows& strides() const;
-  // Size of the memory in bytes, with deltas and strides.
+  // Size of the memory in bytes, including deltas and strides.
   std::size_t bytes() const;
 
  private:
@@ -65,9 +66,9 @@ struct PreparedRope {
 };
 
 // Returns the encoding for heads of head_dim channels. Field paths of its
-// errors are relative to the encoding's field, like ResolveSource's.
-// core/interpretation makes a lookup from a source (LookupOf); a cache may wrap
-// it.
+// errors are relative to the encoding's field, as in ResolveSource. LookupOf
+// (core/interpretation) makes a lookup from a source; a cache may wrap this
+// lookup.
 using RopeLookup =
     std::function<absl::StatusOr<std::shared_ptr<const PreparedRope>>(
         std::int64_t head_dim)>;

@@ -13,7 +13,7 @@
 namespace posenc::core {
 namespace {
 
-// Fields of the contract without presence read as 0 if they are unset.
+// Proto fields without presence are 0 if they are unset.
 absl::Status CheckRequired(absl::string_view field, double value) {
   if (value == 0) {
     return FieldRequired(field, "is unset or 0; must be > 0");
@@ -63,7 +63,7 @@ void Default(absl::string_view field, T value, absl::string_view text,
       {std::string(field), std::string(text), std::string(reason)});
 }
 
-// Returns all errors of several checks as one.
+// Returns all errors of several checks as one status.
 absl::Status All(std::initializer_list<absl::Status> checks) {
   Faults faults;
   for (const absl::Status& check : checks) faults.Note(check);
@@ -254,7 +254,7 @@ struct YarnRamp {
     }
     low = std::max(low, Wide(0));
     // The last pair is d / 2 - 1, but the authors' code and all later code have
-    // d - 1, and models were trained with it.
+    // d - 1, and models were trained with d - 1.
     high = std::min(high, Wide(d - 1));
     // The authors' code avoids a division by zero in this way.
     if (low == high) high = high + Wide(1) / 1000;
@@ -325,14 +325,15 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
   Wide ln_base = Log(theta);
   if (const auto* ntk = std::get_if<NtkScaling>(&spec.scaling)) {
     // The greater base divides the lowest frequency by the factor, and keeps
-    // the highest: (base * f^(d/(d-2)))^(-(d-2)/d) = base^(-(d-2)/d) / f.
+    // the highest frequency: (base * f^(d/(d-2)))^(-(d-2)/d) =
+    // base^(-(d-2)/d) / f.
     if (n == 1) return TooFewPairs("ntk");
     ln_base = ln_base + Log(ntk->factor) * d / (d - 2);
   } else if (const auto* dynamic =
                  std::get_if<DynamicNtkScaling>(&spec.scaling)) {
     if (n == 1) return TooFewPairs("dynamic_ntk");
-    // This is NTK with a factor that starts at 1 and grows with the length. The
-    // factor at twice the maximum is factor + 1, as in transformers.
+    // This is NTK with a factor that starts at 1 and grows with the length. At
+    // twice the maximum length it is dynamic->factor + 1, as in transformers.
     if (length > dynamic->max_position_embeddings) {
       const auto maximum =
           static_cast<double>(dynamic->max_position_embeddings);
@@ -424,8 +425,9 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
                                               std::int64_t length) {
   if (const auto* yarn = std::get_if<YarnScaling>(&spec.scaling)) {
     if (yarn->attention_factor.has_value()) return *yarn->attention_factor;
-    // DeepSeek's two mscales apply only together: g(s, mscale) / g(s, all_dim).
-    // Its configurations write 0 for an absent mscale.
+    // DeepSeek's mscale and mscale_all_dim apply only together:
+    // g(s, mscale) / g(s, all_dim). DeepSeek's configurations write 0 for an
+    // absent mscale.
     const double mscale = yarn->mscale.value_or(0);
     const double all_dim = yarn->mscale_all_dim.value_or(0);
     if (mscale == 0 || all_dim == 0) {
@@ -448,7 +450,7 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
     if (longrope->attention_factor.has_value()) {
       return *longrope->attention_factor;
     }
-    // Phi-3 small has two factors, one for each list.
+    // Phi-3 small has two attention factors, one for each list.
     const std::optional<double>& mscale =
         length > longrope->original_max_position_embeddings
             ? longrope->long_mscale

@@ -22,7 +22,8 @@ absl::Status CheckPositive(absl::string_view field, double value);
 // Fills in defaults, adds them to the assumptions, and warns of factors < 1.
 absl::Status CompleteScaling(ResolvedRope* rope);
 
-// Returns the length for the scaling's evaluation; 0 if it needs none.
+// Returns the length for the scaling's evaluation; 0 if the scaling needs no
+// length.
 absl::StatusOr<std::int64_t> ScalingLength(
     std::optional<std::int64_t> sequence_length, MissingLength missing_length,
     ResolvedRope* rope);
@@ -35,10 +36,10 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
                                         std::int64_t length,
                                         std::vector<double>* inv_freq);
 
-// g(factor, mscale) of the YaRN paper (arXiv:2309.00071): 0.1 mscale ln(factor)
-// + 1, or 1 for factors up to 1. Longer contexts flatten the softmax, and
-// larger logits sharpen it again. A factor on cos and sin, and squared on
-// scores.
+// g(factor, mscale) of the YaRN paper (arXiv:2309.00071): 0.1 mscale
+// ln(factor) + 1, or 1 for factors up to 1. Longer contexts flatten the
+// softmax, and larger logits sharpen it again. cos and sin are multiplied by
+// this factor, and scores therefore by its square.
 Wide YarnMscale(double factor, double mscale);
 
 // First and last pair of YaRN's ramp; whole numbers unless `truncate` is false.
@@ -49,7 +50,8 @@ struct RampBounds {
 RampBounds YarnRampBounds(const YarnScaling& yarn, double theta,
                           std::int32_t pairs);
 
-// Returns the value that the scaling names; 0 if it names none.
+// Returns the original maximum length that the scaling contains; 0 if it
+// contains none.
 std::int64_t OriginalMaxPositionEmbeddings(const RopeSpec& spec);
 
 // Returns the attention factor that the scaling implies.

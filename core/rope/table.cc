@@ -43,7 +43,7 @@ namespace {
 //   kComplex       c0 s0 c1 s1 c2 s2
 struct RowPattern {
   std::size_t width;  // elements of a table row
-  std::size_t step;   // from one pair's to the next pair's
+  std::size_t step;   // from one pair's value to the next pair's value
   std::size_t again;  // from a value to its copy; 0: no copy
 };
 
@@ -61,7 +61,7 @@ RowPattern PatternOf(TableLayout layout, std::size_t pairs) {
   return {pairs, 1, 0};
 }
 
-// Tables of this size are written with non-temporal stores (see
+// Tables of at least this size are written with non-temporal stores (see
 // rotation_map.cc).
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
@@ -93,7 +93,7 @@ void FillTable(const CosSinEvaluator& evaluator,
   const std::size_t values = evaluator.heads() * 2 * pairs;  // of a row
   const RowPattern pattern = PatternOf(layout, pairs);
   const bool complex = layout == TableLayout::kComplex;
-  // Rows of 16 bits are evaluated in float64 and rounded once.
+  // Values of 16 bits are evaluated in float64 and rounded once.
   const bool direct = DtypeSize(cos.dtype) == sizeof(T);
   const auto put = [&](const TensorView& out, std::size_t i, T value) {
     if (direct) {

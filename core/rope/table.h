@@ -27,14 +27,14 @@ enum class TableLayout {
 Shape TableShape(const ResolvedRope& rope, std::int64_t rows,
                  TableLayout layout);
 
-// Fills `cos` and `sin` (kComplex: only `cos`; sin.data is null) of TableShape
-// and any floating dtype. float32 values are correctly rounded; other values
-// are evaluated in float64 and rounded once.
+// Fills `cos` and `sin` (kComplex: only `cos`; sin.data is null), which have
+// TableShape and any floating dtype. float32 values are correctly rounded;
+// other values are evaluated in float64 and rounded once.
 absl::Status BuildRopeTable(const PreparedRope& prepared,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,
                             const TensorView& sin);
-// Does the same for an encoding that is used once.
+// Does the same for an encoding that is used only once.
 absl::Status BuildRopeTable(const ResolvedRope& rope,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,

@@ -17,7 +17,7 @@ namespace posenc::core {
 namespace {
 
 // The heads of q or k and how they rotate. q and k may differ in heads,
-// head_dim and dtype; each looks up the encoding for its own head_dim.
+// head_dim and dtype, so the encoding is looked up for each of them.
 struct RotatedTensor {
   std::shared_ptr<const PreparedRope> prepared;
   HeadLayout layout;
@@ -60,7 +60,7 @@ absl::Status CheckAgreement(const HeadLayout& q, const HeadLayout& k) {
 }
 
 // With these bounds the scale, and its product with an amplitude, are normal
-// float32 numbers. A negative beta would make it 0 at some position.
+// float32 numbers. A negative beta would make the scale 0 at some position.
 constexpr double kMaxBeta = 0x1p40;
 constexpr double kMinFloorScale = 0x1p-40;
 

@@ -3,14 +3,15 @@
 //   (x, y) -> A * (x cos phi - y sin phi, x sin phi + y cos phi)
 //
 // for every pair of channels of the rotated slice, where A is the attention
-// factor; other channels pass through bit for bit (times the query scale, if q
-// has one). Arithmetic is in float32 (float64 for float64), unfused, rounded
-// once to the tensor's dtype, nearest even; NaN and infinity are kept. The
-// bytes do not depend on instruction set, thread count or position in the
-// batch, except the sign and payload of a NaN that results from several NaNs.
-// Error against the exact rotation: float32 <= 4 * 2^-24 * A * |(x, y)| per
-// element, dtypes of 16 and 8 bits add half an ulp of their own, unless FP8
-// overflows.
+// factor. Other channels pass through bit for bit; in q they are multiplied by
+// the query scale, if there is one. Arithmetic is in float32 (float64 for
+// float64 tensors), without fused operations. Results are rounded once to the
+// tensor's dtype, to nearest even. NaN and infinity are kept. The output bytes
+// do not depend on instruction set, thread count or position in the batch,
+// except the sign and payload of a NaN that results from several NaNs. Compared
+// with the exact rotation, the error of an element is at most
+// 4 * 2^-24 * A * |(x, y)| in float32. Dtypes of 16 and 8 bits add half an ulp
+// of the dtype, unless FP8 overflows.
 
 #pragma once
 
@@ -37,28 +38,27 @@ struct ApplyRopeArgs {
   Direction direction = Direction::kForward;
   std::optional<QueryScale> query_scale;
   Saturation saturation = Saturation::kUnspecified;  // required for FP8
-  // Claims the memory that the rotations keep for all tokens; may be empty.
+  // Reserves the memory that the rotations keep for all tokens; may be empty.
   ReserveFunction reserve;
 };
 
 // Rotations of the rows of q and k, in the order of memory; a row is one head
-// of one token. Null for an absent tensor. They run in place if input and
+// of one token. Null for an absent tensor. They can run in place if input and
 // output pairing are the same.
 struct Rotations {
   std::unique_ptr<RowMap> q;
   std::unique_ptr<RowMap> k;
 };
 
-// Prepares to rotate tensors of these dtypes and shapes (it does not read the
-// data). At least one is not null.
-// Field paths: "rope...", "positions...", "query_scale...", "saturation",
-// "q.shape", "k.dtype".
+// Prepares the rotations of tensors of these dtypes and shapes, without reading
+// their data. At least one of q and k must not be null. Field paths: "rope...",
+// "positions...", "query_scale...", "saturation", "q.shape", "k.dtype".
 absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
                                            const ConstTensorView* q,
                                            const ConstTensorView* k);
 
-// Rotates q and k at once. Each output has its input's dtype and shape and does
-// not overlap any input or output.
+// Prepares and runs the rotations of q and k. Each output has the dtype and
+// shape of its input, and does not overlap any input or the other output.
 absl::Status ApplyRope(const ApplyRopeArgs& args, const ConstTensorView* q,
                        const TensorView* q_out, const ConstTensorView* k,
                        const TensorView* k_out);

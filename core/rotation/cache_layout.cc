@@ -78,8 +78,8 @@ absl::StatusOr<std::string> Letters(const std::string& dimensions) {
   return dimensions;
 }
 
-// Returns the extents for the letters. Keys and values side by side in one last
-// dimension become two dimensions.
+// Returns the extents for the letters. If the last dimension holds keys and
+// values side by side, it becomes two dimensions.
 absl::StatusOr<Shape> Extents(const std::string& letters, const Shape& shape) {
   const std::string text = ShapeToString(shape);
   Shape extents = shape;
@@ -138,7 +138,7 @@ void ReadDimensions(const std::string& letters, const Shape& extents,
   places->outer = letters.substr(0, letters.find('B'));
 }
 
-// A list of numbers for each sequence.
+// The extents of a tensor that has a list of numbers for each sequence.
 struct Table {
   std::int64_t sequences = 1, width = 0;
 };
@@ -159,7 +159,8 @@ absl::StatusOr<Table> ReadTable(absl::string_view field,
   return Table{rank == 2 ? tensor.shape[0] : 1, tensor.shape.back()};
 }
 
-// Adds tokens to the runs, or to the last run if they continue it.
+// Adds the tokens of `run` to the last of the runs if they continue it; else
+// adds `run` as a new run.
 void Add(const SlotRun& run, std::vector<SlotRun>* runs) {
   if (!runs->empty()) {
     SlotRun& last = runs->back();
@@ -250,7 +251,7 @@ absl::Status ReadSlots(const CacheLayout& layout, CachePlaces* places) {
   return absl::OkStatus();
 }
 
-// Sorts the runs. Refuses slots with two tokens.
+// Sorts the runs. Returns an error if a slot has two tokens.
 absl::Status SortRuns(absl::string_view field, CachePlaces* places) {
   std::vector<SlotRun>& runs = places->runs;
   std::sort(runs.begin(), runs.end(), [](const SlotRun& a, const SlotRun& b) {
@@ -306,7 +307,8 @@ absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
   ReadDimensions(*letters, *extents, k.dtype, &places);
   absl::Status status = ReadLayers(layout, &places);
   if (!status.ok()) return status;
-  // The other extents of a cache without elements may be of any size.
+  // If an extent is 0, the other extents may be of any size, so the steps below
+  // cannot use them.
   if (std::find(extents->begin(), extents->end(), 0) != extents->end()) {
     return places;
   }

@@ -1,6 +1,6 @@
 // Where a paged cache holds the keys of its tokens: the order of its
-// dimensions, and the slots of the tokens. A slot is a token's place in a
-// block: block * block_size + token of the block.
+// dimensions, and the slots of the tokens. A slot holds one token; its number
+// is block * block_size + the token's index in the block.
 
 #pragma once
 
@@ -19,8 +19,8 @@ namespace posenc::core {
 
 // As posenc.v1.CacheLayout.
 struct CacheLayout {
-  // One letter each: B blocks, T tokens of a block, H heads, D channels, K keys
-  // and values, L layers. Or an engine's name.
+  // One letter for each dimension: B blocks, T tokens of a block, H heads, D
+  // channels, K keys and values, L layers. Or the name of an engine.
   std::string dimensions;
   std::optional<ConstTensorView> block_table;
   std::vector<std::int64_t> lengths;
@@ -28,13 +28,13 @@ struct CacheLayout {
   std::vector<std::int64_t> layers;  // empty: all
 };
 
-// A dimension of the cache. One that it lacks has extent 1.
+// A dimension of the cache. A dimension that the cache lacks has extent 1.
 struct CacheDimension {
   std::int64_t extent = 1;
   std::size_t step = 0;  // bytes from one index to the next
 };
 
-// Neighbouring tokens of a sequence in neighbouring slots.
+// Consecutive tokens of a sequence that are in consecutive slots.
 struct SlotRun {
   std::int64_t slot, sequence, token, count;
 };
@@ -43,7 +43,7 @@ struct CachePlaces {
   CacheDimension blocks, tokens, heads, parts, layers;
   std::int64_t head_dim = 0;
   std::int64_t slots = 0;
-  // The dimensions before the blocks, which follow them: outermost first.
+  // The letters of the dimensions before the blocks, outermost first.
   std::string outer;
   std::vector<std::int64_t> moved_layers;  // sorted; empty: all
   std::int64_t sequences = 1;
@@ -51,8 +51,8 @@ struct CachePlaces {
   std::vector<SlotRun> runs;  // in the order of slots
 };
 
-// Finds the places of the tokens in k, without reading its data. `reserve`:
-// claims the memory of the runs; may be empty. Errors name fields of `k` and
+// Finds where k holds the tokens, without reading k's data. `reserve` reserves
+// the memory of the runs; it may be empty. Errors name fields of `k` and
 // `cache`: "k.shape", "cache.dimensions", "cache.block_table...".
 absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
                                        const ConstTensorView& k,

@@ -16,7 +16,7 @@ const CacheDimension& Outer(const CachePlaces& places, char letter) {
                          : places.layers;
 }
 
-// Tokens of a row.
+// Returns the number of tokens of a row.
 std::int64_t RowTokens(const CachePlaces& places) {
   const bool adjacent =
       places.blocks.step ==
@@ -71,17 +71,18 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
       src += static_cast<std::size_t>(n) * map_.in_bytes();
       dst += static_cast<std::size_t>(n) * map_.in_bytes();
     }
-    // Other threads may read these rows as soon as this returns.
+    // Other threads may read these rows as soon as Run() returns.
     if (in != out) simd::ActiveKernels().end_streams();
   }
 
  private:
-  // The indexes of a row in the dimensions before the blocks; -1 behind them.
+  // The indexes of a row in the dimensions before the blocks; -1 for all other
+  // dimensions.
   struct Indexes {
     std::int64_t head = -1, part = -1, layer = -1;
   };
 
-  // outer: the index of all these dimensions.
+  // `outer` is one index for all dimensions before the blocks.
   Indexes Fixed(std::int64_t outer) const {
     Indexes fixed;
     for (std::size_t i = places_.outer.size(); i-- > 0;) {
@@ -102,10 +103,11 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
                               places_.moved_layers.end(), layer);
   }
 
-  // Rotates the keys of n slots from `first` on, which src and dst point to.
+  // Rotates the keys of n slots from `first` on. src and dst point to slot
+  // `first`.
   void RunSlots(const Indexes& fixed, std::int64_t first, std::int64_t n,
                 const std::byte* src, std::byte* dst) {
-    // Part 1 is the values.
+    // Part 1 is the values, which do not rotate.
     if (fixed.part == 1) return;
     if (fixed.layer >= 0 && !Moves(fixed.layer)) return;
     const std::size_t token =

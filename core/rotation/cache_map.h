@@ -1,6 +1,7 @@
-// Repositions the keys of a paged cache where they lie. A row is what the
-// memory holds of a slot, if a block's tokens are its outermost dimension; else
-// of a block. Only the keys of the cache's tokens change.
+// Repositions the keys of a paged cache without gathering them. A row is the
+// adjacent memory of one slot, if the tokens are the outermost dimension of a
+// block; otherwise a row is the adjacent memory of one block. Only the keys of
+// the cache's tokens change.
 
 #pragma once
 
@@ -15,8 +16,8 @@ namespace posenc::core {
 
 class CacheMap final : public RowMap {
  public:
-  // keys: rotates the tokens as if they were [sequences, length, heads,
-  // head_dim].
+  // `keys` is the rotation of the same tokens in a tensor [sequences, length,
+  // heads, head_dim].
   CacheMap(CachePlaces places, std::unique_ptr<const RotationMap> keys);
 
   std::unique_ptr<Worker> StartWorker(std::int64_t first,

@@ -1,5 +1,5 @@
 // Reorders the rows of projection weights or biases so that a checkpoint for
-// one pairing works with the other.
+// one pairing works with the other pairing.
 //
 //   interleaved to half-split, in every head's rotated slice of d rows:
 //   out[i] = in[2i], out[i + d/2] = in[2i + 1]

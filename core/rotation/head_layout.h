@@ -39,7 +39,7 @@ absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
                                           const LayoutOrder& order);
 
 // Checks that FP8 heads have a saturation. Field path: "saturation". `name` is
-// the tensor's.
+// the name of the tensor.
 absl::Status CheckSaturation(Saturation saturation, Dtype dtype,
                              absl::string_view name);
 

@@ -34,10 +34,10 @@ struct HeadRotation {
   std::int64_t pass_channel = 0;
   std::int64_t pass_width = 0;
   simd::RotateKernel rotate = nullptr;
-  bool same_pairing = true;  // in and out
+  bool same_pairing = true;  // of input and output
 };
 
-// The channels that pass through follow from `spec`. The segments do not,
+// `spec` decides which channels pass through. It does not decide the segments,
 // because they may belong to two encodings. Saturation matters only for FP8.
 HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
                               std::int64_t head_dim, const RopeSpec& spec,

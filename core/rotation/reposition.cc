@@ -69,7 +69,7 @@ std::string HalvesName(const std::vector<Segment>& segments) {
 // Returns segments for both encodings: the channels from which keys are read,
 // and to which they are written. An interleaved encoding may be cut between any
 // two pairs, so it takes the segments of the other encoding. If both encodings
-// have halves, their segments must be equal.
+// are half-split, their segments must be equal.
 absl::StatusOr<std::vector<Segment>> JoinSegments(const RopeSpec& from,
                                                   const RopeSpec& to,
                                                   std::int64_t head_dim) {
@@ -196,7 +196,7 @@ absl::string_view TargetField(const PositionChange& change) {
                                      : "movement.shift";
 }
 
-// Prepares the rotation of a dense tensor: args.layout counts.
+// Prepares the rotation of a dense tensor in args.layout; ignores args.cache.
 absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
     const RepositionArgs& args, const ConstTensorView& k) {
   const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);

@@ -3,21 +3,21 @@
 //
 //   (x, y) -> (A' / A) R(p' w' - p w) (x, y)
 //
-// for every pair of the rotated slice: p, w, A are the old position, frequency
-// and attention factor, p', w', A' are the new ones; A includes the keys' xPos
-// factor, and `reverse` negates the angle of its encoding. Other channels pass
-// through bit for bit.
+// for every pair of the rotated slice. p, w, A are the old position, frequency
+// and attention factor; p', w', A' are the new ones. A and A' include the keys'
+// xPos factors, and `reverse` negates the angle of its encoding. Other channels
+// pass through bit for bit.
 //
-// The angle is formed and reduced exactly, then rounded once as cosine and
-// sine. If the frequencies agree it is (p' - p) w: a shift then needs no
-// positions, and A' / A is exactly 1, so shifts do not drift. An encoding with
-// float32 angles has the same angle as in ApplyRope, float32(p w), and the
-// difference of the two angles is exact; a shift without positions rotates by
-// float32(shift w).
+// The angle is computed and reduced exactly; only its cosine and sine are
+// rounded. If the frequencies agree, the angle is (p' - p) w. A shift then
+// needs no positions, and A' / A is exactly 1, so shifts do not drift. An
+// encoding with float32 angles has the same angle as in ApplyRope, float32(p
+// w), and the difference of the two angles is exact. A shift without positions
+// rotates by float32(shift w).
 //
-// Let L be the length of a key's pair, times its amplitude and xPos's factor.
-// Elements of keys that were applied at p and repositioned to p' differ from
-// keys applied at p' by at most:
+// Let L be the length of a key's pair, multiplied by its amplitude and its xPos
+// factor. If keys are rotated at p and repositioned to p', their elements
+// differ from those of keys that are rotated at p' by at most:
 //   float32  10 * 2^-24 L: (2 sqrt(2) + 1) u for the pair's first rotation,
 //            and 3 u each for an element's second and its direct rotation
 //   float64  24 * 2^-53 L, as cosines are within 2 ulp
@@ -27,8 +27,8 @@
 //            are subnormal
 // n shifts change L by a factor within (1 +- 3.83 u)^n, u = 2^-24.
 //
-// Keys are read in old_rope's output pairing and written in new_rope's; pair i
-// stays pair i, as in convert_pairing.h.
+// Keys are read in old_rope's output pairing and written in the output pairing
+// of new_rope; pair i stays pair i, as in convert_pairing.h.
 
 #pragma once
 
@@ -62,7 +62,7 @@ struct TokenShifts {
 
 struct Movement {
   // Required with NewPositions, and if frequencies, sign, angle precision or
-  // the base of xPos differ (its center may).
+  // the base of xPos differ (the center of xPos may differ).
   Positions old_positions;
   // monostate: no target is given, which is an error.
   std::variant<std::monostate, NewPositions, ShiftAll, TokenShifts> target;
@@ -78,20 +78,20 @@ struct RepositionArgs {
   ReserveFunction reserve;                           // as in ApplyRopeArgs
 };
 
-// Returns the rotation of k's rows (one head of one token each; of a cache,
-// those of CacheMap), in the order of memory, for keys of this dtype and shape;
-// it does not read the data. The rotation runs in place if the output pairings
-// are the same.
-// Field paths: "old_rope...", "new_rope...", "movement.old_positions...",
-// "movement.new_positions...", "movement.shifts.shape", "saturation",
-// "k.shape", "cache...". kNotRepositionable if no single rotation joins the
-// encodings: they differ in rotary_dim, slice, number of axes or heads, or one
-// is NoPE.
+// Returns the rotation of k's rows, in the order of memory, for keys of this
+// dtype and shape. It does not read k's data. A row is one head of one token;
+// in a cache it is a row of CacheMap. The rotation can run in place if the
+// output pairings are the same. Field paths: "old_rope...", "new_rope...",
+// "movement.old_positions...", "movement.new_positions...",
+// "movement.shifts.shape", "saturation", "k.shape", "cache...".
+// kNotRepositionable if no single rotation joins the encodings: they differ in
+// rotary_dim, slice, number of axes or heads, or only one of them is NoPE.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k);
 
-// Repositions k at once. k_out has k's dtype and shape. It is k's own memory
-// (only if the output pairings are the same), or does not overlap it.
+// Prepares and runs the repositioning of k. k_out has k's dtype and shape. It
+// is k's own memory (only if the output pairings are the same), or does not
+// overlap it.
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
                         const TensorView& k_out);
 

@@ -13,8 +13,8 @@
 #include "core/rope/xpos.h"
 
 // The angle of a token is a sum of terms position * frequency, and the kernel
-// adds up any number of them exactly. There are three ways to write it; the
-// code takes the first exact one:
+// adds up any number of them exactly. There are three ways to write the sum;
+// the code takes the first way that is exact:
 //
 //   1. (p' - p) * w'                    if both encodings have the same angles
 //                                       and p' - p is exact: one set of terms
@@ -29,8 +29,8 @@ namespace posenc::core {
 namespace {
 
 // The kernel reduces products below 2^51 quarter turns. Products of positions
-// up to 2^31 stay below it with every valid frequency. Distances up to 2^32 may
-// exceed it, and are then split into two positions.
+// up to 2^31 stay below this limit with every valid frequency. Distances up to
+// 2^32 may exceed it; such a distance is split into two positions.
 constexpr double kMaxTerm = 0x1p31;
 
 // Frequencies as [heads][axes][pairs]; 0 if a pair does not follow the axis.

@@ -18,8 +18,9 @@
 
 namespace posenc::core {
 
-// Old and new positions of tokens. The new positions are `to`, or else the old
-// positions plus `shifts`, or else the old positions plus `shift`.
+// Old and new positions of tokens. The new positions are `to`, if it is set. If
+// only `shifts` is set, they are the old positions plus `shifts`; otherwise
+// they are the old positions plus `shift`.
 struct PositionChange {
   std::optional<TokenPositions> from;
   std::optional<TokenPositions> to;
@@ -34,12 +35,12 @@ struct PositionChange {
 // on the old position, and not only on the distance; empty if there is none.
 std::string StartDependence(const ResolvedRope& from, const ResolvedRope& to);
 
-// The row of a token has the angle to(p') - from(p) and the factor A' / A (of
-// the attention factors) times the ratio of the keys' xPos factors.
+// The row of a token has the angle to(p') - from(p). Its factor is the ratio of
+// the attention factors, A' / A, times the ratio of the keys' xPos factors.
 class RepositionCosSin : public CosSinSource {
  public:
-  // The encodings are joinable. Either change->from is set, or change->to is
-  // unset and StartDependence() is empty.
+  // The encodings must be joinable (PrepareReposition checks this). Either
+  // change->from is set, or change->to is unset and StartDependence() is empty.
   RepositionCosSin(const ResolvedRope& from, const ResolvedRope& to,
                    std::shared_ptr<const PositionChange> change);
 
@@ -52,7 +53,8 @@ class RepositionCosSin : public CosSinSource {
   void Fill(std::int64_t b, std::int64_t t, float* row) override;
   void Fill(std::int64_t b, std::int64_t t, double* row) override;
 
-  // Returns OUT_OF_RANGE (metadata index) if a factor of xPos leaves float32.
+  // Returns OUT_OF_RANGE (metadata index) if an xPos factor leaves the range of
+  // float32.
   absl::Status CheckReach(std::int64_t batch, std::int64_t tokens);
 
  private:
@@ -96,7 +98,7 @@ class RepositionCosSin : public CosSinSource {
   // Frequencies of the terms, [heads][terms][pairs], for all_terms_ terms.
   std::size_t all_terms_;
   QuarterTurnArrays quarter_turns_;
-  // p, p' and its rounding error, and p' - p of the current token, by axis.
+  // p, p', the rounding error of p', and p' - p of the current token, by axis.
   std::vector<double> old_, new_, new_error_, distance_;
   bool distance_exact_ = false;
   std::size_t terms_ = 0;

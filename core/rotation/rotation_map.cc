@@ -20,37 +20,39 @@
 //                                                   each head
 //
 // Each worker has a table for a block of neighbouring tokens, and evaluates the
-// next block when it reaches a token outside. In BHSD a worker that has all
-// heads of a sequence rotates the tokens of a block in all heads, then those of
-// the next block. Workers that have fewer heads share a table of all cosines
-// and sines for the whole call, if it fits kMaxBytesOfAll; if not, they
-// evaluate blocks once for each head.
+// next block when it reaches a token outside this block. In BHSD a worker that
+// has all heads of a sequence rotates the tokens of a block in all heads, then
+// the tokens of the next block. Workers that have fewer heads share a table of
+// all cosines and sines for the whole call. If this table exceeds
+// kMaxBytesOfAll, they evaluate blocks instead, once for each head.
 //
-// In SBHD, heads of sequences with equal positions are treated as heads of one
-// sequence. If their positions differ, a block is one token, because the next
-// token belongs to another sequence.
+// In SBHD, if sequences have equal positions, their heads are treated as the
+// heads of one sequence. If their positions differ, a block is one token,
+// because the next token belongs to another sequence.
 namespace posenc::core {
 namespace {
 
 // A block's cosines and sines stay in the first-level cache (at least 32 KiB on
-// every supported CPU) while the heads use them; or in the second-level cache,
-// if the order is all tokens for each head (BHSD).
+// every supported CPU) while the heads use them. In BHSD they stay in the
+// second-level cache, because all tokens come once for each head.
 constexpr std::size_t kBlockBytes = 32 * 1024;
 constexpr std::size_t kHeadMajorBlockBytes = 128 * 1024;
 
-// A tensor of this size is not in the second-level cache when its rotation
-// begins, so prefetching saves time. In a server this holds for all tensors.
-// Prefetching costs a few percent if the tensor is in the cache.
+// A tensor of at least this size is not in the second-level cache when its
+// rotation begins, so prefetching saves time. In a server this is true for all
+// tensors. Prefetching costs a few percent if the tensor is in the cache.
 constexpr std::size_t kColdBytes = 1 << 20;
 
-// An output of this size leaves the third-level cache before it is read, so
-// non-temporal stores save time. A smaller output that is read next would be
-// slower. The reported size of the cache is no guide: virtual machines report
-// far more than their share (docs/measurements/kernels.md).
+// An output of at least this size leaves the third-level cache before it is
+// read, so non-temporal stores save time. With a smaller output that is read
+// next, they would cost time. The reported size of the cache is not used,
+// because virtual machines report far more than their share
+// (docs/measurements/kernels.md).
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
-// Upper bounds on the bytes of all tokens' cosines and sines, in float32 and in
-// float64: a fraction of a third-level cache, which other calls use, too.
+// Upper bounds on the size of all tokens' cosines and sines, in float32 and in
+// float64. They are a fraction of a third-level cache, because other calls use
+// the cache, too.
 constexpr std::size_t kMaxBytesOfAll[] = {8 << 20, 16 << 20};
 
 }  // namespace
@@ -141,7 +143,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
       src += static_cast<std::size_t>(done) * map_.in_bytes();
       dst += static_cast<std::size_t>(done) * map_.in_bytes();
     }
-    // Other threads may read these rows as soon as this returns.
+    // Other threads may read these rows as soon as Run() returns.
     if (map_.memory_ == simd::Memory::kStreamed && in != out) {
       simd::ActiveKernels().end_streams();
     }
@@ -225,8 +227,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
     return table.tokens * count;
   }
 
-  // Does the same if a head's tokens are adjacent: whole heads, or a part of
-  // one head.
+  // Does the same as RunTokens if a head's tokens are adjacent: rotates whole
+  // heads, or a part of one head.
   std::int64_t RunHeads(std::int64_t first, std::int64_t rows,
                         const std::byte* src, std::byte* dst) {
     const std::int64_t tokens = map_.tokens_;
@@ -307,7 +309,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
   }
 
   const RotationMap& map_;
-  const CosSinTable* all_ = nullptr;  // the map's; unset: blocks
+  const CosSinTable* all_ = nullptr;  // the map's table; null: uses block_
   std::unique_ptr<CosSinSource> source_;
   std::int64_t block_tokens_ = 1;
   std::unique_ptr<CosSinTable> block_;

@@ -26,12 +26,13 @@ class RotationMap final : public RowMap {
     std::size_t token_bytes;  // from token to token
   };
 
-  // Rotates tokens wherever their heads lie. For one thread.
+  // Rotates tokens whose heads may be anywhere in memory. Only one thread may
+  // use it.
   class TokenWorker {
    public:
     virtual ~TokenWorker() = default;
     // Rotates n tokens of a sequence from `token` on. src and dst point to the
-    // first head of the first token; they are as in Worker::Run().
+    // first head of the first token; the rules of Worker::Run() apply to them.
     virtual void Run(std::int64_t sequence, std::int64_t token, std::int64_t n,
                      const Heads& heads, const std::byte* src,
                      std::byte* dst) = 0;
@@ -42,7 +43,7 @@ class RotationMap final : public RowMap {
               const HeadLayout& extents, bool shared,
               std::unique_ptr<const CosSinSource> source);
 
-  // The cosines and sines of all tokens, if they are kept.
+  // The size of the cosines and sines of all tokens, if they are kept.
   std::size_t kept_bytes() const override {
     return has_all_ ? static_cast<std::size_t>(rows_of_all()) * table_bytes()
                     : 0;
