@@ -107,7 +107,7 @@ class RowFormat {
 };
 
 // Replaces x, a row of n elements, by its combination with the encoding's row
-// e. Concatenation only scales x; e is then stored behind it.
+// e. Concatenation only scales x; e is then stored behind x.
 template <typename T>
 void Combine(Combination combination, T scale, const T* e, std::int64_t n,
              T* x) {
@@ -214,8 +214,8 @@ class AddMap final : public RowMap {
     std::vector<double> at_;
   };
 
-  // Workers copy it, because splitting its frequencies takes longer than
-  // copying them.
+  // Workers copy this, because splitting the frequencies again takes longer
+  // than copying them.
   const AbsoluteRows<T> rows_prototype_;
   const Combination combination_;
   const T scale_;
@@ -273,8 +273,8 @@ absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
     absl::StatusOr<TokenPositions> expanded = ExpandPositions(
         args.positions, tokens, extents->axes, extents->axes > 1);
     if (!expanded.ok()) return Prefixed("positions", expanded.status());
-    // Check every position before anything is written: x may be overwritten in
-    // place.
+    // Checks every position before anything is written, because x may be
+    // overwritten in place.
     const absl::Status status = CheckReach(args.encoding, *expanded);
     if (!status.ok()) return status;
     positions = std::make_shared<const TokenPositions>(*std::move(expanded));

@@ -4,8 +4,8 @@
 //   multiply     x_scale * x * (1 + e)
 //   concatenate  [x_scale * x, e] along the last dimension
 //
-// e is the float32 table (float64 for float64 x), the arithmetic is float32
-// (float64), and the result is rounded once to x's dtype.
+// e is the float32 table (float64 for float64 x). The arithmetic has the type
+// of e, and the result is rounded once to x's dtype.
 
 #pragma once
 
@@ -32,22 +32,24 @@ struct AddEncodingArgs {
   ReserveFunction reserve;  // for the expanded positions; may be empty
 };
 
-// The result's extents, and the map that makes its rows from the rows of x.
+// The extents of the result, and the map that computes the result's rows from
+// the rows of x.
 struct AddedRows {
   Shape shape;
   std::unique_ptr<RowMap> map;
 };
 
-// Prepares to combine x of this dtype and shape, [B, S, dim], [S, dim], or [T,
-// dim] with packed positions (it does not read the data). It runs in place
-// unless it concatenates. Borrows the tensors of the encoding. Field paths:
-// "encoding...", "positions...", "combination", "x_scale", "x.shape",
-// "x.dtype".
+// Prepares to combine x of this dtype and shape; does not read its data. The
+// shape is [B, S, dim], [S, dim], or [T, dim] with packed positions. The map
+// can run in place unless it concatenates. It borrows the tensors of the
+// encoding. Field paths: "encoding...", "positions...", "combination",
+// "x_scale", "x.shape", "x.dtype".
 absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
                                              const ConstTensorView& x);
 
-// Combines x at once. `out` has AddEncodingShape() and x's dtype. It is x's own
-// memory (unless it concatenates), or does not overlap it.
+// Prepares and runs the combination. `out` has the shape of AddEncodingShape()
+// and x's dtype. Its memory is x's own (except for concatenation), or does not
+// overlap x.
 absl::Status AddEncoding(const AddEncodingArgs& args, const ConstTensorView& x,
                          const TensorView& out);
 

@@ -66,8 +66,8 @@ std::variant<TrigRows, LearnedRows<T>, GridRows<T>> RowsOf(
 }
 
 // T is float for a float32 table and double for other tables, so that each
-// value is rounded once: a float32 value rounded again to 16 bits could end up
-// on the wrong side of a tie.
+// value is rounded only once. Rounding to float32 and then to 16 bits could
+// round a value to the wrong side of a tie.
 template <typename T>
 void FillTable(const AbsoluteEncoding& encoding,
                const TokenPositions* positions, std::int64_t first_row,

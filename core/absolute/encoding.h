@@ -24,7 +24,8 @@ struct LearnedTable {
 };
 
 // Rows of a grid's cells, row-major (MAE, arXiv:2111.06377): each axis has
-// dim / axes channels, a Sinusoidal in SIN_COS order. Takes no positions.
+// dim / axes channels, which are a Sinusoidal in SIN_COS order. A grid takes no
+// positions.
 struct SincosGrid {
   std::int32_t dim = 0;
   std::vector<std::int32_t> extents;
@@ -56,8 +57,8 @@ using AbsoluteEncoding = std::variant<std::monostate, Sinusoidal, LearnedTable,
 
 struct AbsoluteExtents {
   std::int64_t dim = 0;
-  // Position axes of a token. If there are several, they are coordinates, and
-  // positions must be ids.
+  // The number of position axes of a token. If there are several axes,
+  // positions must be ids, which are coordinates.
   int axes = 1;
   // The number of a grid's rows; a grid takes no positions.
   std::optional<std::int64_t> rows;
@@ -70,11 +71,12 @@ absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
     const AbsoluteEncoding& encoding);
 
 // Fills `table`, [rows, dim] of any floating dtype, from a validated encoding.
-// positions are null for a grid. Sines and cosines are exact (trig_rows.h);
-// rows of trained tables are copied if dtypes agree, hierarchical rows are
-// computed in float64; all are rounded once to the table's dtype. OUT_OF_RANGE
-// kPositionOutOfRange ("positions", metadata index): a fractional position, or
-// one past the end of a trained table.
+// `positions` is null for a grid. Sines and cosines are exact (trig_rows.h).
+// Rows of trained tables are copied if the dtypes agree. Hierarchical rows are
+// computed in float64. All values are rounded once to the table's dtype.
+// Returns OUT_OF_RANGE kPositionOutOfRange ("positions", metadata index) if a
+// position has no row in a trained table, because it is fractional or outside
+// the table.
 absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,
                            const TokenPositions* positions,
                            const TensorView& table);

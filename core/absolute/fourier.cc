@@ -13,8 +13,8 @@ namespace {
 // limit.
 constexpr double kLargest = 0x1p18;
 
-// Each tile of a table splits all frequencies, which takes milliseconds for
-// 65536.
+// The greatest number of frequencies. Each tile of a table splits all
+// frequencies; this takes milliseconds for 65536.
 constexpr std::int64_t kMostFrequencies = 65536;
 
 }  // namespace
@@ -49,7 +49,7 @@ absl::Status ValidateFourier(const FourierFeatures& encoding) {
   }
   for (std::int64_t i = 0; i < count; ++i) {
     const double value = ElementAsDouble(b, i);
-    // The condition is not fabs(..) > kLargest, because NaN must fail, too.
+    // The condition is a negation, because NaN must fail, too.
     if (!(std::fabs(value) <= kLargest)) {
       return FieldInvalid("frequencies",
                           absl::StrCat("element ", i, " is ", NumberText(value),

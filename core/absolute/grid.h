@@ -2,9 +2,8 @@
 //
 // Each axis has c = dim / axes channels: sines, then cosines, of
 //   (index * step) * base^(-2i/c), i = 0 .. c/2 - 1
-// index * step is the float64 nearest to it; the frequency and the rows are as
-// exact as sinusoidal.h says. Cells come in row-major order after the zero
-// rows.
+// index * step is rounded to float64; the frequency and the rows are as exact
+// as sinusoidal.h says. Cells come in row-major order after the zero rows.
 
 #pragma once
 
@@ -18,10 +17,10 @@
 
 namespace posenc::core {
 
-// Returns the number of the grid's rows, with the zero rows. Errors: dim not
-// divisible by 2 * axes, no extents or one < 1, cells beyond 2^62 / dim, base
-// as in sinusoidal.h, leading_zero_rows < 0, more or fewer steps than axes, a
-// step <= 0, or a last cell beyond 2^31.
+// Returns the number of the grid's rows, including the zero rows. Errors: dim
+// not divisible by 2 * axes, no extents, an extent < 1, more than 2^62 / dim
+// cells, a base that sinusoidal.h refuses, leading_zero_rows < 0, more or fewer
+// steps than axes, a step <= 0, or a last cell beyond 2^31.
 absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding);
 
 // Evaluates rows of a validated grid. T: float or double.
@@ -38,7 +37,7 @@ class GridRows {
   struct Axis {
     std::int64_t extent;
     double step;
-    std::int64_t channel;     // the first
+    std::int64_t channel;     // first channel
     std::int64_t index = -1;  // of the values in `values`
     std::vector<T> values = {};
   };

@@ -40,8 +40,7 @@ absl::Status ValidateLearned(const LearnedTable& encoding) {
   }
   if (encoding.hierarchical_alpha.has_value()) {
     const double alpha = *encoding.hierarchical_alpha;
-    // The condition is not alpha <= 0 || alpha >= 1, because NaN must fail,
-    // too.
+    // The condition is a negation, because NaN must fail, too.
     if (!(alpha > 0 && alpha < 1)) {
       return FieldInvalid(
           "hierarchical_alpha",

@@ -5,8 +5,8 @@
 // is the table's dtype. The extended row at position i * rows + j, i > 0, is
 //   alpha * u_i + (1 - alpha) * u_j
 //   u_k = (row_k - alpha * row_0) / (1 - alpha)
-// in float64, then rounded. Its error is at most 8 * 2^-53 of the sum of the
-// magnitudes of alpha / (1 - alpha) * row_i, row_j and row_0 / (1 - alpha).
+// in float64, then rounded. The row's error is at most 8 * 2^-53 of the sum of
+// the magnitudes of alpha / (1 - alpha) * row_i, row_j and row_0 / (1 - alpha).
 // i = 0 gives row j itself, which equals the formula.
 
 #pragma once
@@ -25,9 +25,9 @@ namespace posenc::core {
 // 0.5, or outside (0, 1).
 absl::Status ValidateLearned(const LearnedTable& encoding);
 
-// Returns OUT_OF_RANGE for a negative or fractional position, or one past the
-// table or its extension. Field "positions"; metadata index counts batch *
-// tokens from `first`.
+// Returns OUT_OF_RANGE for a negative or fractional position, or for a position
+// past the end of the table or of its extension. The field is "positions"; the
+// metadata index counts batch * tokens from `first`.
 absl::Status CheckLearnedReach(const LearnedTable& encoding,
                                const TokenPositions& positions,
                                std::int64_t first = 0);

@@ -20,8 +20,8 @@ class AbsoluteRows {
   // Expects a validated encoding.
   explicit AbsoluteRows(const AbsoluteEncoding& encoding);
 
-  // Writes the row of a token at positions[axis], which CheckReach() accepts;
-  // for a grid, its row t.
+  // Writes the row of a token at positions[axis]; CheckReach() must accept the
+  // positions. For a grid, writes row t.
   void Row(std::int64_t t, const double* positions, T* row);
 
  private:

@@ -4,8 +4,8 @@
 //   n = floor(dim/2), so that the last w is 1/base (tensor2tensor, fairseq)
 //
 // w_i is the float64 nearest to the formula in long double. Rows are exact for
-// |position| <= 2^31, also fractional and negative: float32 is correctly
-// rounded, float64 within 2 ulp (trig_rows.h).
+// |position| <= 2^31, also at fractional and negative positions: float32 values
+// are correctly rounded, and float64 values are within 2 ulp (trig_rows.h).
 
 #pragma once
 

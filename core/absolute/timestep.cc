@@ -58,7 +58,7 @@ absl::Status ValidateTimestep(const Timestep& encoding) {
     const double w = Frequency(encoding, i);
     const double magnitude = std::fabs(w);
     if (magnitude >= kMinFrequency && magnitude <= kMaxFrequency) continue;
-    // With such a shift, frequencies fall below 1 / max_period, or rise.
+    // With a shift > 1, frequencies fall below 1 / max_period, or rise with i.
     const bool steep = shift > 1;
     return FieldInvalid(
         i == 0  ? "scale"

@@ -1,7 +1,7 @@
 // Diffusion timestep embeddings (DDPM, arXiv:2006.11239; diffusers' Timesteps).
 //
-//   w_i = scale * max_period^(-i / (n - downscale_freq_shift)), n =
-//   floor(dim/2)
+//   w_i = scale * max_period^(-i / (n - downscale_freq_shift)),
+//   n = floor(dim/2)
 //
 // w_i is the float64 nearest to the formula in long double, |w_i| within
 // 2^-900 .. 2^20; rows are as exact as trig_rows.h says.

@@ -20,14 +20,14 @@ namespace posenc::core {
 inline constexpr int kMaxAbsoluteDim = 1 << 20;
 
 // Returns factor * base^-exponent, evaluated in long double and rounded once to
-// float64, like rotary frequencies (rope/scaling.cc).
+// float64.
 double GeometricFrequency(double base, long double exponent, double factor = 1);
 
 class TrigRows {
  public:
   // frequencies: [axes][sines]. dim channels hold the sines, floor(dim / 2)
-  // cosines, and zeros. There are as many sines as cosines, or one more if
-  // interleaved. Interleaving needs a single axis.
+  // cosines, and zeros. There are as many sines as cosines, or one sine more if
+  // they are interleaved. Interleaving needs a single axis.
   TrigRows(SinusoidalOrder order, std::size_t dim, std::size_t axes,
            QuarterTurnArrays frequencies);
 

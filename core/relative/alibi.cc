@@ -13,7 +13,7 @@ constexpr double kDefaultMaxBias = 8;  // the paper's
 
 double Slope(std::int32_t heads, double max_bias, std::int64_t head) {
   const std::int64_t power = std::bit_floor(static_cast<std::uint32_t>(heads));
-  // Heads past the power of two take the odd steps of twice that power.
+  // Heads beyond the power of two use the odd steps of twice this power.
   const long double step =
       head < power
           ? static_cast<long double>(head + 1) / power
@@ -30,8 +30,8 @@ class AlibiRule final : public DistanceRule {
  protected:
   void Head(std::int64_t head, const double* distance, std::int64_t n,
             double* values) const override {
-    // Each strip computes its slope again: a request may name 2^31 heads, and a
-    // list of their slopes would take memory.
+    // Each strip computes its slope again, because a request may have 2^31
+    // heads, and a list of their slopes would take too much memory.
     const double slope =
         alibi_.slopes.empty()
             ? Slope(alibi_.heads, alibi_.max_bias.value_or(kDefaultMaxBias),

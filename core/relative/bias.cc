@@ -126,9 +126,9 @@ void DistanceRule::Shared(std::int64_t first, std::int64_t n,
   }
 }
 
-// Rows of a tile overlap: as its values are b(i - j), row r + 1 is row r
-// shifted by one. So one strip of rows + columns - 1 values, rounded once,
-// holds every row. For 3 queries from position 0 and 4 keys from position 0:
+// Rows of a tile overlap: values are b(i - j), so row r + 1 is row r shifted by
+// one. So one strip of rows + columns - 1 values, rounded once, holds every
+// row. For 3 queries from position 0 and 4 keys from position 0:
 //
 //   strip   b(2) b(1) b(0) b(-1) b(-2) b(-3)   from distance `first` downwards
 //   row 2   |------ 4 keys ------|
@@ -146,7 +146,7 @@ void DistanceRule::Fill(const BiasTileWriter& writer) const {
     const std::int64_t rows = std::min(kBlock, tile.query_length - row);
     for (std::int64_t column = 0; column < tile.key_length; column += kBlock) {
       const std::int64_t columns = std::min(kBlock, tile.key_length - column);
-      // The distance from the block's last query to its first key.
+      // `first` is the distance from the block's last query to its first key.
       const std::int64_t n = rows + columns - 1;
       const std::int64_t first =
           tile.query_start + row + rows - 1 - (tile.key_start + column);

@@ -1,9 +1,10 @@
-// Additive attention biases that depend only on query and key positions, in
-// bias tiles: rectangles of the matrix. i is the query's position, j the key's.
-// The messages of posenc.v1 relative.proto have the formulas.
+// Additive attention biases that depend only on query and key positions. They
+// are computed in bias tiles, which are rectangles of the bias matrix. i is the
+// position of a query, and j the position of a key. The messages of posenc.v1
+// relative.proto have the formulas.
 //
 // Values are computed in float64 and rounded once to the tile's dtype; bucket
-// boundaries are exact (integers, never a rounded logarithm).
+// boundaries are exact integers, never rounded logarithms.
 
 #pragma once
 
@@ -27,9 +28,10 @@ struct Alibi {
   std::vector<double> slopes;
 };
 
-// Returns the slopes of Alibi{heads, max_bias}, [heads]: geometric for powers
-// of two, else the slopes of the next smaller power and every second slope of
-// the next larger power.
+// Returns the slopes of Alibi{heads, max_bias}, [heads]. If heads is a power of
+// two, the slopes are a geometric sequence. Otherwise they are the slopes of
+// the next smaller power of two, and then every second slope of the next larger
+// power of two.
 std::vector<double> AlibiSlopes(std::int32_t heads, double max_bias);
 
 // Bucketed relative positions (T5, arXiv:1910.10683).
@@ -64,7 +66,8 @@ struct Sandwich {
   std::int32_t dim = 0;
 };
 
-// Relative indices, for lookups on the caller's side: int32 tiles of one head.
+// Relative indices, in int32 tiles of one head. The caller uses them for
+// lookups.
 struct RelativeIndex {
   std::variant<std::monostate, ClippedDistance, DebertaBuckets, GridIndex> rule;
 };
@@ -110,11 +113,11 @@ class BiasTiles {
 
   std::int64_t heads() const;
   Dtype dtype() const;
-  // Returns about how long a tile of these extents takes, beside the storing of
-  // its elements: for the choice of tiles and threads.
+  // Returns roughly how long a tile of these extents takes, without the time
+  // for storing its elements. Callers use this to choose tiles and threads.
   std::int64_t Nanoseconds(std::int64_t queries, std::int64_t keys) const;
   // Writes [heads, tile.query_length, tile.key_length], row-major, of dtype().
-  // The tile lies inside the range.
+  // The tile must be inside the range.
   void Fill(const BiasRange& tile, void* out) const;
   // Writes the tile into a larger tensor: `out` points to the tile's first
   // element, and the strides count elements from one row, or head, to the next.

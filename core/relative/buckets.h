@@ -1,8 +1,8 @@
 // Maps a distance between two positions to an index: T5's and DeBERTa's
 // logarithmic buckets, Shaw's clipped distance, windows of an image.
 //
-// If a rounded logarithm leaves a boundary between buckets in doubt, it is
-// computed exactly.
+// If a rounded logarithm leaves a boundary between buckets in doubt, this
+// boundary is computed exactly.
 
 #pragma once
 
@@ -14,8 +14,8 @@
 namespace posenc::core {
 
 struct T5Buckets {
-  std::int32_t num_buckets = 0;   // 0: 32
-  std::int32_t max_distance = 0;  // 0: 128
+  std::int32_t num_buckets = 0;   // 0 means 32
+  std::int32_t max_distance = 0;  // 0 means 128
   bool bidirectional = false;
 };
 
@@ -32,8 +32,8 @@ struct DebertaBuckets {
   std::int32_t max_position = 0;
 };
 
-// Row-major over the axes' differences i_a - j_a + extents[a] - 1 (Swin,
-// arXiv:2103.14030).
+// The row-major index of the differences i_a - j_a + extents[a] - 1 of all axes
+// a (Swin, arXiv:2103.14030).
 struct GridIndex {
   std::vector<std::int32_t> extents;
 };
@@ -44,10 +44,10 @@ absl::Status ValidateClipped(const ClippedDistance& clip);
 absl::Status ValidateDeberta(const DebertaBuckets& buckets);
 absl::Status ValidateGridIndex(const GridIndex& grid);
 
-// The classes below give the index of a |distance| <= 2^32 under validated
-// rules.
+// The functions below return the index of a distance with |distance| <= 2^32.
+// The rules must be validated.
 
-// T5: distance = i - j. It precomputes its boundaries.
+// T5: distance = i - j. The class precomputes the boundaries of the buckets.
 class T5BucketIndex {
  public:
   explicit T5BucketIndex(const T5Buckets& buckets);
@@ -60,7 +60,7 @@ class T5BucketIndex {
   std::vector<std::int64_t> first_;  // first distance of each bucket, one side
 };
 
-// DeBERTa: distance = i - j; 0 .. 2 * span - 1.
+// DeBERTa: distance = i - j; the index is 0 .. 2 * span - 1.
 class DebertaIndex {
  public:
   explicit DebertaIndex(const DebertaBuckets& buckets);
@@ -74,7 +74,7 @@ class DebertaIndex {
                                     // on
 };
 
-// Shaw: distance = j - i; 0 .. left + right.
+// Shaw: distance = j - i; the index is 0 .. left + right.
 std::int64_t ClippedIndex(const ClippedDistance& clip, std::int64_t distance);
 
 }  // namespace posenc::core

@@ -1,4 +1,4 @@
-// Checks that biases and scores share.
+// Checks of arguments, for biases and for scores.
 
 #pragma once
 
@@ -24,8 +24,9 @@ struct NamedExtent {
   std::int64_t size = -1;
 };
 
-// Checks a floating tensor of the given extents. FieldRequired if it is absent;
-// "<field>.dtype"; kShapeMismatch "<field>.shape".
+// Checks that a tensor is present and floating, and has these extents. Errors:
+// FieldRequired if it is absent; FieldInvalid "<field>.dtype"; kShapeMismatch
+// "<field>.shape".
 absl::Status CheckTensor(absl::string_view field,
                          const std::optional<ConstTensorView>& tensor,
                          const std::vector<NamedExtent>& extents);
@@ -36,8 +37,8 @@ absl::Status CheckWidth(absl::string_view field, absl::string_view name,
 
 absl::Status CheckFloating(absl::string_view field, Dtype dtype);
 
-// Checks that a count is at least 1. FieldRequired for 0, which an unset field
-// has too.
+// Checks that a count is at least 1. Returns FieldRequired for 0, because an
+// unset field is also 0.
 absl::Status CheckCount(absl::string_view field, std::int64_t count);
 
 // Checks that positions start .. start + length - 1 are within +-2^31, so that

@@ -12,10 +12,11 @@ namespace {
 
 constexpr std::int64_t kBlock = 256;  // elements converted at a time
 
-// Rounds to odd: truncates `value` to float32 and sets the lowest bit if that
-// changed it. That bit keeps a value off the ties between two 16-bit numbers,
-// so rounding the result to a format with at least two bits less is rounding
-// `value` once:
+// Rounds to odd: truncates `value` to float32 and sets the lowest bit if the
+// truncation changed the value. The lowest bit keeps the result away from ties
+// between two 16-bit numbers. So if the result is rounded to a format with at
+// least two bits less, it becomes the number to which `value` itself would be
+// rounded:
 //
 //   value         1.0000000 1 00..01   just above a tie of bfloat16
 //   to nearest    1.0000000 1 00..0    the tie itself, which rounds down: wrong
@@ -110,8 +111,8 @@ void ArrangePanels(const double* rows, std::int64_t n, std::int64_t width,
 void DotPanels(const double* row, const double* panels, std::int64_t width,
                std::int64_t n, double* sums) {
   for (std::int64_t j = 0; j < n; j += kPanelRows) {
-    // The compiler keeps the 8 sums in registers. Each is summed in the order
-    // of c, so that the bytes do not depend on the vector's width.
+    // The compiler keeps the 8 sums in registers. Each sum adds its terms in
+    // the order of c, so that the bytes do not depend on the vector's width.
     double lanes[kPanelRows] = {};
     for (std::int64_t c = 0; c < width; ++c, panels += kPanelRows) {
       for (std::int64_t l = 0; l < kPanelRows; ++l) {

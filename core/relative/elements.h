@@ -13,15 +13,15 @@ namespace posenc::core {
 void LoadDoubles(const ConstTensorView& tensor, std::int64_t first,
                  std::int64_t n, double* values);
 
-// Rounds each value once to `dtype` (nearest even) and stores them side by
-// side. Integers must be in range.
+// Rounds each value once to `dtype` (nearest even) and stores the results side
+// by side. Integers must be in range.
 void StoreDoubles(const double* values, std::int64_t n, Dtype dtype, void* out);
 
-// Rows of `width` channels arranged for products: panels of 8 rows, each
-// [width, 8], so that 8 products advance side by side through memory.
+// Rows of `width` channels are arranged for products in panels of 8 rows. A
+// panel is [width, 8], so that 8 products can be computed side by side.
 inline constexpr std::int64_t kPanelRows = 8;
 
-// Returns the elements of n rows in panels; the last panel is padded.
+// Returns the number of elements of n rows in panels; the last panel is padded.
 constexpr std::int64_t PanelsSize(std::int64_t n, std::int64_t width) {
   return (n + kPanelRows - 1) / kPanelRows * kPanelRows * width;
 }
@@ -31,8 +31,8 @@ constexpr std::int64_t PanelIndex(std::int64_t j, std::int64_t c,
   return (j / kPanelRows * width + c) * kPanelRows + j % kPanelRows;
 }
 
-// Returns the number of rows in as many panels as fit into a MiB, at least one
-// and at most 128 rows.
+// Returns the number of rows of as many panels as fit into a MiB. It is at
+// least one panel, and at most 128 rows.
 constexpr std::int64_t PanelBlock(std::int64_t width) {
   constexpr std::int64_t kMost = 128;
   const std::int64_t panels = (1 << 20) / (kPanelRows * width * 8);
@@ -43,8 +43,8 @@ constexpr std::int64_t PanelBlock(std::int64_t width) {
 void ArrangePanels(const double* rows, std::int64_t n, std::int64_t width,
                    double* panels);
 
-// sums[j] = sum over c of row[c] * (row j of the panels)[c], in the order of c:
-// the same for every split of rows into panels.
+// sums[j] = sum over c of row[c] * (row j of the panels)[c], in the order of c,
+// so the sums do not depend on how rows are split into panels.
 void DotPanels(const double* row, const double* panels, std::int64_t width,
                std::int64_t n, double* sums);
 

@@ -30,7 +30,8 @@ class FireRule final : public BiasTiles::Rule {
         b2_(*fire.b2) {}
 
   std::int64_t heads() const override { return b2_.shape[0]; }
-  // A hidden unit takes a nanosecond, and a product a quarter of one.
+  // A hidden unit takes a nanosecond, and a product takes a quarter of a
+  // nanosecond.
   std::int64_t Nanoseconds(std::int64_t queries,
                            std::int64_t keys) const override {
     return queries * keys * hidden() * (4 + heads()) / 4;
@@ -43,9 +44,9 @@ class FireRule final : public BiasTiles::Rule {
                        std::vector<double>(PanelsSize(block, hidden())),
                        std::vector<double>(hidden()),
                        std::vector<double>(block)};
-    // psi of the block's distances. They descend from that of the last query
-    // and first key: rows overlap as in DistanceRule, but each row has its own
-    // divisor.
+    // psi of the block's distances, in descending order from the distance
+    // between the last query and the first key. Rows overlap as in
+    // DistanceRule, but each row has its own divisor.
     std::vector<long double> psi(2 * block - 1);
     for (std::int64_t row = 0; row < tile.query_length; row += block) {
       const std::int64_t rows = std::min(block, tile.query_length - row);
@@ -75,9 +76,9 @@ class FireRule final : public BiasTiles::Rule {
 
   std::int64_t hidden() const { return static_cast<std::int64_t>(b1_.size()); }
 
-  // Evaluated in long double: its logarithm is the same on every x86, unlike
-  // double's, which depends on the instruction set, and its range holds even
-  // the smallest c * threshold.
+  // Evaluated in long double for two reasons. Its logarithm is the same on
+  // every x86 CPU, but the logarithm of double depends on the instruction set.
+  // Its range holds even the smallest c * threshold.
   long double Psi(long double distance) const {
     return std::log1p(std::fabs(c_ * distance));
   }
@@ -103,7 +104,7 @@ class FireRule final : public BiasTiles::Rule {
 
   const long double c_, threshold_, epsilon_;
   const std::vector<double> w1_, b1_;
-  // Borrowed, not copied: these parameters may be for many heads.
+  // Borrowed, not copied, because there may be many heads.
   const ConstTensorView w2_, b2_;
 };
 

@@ -41,26 +41,28 @@ int Compare(const std::vector<std::uint32_t>& a,
 }  // namespace
 
 // The point is truncated to an integer. A rounded power is enough, unless an
-// integer lies within its error. Then integers decide: with step / steps = n /
-// d in lowest terms,
+// integer lies within its error. Then a comparison of integers decides. With
+// step / steps = n / d in lowest terms,
 //
 //   nearest <=> first * (last / first)^(n / d)
 //
-// holds if it holds after raising both sides to the power d and multiplying by
-// first^(n - d), or by its inverse if n < d:
+// is the same as one of these comparisons, in which both sides are raised to
+// the power d and are integers (the first for n >= d, the second for n < d):
 //
 //   nearest^d * first^(n - d)  <=>  last^n       or
 //   nearest^d                  <=>  last^n * first^(d - n)
 //
-// These numbers may have 100,000s of bits, but few points need them.
+// These integers may have hundreds of thousands of bits, but few points need
+// them.
 GeometricPoint FindGeometricPoint(std::int64_t first, std::int64_t last,
                                   std::int64_t step, std::int64_t steps) {
   const long double ratio = static_cast<long double>(last) / first;
   const long double point =
       first * std::pow(ratio, static_cast<long double>(step) / steps);
   if (!(point <= kFarthest)) return {kFarthest, false};
-  // The exponent, at most 3, is off by half an ulp and multiplied by
-  // ln(2^31) = 21.5; with the ratio's error and pow's that stays below 64 ulp.
+  // The exponent is at most 3 and off by half an ulp. In the point, this error
+  // is multiplied by at most ln(2^31) = 21.5. Together with the errors of the
+  // ratio and of pow, it stays below 64 ulp.
   const long double slack =
       point * 256 * std::numeric_limits<long double>::epsilon();
   const std::int64_t nearest = std::llround(point);

@@ -12,9 +12,9 @@ struct GeometricPoint {
 };
 
 // Returns first * (last / first)^(step / steps), truncated exactly: a rounded
-// power is used only if its error has no effect. 1 <= first < last < 2^31, step
-// >= 0, steps >= 1. The result is 2^32, not exact, for points past 2^32, the
-// greatest distance.
+// power is used only if its error has no effect. 1 <= first < last < 2^31,
+// step >= 0, steps >= 1. For points beyond 2^32, the greatest distance, the
+// result is {2^32, false}.
 GeometricPoint FindGeometricPoint(std::int64_t first, std::int64_t last,
                                   std::int64_t step, std::int64_t steps);
 

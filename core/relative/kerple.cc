@@ -16,8 +16,9 @@ class KerpleRule final : public DistanceRule {
   }
 
  protected:
-  // Evaluated in long double, whose functions are the same on every x86
-  // (double's depend on the instruction set).
+  // Evaluated in long double, because its functions give the same results on
+  // every x86 CPU. The results of double's functions depend on the instruction
+  // set.
   void Head(std::int64_t head, const double* distance, std::int64_t n,
             double* values) const override {
     const long double r1 = kerple_.r1[head];
@@ -64,7 +65,7 @@ absl::Status Validate(const Kerple& kerple) {
       !valid.ok()) {
     return valid;
   }
-  // Beyond 2 the power kernel is not conditionally positive definite.
+  // If r2 > 2, the power kernel is not conditionally positive definite.
   const double greatest = kerple.kernel == KerpleKernel::kPower ? 2 : INFINITY;
   if (absl::Status valid = ValidateParameters("r2", kerple.r2, greatest);
       !valid.ok()) {

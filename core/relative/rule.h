@@ -12,7 +12,7 @@
 namespace posenc::core {
 
 // Stores the values of one bias tile. Rows and columns count from the tile's
-// first row and column. The tile may be a part of a larger tensor, hence the
+// first row and column. The tile may be a part of a larger tensor, so it has
 // strides.
 struct BiasTileWriter {
   BiasRange tile;
@@ -23,7 +23,8 @@ struct BiasTileWriter {
   std::int64_t head_stride;
 
   void* At(std::int64_t head, std::int64_t row, std::int64_t column) const;
-  // Writes n values that start at (head, row, column). Masks `values` in place.
+  // Writes n values that start at (head, row, column). If `causal`, masks
+  // `values` in place first.
   void Put(std::int64_t head, std::int64_t row, std::int64_t column,
            std::int64_t n, double* values) const;
 };
@@ -33,9 +34,9 @@ class BiasTiles::Rule {
   virtual ~Rule() = default;
   virtual std::int64_t heads() const = 0;
   virtual bool holds_indices() const { return false; }
-  // Returns OUT_OF_RANGE for positions outside the rule.
+  // Returns OUT_OF_RANGE for positions that the rule does not cover.
   virtual absl::Status CheckRange(const BiasRange& range) const;
-  // As in BiasTiles.
+  // See BiasTiles::Nanoseconds().
   virtual std::int64_t Nanoseconds(std::int64_t /*queries*/,
                                    std::int64_t /*keys*/) const {
     return 0;
@@ -45,15 +46,16 @@ class BiasTiles::Rule {
 
 using BiasRule = std::unique_ptr<const BiasTiles::Rule>;
 
-// A bias that depends only on the distance i - j. It is computed once per
-// distance and head; the rows of a tile are this strip, each shifted by one.
+// A bias that depends only on the distance i - j. A strip of values, one for
+// each distance, is computed once per head. Each row of a tile is a part of
+// this strip, shifted by one against the next row.
 class DistanceRule : public BiasTiles::Rule {
  public:
   void Fill(const BiasTileWriter& writer) const final;
 
  protected:
   // Computes the values that all heads share, for distances first, first - 1,
-  // ...; |distance| unless overridden.
+  // ... The default is |distance|.
   virtual void Shared(std::int64_t first, std::int64_t n, double* shared) const;
   // Computes the bias of one head from the shared values.
   virtual void Head(std::int64_t head, const double* shared, std::int64_t n,
@@ -69,7 +71,8 @@ absl::StatusOr<BiasRule> MakeRule(const Sandwich& sandwich);
 absl::StatusOr<BiasRule> MakeRule(const RelativeIndex& index);
 absl::StatusOr<BiasRule> MakeRule(const UntiedPositions& untied);
 
-// Implements CheckRange() for positions 0 .. count - 1; `what` names them.
+// Implements CheckRange() for positions 0 .. count - 1; `what` names them in
+// errors.
 absl::Status CheckInside(const BiasRange& range, std::int64_t count,
                          absl::string_view what);
 

@@ -16,8 +16,8 @@ namespace posenc::core {
 namespace {
 
 // Scores are computed in blocks of queries and keys whose channels stay in the
-// cache while every query meets every key. Wide heads have smaller blocks, of a
-// few MiB at most.
+// cache while every query is multiplied with every key. Wide heads have smaller
+// blocks, of a few MiB at most.
 constexpr std::int64_t kBlockRows = 32;
 constexpr std::int64_t kBlockKeys = 128;
 constexpr std::int64_t kFullBlockWidth = 1024;
@@ -93,9 +93,9 @@ ScoreTerms Terms(const DebertaScore& deberta) {
 
 ScoreTerms Terms(std::monostate) { return {}; }
 
-// One block: rows i .. i + rows - 1 of a head against keys j .. j + keys - 1.
-// `distance` is from the first query to the first key; query r and key j are
-// distance + r - j apart.
+// One block: the scores of `rows` queries of a head with `keys` keys.
+// `distance` is the distance from the first query to the first key; the
+// distance from query r to key j of the block is distance + r - j.
 struct Block {
   std::int64_t head = 0;
   std::int64_t rows = 0;
@@ -104,10 +104,10 @@ struct Block {
 };
 
 // Distances of a block repeat along its diagonals: its rows * keys pairs have
-// only rows + keys - 1 distances, and need one row of a position table for
-// each. So a query is multiplied with each of these rows once, and each key
-// then takes the product for its distance. Slot() numbers the distances from
-// the smallest, which is from the first query to the last key:
+// only rows + keys - 1 distances, and need one row of a position table for each
+// distance. So a query is multiplied with each of these rows only once, and
+// each key then uses the product for its distance. Slot() numbers the
+// distances, beginning with the smallest, from the first query to the last key:
 //
 //   slot    key 0  key 1  key 2
 //   row 0     2      1      0
@@ -166,9 +166,9 @@ class BlockScorer {
     }
   }
 
-  // Loads the rows of the term's table that the block needs; returns how many.
-  // index_[s] is the loaded row for distance `nearest` + s. `nearest` is from
-  // the first query to the last key.
+  // Loads the rows of the term's table that the block needs; returns the number
+  // of rows. index_[s] is the loaded row for distance `nearest` + s. `nearest`
+  // is the distance from the first query to the last key.
   std::int64_t LoadTable(const PositionTerm& term, const Block& block) {
     const std::int64_t nearest = block.distance - (block.keys - 1);
     const std::int64_t n = block.rows + block.keys - 1;
@@ -224,7 +224,7 @@ class BlockScorer {
   const ScoreTerms& terms_;
   const std::int64_t width_, rows_, block_keys_;
   std::vector<double> content_, position_;  // [rows, D]
-  std::vector<double> keys_, panels_;       // [keys, D], and arranged
+  std::vector<double> keys_, panels_;       // [keys, D], and in panels
   std::vector<double> table_rows_, table_, products_;
   std::vector<double> scores_;
   std::vector<std::int64_t> index_;
@@ -267,7 +267,7 @@ struct Content {
   std::int64_t heads = 0;
   std::int64_t width = 0;
   std::int64_t nearest = 0;   // distance from the first query to the first key
-  std::int64_t farthest = 0;  // of the last query: the greatest i - j
+  std::int64_t farthest = 0;  // from the last query: the greatest i - j
   bool empty = false;         // no pair of query and key
 };
 

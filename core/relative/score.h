@@ -8,8 +8,8 @@
 //   DeBERTa (arXiv:2006.03654), x = clip(bucket(i - j) + span, 0, 2 span - 1)
 //     q_i . k_j + q_i . position_keys[x] + k_j . position_queries[x]
 //
-// Accumulated in float64, rounded once to the scores' dtype: before that
-// rounding the error is at most (D + 4) * 2^-53 * sum |terms|.
+// Scores are accumulated in float64 and rounded once to their dtype. Before
+// this rounding, the error is at most (D + 4) * 2^-53 * sum |terms|.
 
 #pragma once
 
@@ -31,7 +31,7 @@ struct ShawScore {
 };
 
 struct TransformerXlScore {
-  std::int64_t clamp_distance = 0;   // 0: none
+  std::int64_t clamp_distance = 0;   // 0: not clamped
   std::optional<ConstTensorView> u;  // [H, D]
   std::optional<ConstTensorView> v;  // [H, D]
   std::optional<ConstTensorView> r;  // [H, R, D], distances R - 1 ... 0
@@ -66,8 +66,9 @@ absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
 
 // Writes rows [first_row, first_row + rows) of the B * H * Sq rows of the
 // scores, for validated arguments; `out` points to row first_row. Calls for 32
-// rows or more are fastest; values do not depend on the split. `stop` is called
-// for each block of keys; its error ends the work.
+// rows or more are fastest; values do not depend on how rows are split into
+// calls. `stop` is called for each block of keys; if it returns an error, the
+// work ends.
 absl::Status FillScores(const ScoreArgs& args, const ConstTensorView& q,
                         const ConstTensorView& k, std::int64_t first_row,
                         std::int64_t rows, Dtype dtype, void* out,

@@ -23,7 +23,7 @@ class UntiedRule final : public BiasTiles::Rule {
   }
 
   // A product of a query and a key takes a quarter of a nanosecond for each
-  // channel, and loading a channel a nanosecond.
+  // channel, and loading a channel takes a nanosecond.
   std::int64_t Nanoseconds(std::int64_t queries,
                            std::int64_t keys) const override {
     return heads() * queries_.shape[2] * (queries * keys / 4 + queries + keys);

@@ -11,9 +11,9 @@
 // The angle is computed and reduced exactly; only its cosine and sine are
 // rounded. If the frequencies agree, the angle is (p' - p) w. A shift then
 // needs no positions, and A' / A is exactly 1, so shifts do not drift. An
-// encoding with float32 angles has the same angle as in ApplyRope, float32(p
-// w), and the difference of the two angles is exact. A shift without positions
-// rotates by float32(shift w).
+// encoding with float32 angles has the same angle as in ApplyRope,
+// float32(p w), and the difference of the two angles is exact. A shift without
+// positions rotates by float32(shift w).
 //
 // Let L be the length of a key's pair, multiplied by its amplitude and its xPos
 // factor. If keys are rotated at p and repositioned to p', their elements
