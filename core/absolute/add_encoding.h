@@ -48,8 +48,8 @@ absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
                                              const ConstTensorView& x);
 
 // Prepares and runs the combination. `out` has the shape of AddEncodingShape()
-// and x's dtype. Its memory is x's own (except for concatenation), or does not
-// overlap x.
+// and x's dtype. `out` may be x's own memory, except for concatenation;
+// otherwise it must not overlap x.
 absl::Status AddEncoding(const AddEncodingArgs& args, const ConstTensorView& x,
                          const TensorView& out);
 

@@ -70,13 +70,13 @@ struct AbsoluteExtents {
 absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
     const AbsoluteEncoding& encoding);
 
-// Fills `table`, [rows, dim] of any floating dtype, from a validated encoding.
-// `positions` is null for a grid. Sines and cosines are exact (trig_rows.h).
-// Rows of trained tables are copied if the dtypes agree. Hierarchical rows are
-// computed in float64. All values are rounded once to the table's dtype.
-// Returns OUT_OF_RANGE kPositionOutOfRange ("positions", metadata index) if a
-// position has no row in a trained table, because it is fractional or outside
-// the table.
+// Fills `table` from a validated encoding. The table is [rows, dim], of any
+// floating dtype. `positions` is null for a grid. Sines and cosines are exact
+// (trig_rows.h). Rows of trained tables are copied if the dtypes agree.
+// Hierarchical rows are computed in float64. All values are rounded once to the
+// table's dtype. Returns OUT_OF_RANGE kPositionOutOfRange ("positions",
+// metadata index) if a position has no row in a trained table, because it is
+// fractional or outside the table.
 absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,
                            const TokenPositions* positions,
                            const TensorView& table);

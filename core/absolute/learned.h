@@ -1,13 +1,13 @@
 // Rows of trained tables, and Su's hierarchical extension of them
 // (kexue.fm/archives/7947, bert4keras' PositionEmbedding).
 //
-// A table's own rows are rounded once to the requested dtype, or copied if that
-// is the table's dtype. The extended row at position i * rows + j, i > 0, is
+// A table's own rows are rounded once to the requested dtype, or copied if the
+// table has this dtype. The extended row at position i * rows + j, i > 0, is
 //   alpha * u_i + (1 - alpha) * u_j
 //   u_k = (row_k - alpha * row_0) / (1 - alpha)
 // in float64, then rounded. The row's error is at most 8 * 2^-53 of the sum of
 // the magnitudes of alpha / (1 - alpha) * row_i, row_j and row_0 / (1 - alpha).
-// i = 0 gives row j itself, which equals the formula.
+// For i = 0 the row is row j itself, which is also the result of the formula.
 
 #pragma once
 
@@ -27,7 +27,8 @@ absl::Status ValidateLearned(const LearnedTable& encoding);
 
 // Returns OUT_OF_RANGE for a negative or fractional position, or for a position
 // past the end of the table or of its extension. The field is "positions"; the
-// metadata index counts batch * tokens from `first`.
+// metadata index is the position's index in [batch, tokens], counted from
+// `first`.
 absl::Status CheckLearnedReach(const LearnedTable& encoding,
                                const TokenPositions& positions,
                                std::int64_t first = 0);

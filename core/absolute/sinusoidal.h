@@ -50,7 +50,8 @@ absl::Status ValidateSinusoidal(const Sinusoidal& encoding);
 // Returns the rows of a validated encoding.
 TrigRows SinusoidalRows(const Sinusoidal& encoding);
 
-// Fills `table`, [rows, dim] of any floating dtype, each value rounded once.
+// Fills `table`, which is [rows, dim] and has any floating dtype. Each value is
+// rounded once.
 absl::Status BuildSinusoidal(const Sinusoidal& encoding,
                              const TokenPositions& positions,
                              const TensorView& table);

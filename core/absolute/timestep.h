@@ -14,8 +14,8 @@
 
 namespace posenc::core {
 
-// Errors: dim out of 2 .. 2^20, max_period <= 1, scale 0, n equal to the shift,
-// anything not finite, frequencies out of range.
+// Errors: dim outside 2 .. 2^20, max_period <= 1, scale 0, n equal to the
+// shift, anything not finite, frequencies out of range.
 absl::Status ValidateTimestep(const Timestep& encoding);
 
 // Returns the rows of a validated encoding.

@@ -16,7 +16,8 @@
 
 namespace posenc::core {
 
-// Bounds the number of frequencies, which a request of a few bytes can set.
+// The greatest dim. It limits the number of frequencies, because a request of a
+// few bytes can set this number.
 inline constexpr int kMaxAbsoluteDim = 1 << 20;
 
 // Returns factor * base^-exponent, evaluated in long double and rounded once to

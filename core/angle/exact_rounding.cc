@@ -113,7 +113,8 @@ void RoundExactly(const simd::TrigRow& row, float* cos, float* sin) {
     if (!NearHalfway(c[i]) && !NearHalfway(s[i])) continue;
     const RoundedCosSin rounded = RoundExactly(row, i);
     cos[i] = rounded.cos;
-    // `rounded` has no valid sign for a sine of 0, but the kernel's result has.
+    // The sign of a sine of 0 in `rounded` is unspecified, so the kernel's sign
+    // is used.
     sin[i] = rounded.sin == 0 ? std::copysign(0.0F, sin[i]) : rounded.sin;
   }
 }

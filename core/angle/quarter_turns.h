@@ -32,11 +32,12 @@
 //
 // Error of the reduced angle, for phi = p q quarter turns:
 //   2^-94 |phi|   difference between hi + mid + lo and q
-//   2^-95 |phi|   rounding of p_high * lo; that of p_low * lo is 2^-32 of it
+//   2^-95 |phi|   rounding of p_high * lo; for p_low * lo it is 2^-32 of this
 //   2^-104        rounding of the errors while they are added up, as long as
-//                 what was rounded stays below one quarter turn
-// At |phi| = 2^26 that is 2^-67 quarter turns; float32 cosines need 2^-25, and
-// float64 cosines 2^-54.
+//                 the sums of fractions stay below one quarter turn
+//
+// At |phi| = 2^26 the error is 2^-67 quarter turns; float32 cosines need 2^-25,
+// and float64 cosines 2^-54.
 
 #pragma once
 
@@ -55,9 +56,9 @@ namespace posenc::core {
 inline constexpr double kMinFrequency = 0x1p-900;
 inline constexpr double kMaxFrequency = 0x1p20;
 
-// hi + mid + lo quarter turns per position. hi and mid have at most 21
-// significant bits. mid and lo may have the opposite sign of hi, because pieces
-// are rounded to nearest.
+// A frequency of hi + mid + lo quarter turns per position. hi and mid have at
+// most 21 significant bits. mid and lo may have the opposite sign of hi,
+// because pieces are rounded to nearest.
 struct QuarterTurns {
   double hi, mid, lo;
 };

@@ -13,10 +13,10 @@
 namespace posenc::core {
 namespace {
 
-// Details travel in the status as payloads: strings "<length>:<bytes>", one
-// after the other. The first payload has the reason, the field, then each key
-// and value of the metadata. The second, which most statuses lack, has the
-// field and the fact of each further fault.
+// The status carries the details as payloads. A payload is a sequence of
+// strings "<length>:<bytes>". The first payload has the reason, the field, then
+// each key and value of the metadata. The second payload, which most statuses
+// lack, has the field and the fact of each further fault.
 constexpr char kPayloadUrl[] = "posenc.error";
 constexpr char kMoreUrl[] = "posenc.more";
 // Faults beyond this number are dropped. The trailers of a response hold fewer,

@@ -63,7 +63,7 @@ struct MultimodalScheme {
 };
 
 // [T]: the first `sinks` and the last `window` of `length` positions; all
-// positions if `length` is not greater than their sum.
+// positions if `length` <= sinks + window.
 struct AttentionSinkScheme {
   std::int64_t sinks = 0;
   std::int64_t window = 0;
@@ -77,8 +77,8 @@ using PositionScheme =
                  AttentionSinkScheme, VisionScheme>;
 
 // Validates the scheme. Field paths: "packed.lengths[2]", "grid.extents", ...
-// OUT_OF_RANGE kPositionOutOfRange if a position would leave |p| <= 2^31
-// (2^31 - 1 for int32).
+// OUT_OF_RANGE kPositionOutOfRange if the magnitude of a position would exceed
+// 2^31 (2^31 - 1 for int32).
 absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme);
 
 // Writes the positions of a validated scheme; `ids` has the dtype and shape

@@ -53,7 +53,8 @@ struct TowerGrid {
   // Positions of rows and columns start at -(n - n / 2) for the extent n
   // (Qwen-Image).
   bool centered = false;
-  // Time starts at the index of the grid: 0, 1, ...
+  // The time axis starts at the index of the grid: at 0 for the first grid, at
+  // 1 for the second grid, ...
   bool counts_grids = false;
 };
 

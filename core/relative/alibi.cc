@@ -13,7 +13,8 @@ constexpr double kDefaultMaxBias = 8;  // the paper's
 
 double Slope(std::int32_t heads, double max_bias, std::int64_t head) {
   const std::int64_t power = std::bit_floor(static_cast<std::uint32_t>(heads));
-  // Heads beyond the power of two use the odd steps of twice this power.
+  // The first `power` heads use the steps of a model with `power` heads. The
+  // other heads use the odd steps of a model with 2 * power heads.
   const long double step =
       head < power
           ? static_cast<long double>(head + 1) / power

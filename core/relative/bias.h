@@ -99,7 +99,7 @@ struct BiasArgs {
 };
 
 // A validated bias, ready to be evaluated tile by tile. It borrows the tensors
-// of its arguments. Safe for many threads.
+// of its arguments. Many threads may use it at the same time.
 class BiasTiles {
  public:
   // Field paths: "bias.alibi.heads", "bias.t5.weights.shape", "query_length",

@@ -126,7 +126,8 @@ absl::Status ValidateGridIndex(const GridIndex& grid) {
       return FieldInvalid(absl::StrCat("extents[", a, "]"),
                           absl::StrCat(extent, "; must be at least 1"));
     }
-    // Both factors are below 2^32, the first below 2^31.
+    // The product cannot overflow: `indices` is below 2^31, and the other
+    // factor is below 2^32.
     indices *= 2 * std::int64_t{extent} - 1;
     if (indices > kMaxIndex) {
       return FieldInvalid(

@@ -48,7 +48,7 @@ class Kept {
   // (core/angle/quarter_turns.h); zeros extend the shorter list.
   Kept(std::vector<double> reference, std::vector<double> other);
 
-  // Returns the kept share at a distance of 0 to 2^31; 1 without pairs.
+  // Returns the kept share at a distance of 0 to 2^31; 1 if there are no pairs.
   double At(std::int64_t distance);
 
   // Returns the least distance in [0, length] at which less than kKeptLimit is
@@ -68,8 +68,8 @@ class Kept {
   const absl::Status& status() const { return status_; }
 
  private:
-  // `joined` has the reference's frequencies, then the same number of the
-  // other's.
+  // `joined` has the reference's frequencies, then as many frequencies of the
+  // other encoding.
   explicit Kept(const std::vector<double>& joined);
 
   std::size_t pairs_;

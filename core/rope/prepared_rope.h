@@ -25,7 +25,7 @@ namespace posenc::core {
 inline constexpr std::size_t kStackPairs = 256;
 
 // An encoding's frequencies, and all other precomputed data for its cos/sin
-// rows. It is computed once, for every direction and role.
+// rows. The data is computed once, and used for every direction and role.
 struct PreparedFrequencies {
   explicit PreparedFrequencies(const ResolvedRope& rope);
 

@@ -18,13 +18,14 @@
 // Let L be the length of a key's pair, multiplied by its amplitude and its xPos
 // factor. If keys are rotated at p and repositioned to p', their elements
 // differ from those of keys that are rotated at p' by at most:
-//   float32  10 * 2^-24 L: (2 sqrt(2) + 1) u for the pair's first rotation,
-//            and 3 u each for an element's second and its direct rotation
-//   float64  24 * 2^-53 L, as cosines are within 2 ulp
-//   16 bits  as float32, and 3 u L for u = 2^-11 (float16) or 2^-8 (bfloat16):
-//            each of the three results is rounded
-//   8 bits   likewise, u = 2^-4 (E4M3) or 2^-3 (E5M2), unless they overflow or
-//            are subnormal
+//   float32  10 * 2^-24 L. With u = 2^-24, the first rotation of the pair adds
+//            (2 sqrt(2) + 1) u; the second rotation of an element and its
+//            direct rotation add 3 u each.
+//   float64  24 * 2^-53 L, because cosines are within 2 ulp
+//   16 bits  as float32, plus 3 u L for u = 2^-11 (float16) or 2^-8 (bfloat16),
+//            because each of the three results is rounded
+//   8 bits   likewise, with u = 2^-4 (E4M3) or 2^-3 (E5M2), unless results
+//            overflow or are subnormal
 // n shifts change L by a factor within (1 +- 3.83 u)^n, u = 2^-24.
 //
 // Keys are read in old_rope's output pairing and written in the output pairing
@@ -61,8 +62,9 @@ struct TokenShifts {
 };
 
 struct Movement {
-  // Required with NewPositions, and if frequencies, sign, angle precision or
-  // the base of xPos differ (the center of xPos may differ).
+  // Required with NewPositions. Also required if the encodings differ in
+  // frequencies, sign, angle precision or the base of xPos; they may differ in
+  // the center of xPos.
   Positions old_positions;
   // monostate: no target is given, which is an error.
   std::variant<std::monostate, NewPositions, ShiftAll, TokenShifts> target;

@@ -15,9 +15,9 @@ namespace posenc::simd {
 //   cos[i] = factor_i * cos(phi_i), sin[i] = factor_i * sin(phi_i)
 // with turns = hi + mid + lo, split as angle/quarter_turns.h explains: hi and
 // mid have at most 21 significant bits, so that hi * p and mid * p are exact
-// for positions of 32 bits. The kernel splits positions that have more bits,
-// because they are fractional. |phi| < 2^51 quarter turns. The factor is the
-// product of attention factor, xPos factor and query scale.
+// for positions of 32 bits. Fractional positions may have more bits; the kernel
+// splits them. |phi| < 2^51 quarter turns. The factor is the product of
+// attention factor, xPos factor and query scale.
 struct TrigRow {
   // Position of pair i on axis a: position[a * position_axis_stride +
   // i * position_pair_stride]; the pair stride is 0 (one position for all)

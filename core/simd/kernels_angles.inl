@@ -53,7 +53,8 @@ class QuickLook {
   using Floats = typename Isa::Floats;
   using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
 
-  // `ignored` sets bits of results that must not count as small.
+  // The check sees the results with the bits of `ignored` set, so that elements
+  // to be ignored do not count as small.
   Floats Round(const Doubled<Isa>& x, const Ints& ignored) {
     const Floats rounded = Isa::NarrowDoubles(x.low, x.high);
     look_.At(BitCast<Floats>(BitCast<Ints>(rounded) | ignored),

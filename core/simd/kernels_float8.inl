@@ -44,7 +44,7 @@ struct Float8 {
   static constexpr std::size_t kLanes = Batch::size;
   static constexpr bool kRoundsTogether = false;
 
-  // Bits from the last bit of FP8's mantissa to the last bit of a float's.
+  // The number of mantissa bits that a float has more than FP8.
   static constexpr int kShift = 23 - Format::kMantissa;
   // The float exponents of the FP8 number 0 and of the smallest normal FP8
   // number, at the bit position of a float's exponent.

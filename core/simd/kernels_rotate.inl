@@ -194,8 +194,8 @@ class Rotation {
   // Returns the distance in bytes for prefetches if the tensor is in the
   // second-level cache; 0 for none. They fetch lines of dst, so that these are
   // in the first-level cache before the stores. This makes float32 and float64
-  // a tenth faster, and types of 16 bits no faster; fetching src is slower
-  // (Xeon, AVX-512).
+  // a tenth faster, and types of 16 bits no faster; prefetching src instead is
+  // slower (Xeon, AVX-512).
   std::ptrdiff_t AheadInCache() const {
     constexpr std::ptrdiff_t kAhead = 2048;
     constexpr std::ptrdiff_t kFirstCache = 32 * 1024;

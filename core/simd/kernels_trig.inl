@@ -90,7 +90,8 @@ class AngleSum {
     return (a - (sum - b_part)) + (b - b_part);
   }
 
-  // Braces would choose xsimd's constructor from a list of lanes.
+  // With braces, the compiler would choose xsimd's constructor from a list of
+  // lanes.
   Bits quarters_ = Bits(std::int64_t(0));
   Real fraction_ = Real(0.0);
   Real error_ = Real(0.0);
