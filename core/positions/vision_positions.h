@@ -46,8 +46,9 @@ struct TowerGrid {
   std::int32_t trailing = 0;
   // If > 0, a position is index * (window / width), in float32 (SAM 3).
   std::int64_t window = 0;
-  // A position is 2 pi c, where c is the patch's center in an image from -1 to
-  // 1. Each step rounds to float32, as in DINOv3.
+  // If true, a position is 2 pi c. c is the coordinate of the patch's center in
+  // an image whose coordinates go from -1 to 1. Each step rounds to float32, as
+  // in DINOv3.
   bool centers = false;
   TextTokens text = TextTokens::kNone;
   // Positions of rows and columns start at -(n - n / 2) for the extent n

@@ -1,5 +1,6 @@
 // Maps a distance between two positions to an index: T5's and DeBERTa's
-// logarithmic buckets, Shaw's clipped distance, windows of an image.
+// logarithmic buckets, Shaw's clipped distance, or Swin's index in a window of
+// an image.
 //
 // If a rounded logarithm leaves a boundary between buckets in doubt, this
 // boundary is computed exactly.

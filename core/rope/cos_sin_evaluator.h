@@ -70,7 +70,7 @@ class CosSinEvaluator {
    private:
     friend class CosSinEvaluator;
 
-    // Cosines, then sines at pitch_.
+    // A row is cosines, then sines from pitch_ on.
     double* base() { return rows_.data(); }
     double* row() { return rows_.data() + 2 * pitch_; }
 

@@ -2,9 +2,9 @@
 //
 // The scaling messages of posenc.v1 rope.proto have the formulas. Every
 // frequency and attention factor is evaluated from the formula with twice the
-// bits of float64 (angle/wide.h) and rounded once. This float64 number is the
-// frequency from then on: ResolveRope returns it, and exact tables reduce
-// position * frequency without error.
+// bits of float64 (angle/wide.h) and rounded once. All later code uses this
+// float64 number as the exact frequency: ResolveRope returns it, and exact
+// tables reduce position * frequency without error.
 
 #pragma once
 

@@ -28,9 +28,9 @@ absl::StatusOr<std::int64_t> ScalingLength(
     std::optional<std::int64_t> sequence_length, MissingLength missing_length,
     ResolvedRope* rope);
 
-// Appends the scaled frequencies of n pairs of base theta. If axes have their
-// own bases, first_pair counts the pairs of earlier axes, because lists of
-// factors cover the pairs of all axes.
+// Appends the scaled frequencies of n pairs with the base theta. If axes have
+// their own bases, first_pair counts the pairs of earlier axes, because lists
+// of factors cover the pairs of all axes.
 absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
                                         std::int32_t n, std::int32_t first_pair,
                                         std::int64_t length,

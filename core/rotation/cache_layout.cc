@@ -78,8 +78,8 @@ absl::StatusOr<std::string> Letters(const std::string& dimensions) {
   return dimensions;
 }
 
-// Returns the extents for the letters. If the last dimension holds keys and
-// values side by side, it becomes two dimensions.
+// Returns the extent of each letter's dimension. If the last dimension holds
+// keys and values side by side, it becomes two dimensions.
 absl::StatusOr<Shape> Extents(const std::string& letters, const Shape& shape) {
   const std::string text = ShapeToString(shape);
   Shape extents = shape;

@@ -1,7 +1,7 @@
 // Computations in which each row of a tensor depends only on the same row of
 // another tensor. So the rows can be divided into any tiles, which run on any
 // number of threads, over memory in pieces. The computation may stop between
-// tiles. The bytes of a row do not depend on the division.
+// tiles. The bytes of a row do not depend on this division.
 
 #pragma once
 

@@ -301,8 +301,9 @@ class Rotation {
     }
   }
 
-  // The job is not copied. A load of bytes that narrower stores have just
-  // written waits for the store buffer, which is full of streamed bytes.
+  // The job is not copied, because loads from a new copy would be slow: a load
+  // of bytes that narrower stores have just written waits for the store buffer,
+  // which is full of streamed bytes.
   const RotateJob& job_;
   const bool in_place_;
   Memory memory_;         // kStreamed: whole lines from registers
