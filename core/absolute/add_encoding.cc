@@ -21,7 +21,7 @@ namespace {
 
 // If several sequences have the same positions, they share the encoding's rows,
 // in blocks. The first worker that needs a block computes it, and other workers
-// that need the block wait. So blocks are small.
+// that need the block wait. Blocks are small, so that this wait is short.
 constexpr std::int64_t kBlockRows = 64;
 
 absl::Status WrongShape(const std::string& expected, const Shape& actual) {

@@ -63,7 +63,7 @@ class DeltaRows {
   DeltaRows(const QuarterTurnArrays& frequencies, std::size_t step);
 
   std::size_t pitch() const { return pitch_; }
-  // Row k: cosines, then sines at pitch(). The next row follows.
+  // Row k is cosines, then sines from pitch() on. The next row follows.
   const double* Row(std::size_t k) const {
     return rows_.data() + 2 * k * pitch_;
   }

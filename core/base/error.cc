@@ -58,7 +58,7 @@ void SetDetails(const ErrorDetails& details, absl::Status* status) {
   status->SetPayload(kMoreUrl, absl::Cord(payload));
 }
 
-// "ids" + "[3]" needs no dot.
+// A field that begins with an index needs no dot: "ids[3]".
 std::string Joined(absl::string_view prefix, absl::string_view field) {
   if (field.empty()) return std::string(prefix);
   return absl::StrCat(prefix, absl::StartsWith(field, "[") ? "" : ".", field);

@@ -83,7 +83,7 @@ absl::Status WithMetadata(const absl::Status& status, absl::string_view key,
 // lists them all.
 class Faults {
  public:
-  // Notes an error, unless an earlier one has the same field. Returns
+  // Notes an error, unless an earlier error has the same field. Returns
   // status.ok().
   bool Note(const absl::Status& status);
 

@@ -25,7 +25,7 @@ struct CacheLayout {
   std::optional<ConstTensorView> block_table;
   std::vector<std::int64_t> lengths;
   std::optional<ConstTensorView> slots;
-  std::vector<std::int64_t> layers;  // empty: all
+  std::vector<std::int64_t> layers;  // empty: all layers
 };
 
 // A dimension of the cache. A dimension that the cache lacks has extent 1.
@@ -45,7 +45,7 @@ struct CachePlaces {
   std::int64_t slots = 0;
   // The letters of the dimensions before the blocks, outermost first.
   std::string outer;
-  std::vector<std::int64_t> moved_layers;  // sorted; empty: all
+  std::vector<std::int64_t> moved_layers;  // sorted; empty: all layers
   std::int64_t sequences = 1;
   std::int64_t length = 0;    // of the longest sequence
   std::vector<SlotRun> runs;  // in the order of slots

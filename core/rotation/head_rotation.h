@@ -28,7 +28,7 @@ std::vector<Segment> SegmentsOf(const RopeSpec& spec, std::int64_t head_dim);
 struct HeadRotation {
   Dtype dtype = Dtype::kFloat32;
   int dtype_index = 0;      // simd::DtypeIndex
-  std::size_t element = 0;  // bytes
+  std::size_t element = 0;  // size in bytes
   std::vector<Segment> segments;
   // The channels that pass through.
   std::int64_t pass_channel = 0;

@@ -7,7 +7,7 @@
 #include "core/rotation/scale_channels.h"
 #include "core/simd/dispatch.h"
 
-// Evaluating a token's cosines and sines costs more than rotating one head by
+// Evaluating a token's cosines and sines costs more than rotating one head with
 // them, so they must be evaluated once and used for all heads. The way to do so
 // depends on the order of memory. For 2 sequences of tokens t0 t1 ... and heads
 // h0 h1 ...:
@@ -172,9 +172,9 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
   };
 
   // Returns true if these rows are whole sequences with one set of frequencies.
-  // Their worker then evaluates blocks of tokens, because no other worker needs
-  // the same values, and a table of all tokens would not stay in the
-  // second-level cache.
+  // The worker of these rows then evaluates blocks of tokens, because no other
+  // worker needs the same values, and a table of all tokens would not stay in
+  // the second-level cache.
   bool HasWholeSequences(std::int64_t first, std::int64_t rows) const {
     const std::int64_t sequence = map_.heads_ * map_.tokens_;
     return first % sequence == 0 && rows % sequence == 0 &&

@@ -22,10 +22,10 @@ namespace posenc::core {
 //   - The caller returns when `helpers` is 0. Then all tiles are computed, not
 //     only taken, because a worker computes its tile before it leaves.
 //
-// The caller waits for workers that are computing, never for one that is asleep
-// or busy elsewhere. So a caller that is itself a worker (a job that spreads
-// its work) cannot deadlock: it waits only for tiles that other threads are
-// computing, and no tile waits for anything.
+// The caller waits for workers that are computing, never for a worker that is
+// asleep or busy elsewhere. So a caller that is itself a worker (a job that
+// spreads its work) cannot deadlock: it waits only for tiles that other threads
+// are computing, and no tile waits for anything.
 struct ComputePool::Spread {
   absl::FunctionRef<bool(std::int64_t)> compute;
   const std::int64_t tiles;

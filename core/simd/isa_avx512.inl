@@ -1,4 +1,5 @@
-// Loads and stores that both AVX-512 files share. See kernels.inl.
+// The operations that both AVX-512 files share, such as loads and stores. See
+// kernels.inl.
 
 #pragma once
 

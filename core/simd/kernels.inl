@@ -1,4 +1,5 @@
-// The kernels, written once. Each kernels_<isa>.cc defines a struct Isa with
+// The kernels, written once for all instruction sets. Each kernels_<isa>.cc
+// defines a struct Isa with
 //   Arch                       xsimd's architecture
 //   Load/StoreF16, LoadBf16    one batch of floats from or to 16-bit values
 //   StoreHigh16                the upper halves of 32-bit words

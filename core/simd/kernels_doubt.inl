@@ -82,8 +82,8 @@ class LookByMinima {
 };
 
 // The same check for instruction sets that have an operation for the lesser
-// magnitude, and one that tests bits. It takes 0.89 of the time of LookByMinima
-// (AVX-512, Xeon).
+// magnitude, and an operation that tests bits. It takes 0.89 of the time of
+// LookByMinima (AVX-512, Xeon).
 template <class Isa>
 class LookByTests {
  public:

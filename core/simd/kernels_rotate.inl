@@ -15,7 +15,7 @@
 //   A few heads are rotated together, one page of each head; they alternate
 //   after each token. The next heads follow with the same tokens. The next
 //   pages follow after all heads, so that rows of cosines and sines stay in the
-//   first-level cache. While a page is rotated, the next one is prefetched.
+//   first-level cache. While a page is rotated, the next page is prefetched.
 //
 // Non-temporal stores write directly from registers if the halves of slices,
 // and the channels that pass through beside them, are whole cache lines. Other
@@ -217,7 +217,7 @@ class Rotation {
     walk.places = job_.heads;
     walk.ahead =
         memory_ == Memory::kCached ? AheadInCache() : std::ptrdiff_t{kPage};
-    if (gathers_) {  // piece by piece
+    if (gathers_) {  // gathers piece by piece
       walk.places = Divisor(job_.heads, LineStream<Isa>::kPiece / bytes);
       walk.turns = job_.heads / walk.places;
     } else if (memory_ != Memory::kCached && job_.by_pages) {
@@ -306,7 +306,7 @@ class Rotation {
   // which is full of streamed bytes.
   const RotateJob& job_;
   const bool in_place_;
-  Memory memory_;         // kStreamed: whole lines from registers
+  Memory memory_;         // kStreamed: stores whole lines from registers
   bool gathers_ = false;  // writes through a LineStream
   RunWalks<Dtype> run_ = nullptr;
 };

@@ -143,7 +143,7 @@ struct WholeSlice {
   }
 };
 
-// The last step may overlap the one before. It is loaded before anything is
+// The last step may overlap the step before. It is loaded before anything is
 // stored, so that nothing is rotated twice if src is dst.
 template <class StepType>
 struct AnySlice {

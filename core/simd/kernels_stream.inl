@@ -35,7 +35,7 @@ template <std::size_t kSize>
   std::memcpy(dst + bytes - kSize, last, kSize);
 }
 
-// Copies by vectors. The last vector may overlap the one before.
+// Copies by vectors. The last vector may overlap the vector before.
 template <class Isa>
 [[gnu::always_inline]] inline void CopyBytes(const char* src, char* dst,
                                              std::size_t bytes) {

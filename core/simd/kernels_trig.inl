@@ -77,7 +77,7 @@ class AngleSum {
     error_ = TwoSumError(rest, error_, fraction_);
   }
 
-  // Only the lowest two bits are valid: the others include bits of
+  // Only the lowest two bits are valid: the other bits include bits of
   // kRoundToInteger.
   const Bits& quarters() const { return quarters_; }
   const Real& fraction() const { return fraction_; }
@@ -209,8 +209,8 @@ bool TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
     const Real hi = LoadLanes<kPartial, Real>(row.turns_hi + offset, count);
     const Real mid = LoadLanes<kPartial, Real>(row.turns_mid + offset, count);
     const Real lo = LoadLanes<kPartial, Real>(row.turns_lo + offset, count);
-    // p_high has 32 significant bits, p_low the other 21 (Veltkamp's split, by
-    // 2^(53 - 32) + 1).
+    // p_high has 32 significant bits, p_low has the other 21 bits (Veltkamp's
+    // split, by 2^(53 - 32) + 1).
     const Real c = p * Real(2097153.0);
     const Real p_high = c - (c - p);
     const Real p_low = p - p_high;

@@ -113,8 +113,8 @@ void RunWalk(const Walk<typename Slice::Dtype>& walk) {
         }
         from += place_step;
         to += place_step;
-        // Without this, compilers keep more loop variables than there are
-        // general registers.
+        // Without this asm statement, compilers keep more loop variables than
+        // there are general registers.
         asm("" : "+r"(from), "+r"(to));
       }
       from += turn_gap;
