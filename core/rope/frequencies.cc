@@ -222,7 +222,7 @@ absl::Status CheckPerAxisFields(const RopeSpec& spec) {
 // the axes t, h, w with sections [2, 1, 1], or [1, 1, 1] for the alternating
 // tail:
 //   sectioned, per axis   t t h w
-//   interleaved           t h w t     (Qwen3-VL; the last pair has axis 0)
+//   interleaved           t h w t     (Qwen3-VL; remaining pairs have axis 0)
 //   alternating tail      h w t       (ERNIE: h and w alternate, t comes last)
 std::vector<std::int32_t> AssignPairs(const RotaryAxes& axes,
                                       std::int32_t pairs) {
