@@ -112,10 +112,13 @@ TEST_F(ShellFilesTest, HaveEveryCommandAndFlag) {
     const auto completed = Offers("posenc " + command + " -");
     std::stringstream flags(Posenc(command + " --help").text);
     for (std::string line; std::getline(flags, line);) {
-      // "  --name TYPE", "  -h,--help" or "  --name,--alias"
-      if (line.substr(0, 3) != "  -") continue;
-      std::stringstream names(line.substr(2, line.find(' ', 2) - 2));
-      for (std::string flag; std::getline(names, flag, ',');) {
+      // "  --name TYPE", "  -h,--help" or "  --name,--alias"; CLI11 2.6 has
+      // more spaces.
+      const std::size_t at = line.find_first_not_of(' ');
+      if (at > 10 || line[at] != '-') continue;
+      for (const std::string& flag : std::vector<std::string>(absl::StrSplit(
+               line.substr(at), absl::ByAnyChar(", "), absl::SkipEmpty()))) {
+        if (flag[0] != '-') break;
         if (flag == "-h") continue;
         EXPECT_THAT(completed, Contains(flag)) << command;
         // Whole files in messages would hide the flag.

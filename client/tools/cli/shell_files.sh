@@ -7,10 +7,10 @@ posenc=$1 folder=$2
 unset POSENC_SERVER
 mkdir -p "$folder"
 
-# CLI11 2.5 and later capitalise headings.
+# CLI11 2.5 and later capitalise headings. CLI11 2.6 indents flags by ten spaces.
 commands() { "$posenc" --help | sed -nE '/^subcommands:/I,$ s/^  ([a-z]+) +(.*)/\1 \2/p'; }
 flags() {
-  "$posenc" "$@" --help | sed -nE 's/^  ((-h, *)?--[a-z0-9-]+).*/\1/p' |
+  "$posenc" "$@" --help | sed -nE 's/^(  |          )((-h, *)?--[a-z0-9-]+).*/\2/p' |
     grep -oE -- '--[a-z0-9-]+' | tr '\n' ' '
 }
 names=$(commands | cut -d' ' -f1 | tr '\n' ' ')
@@ -72,7 +72,7 @@ page() {
     /^Examples?:$/ { print ".PP\n.EX"; example = 1; next }
     example && /^$/ { print ".EE"; example = 0 }
     example { print "\\&" $0; next }
-    /^  [^ ]/ {
+    /^  [^ ]/ || /^          \\-/ {
       sub(/^ +/, ""); at = match($0, /  +/)
       print ".TP\n.B " (at ? substr($0, 1, at - 1) : $0)
       if (at) print "\\&" substr($0, at + RLENGTH)
