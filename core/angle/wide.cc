@@ -13,7 +13,8 @@ Wide TimesPowerOfTwo(const Wide& x, int exponent) {
 
 Wide Floor(const Wide& x) {
   const double high = std::floor(x.high);
-  return high == x.high ? Join(high, std::floor(x.low)) : high;
+  return high == x.high && std::isfinite(high) ? Join(high, std::floor(x.low))
+                                               : high;
 }
 
 // e^x = 2^k e^r, with |r| <= ln(2) / 2. The power series of e^r ends with
@@ -34,6 +35,7 @@ Wide Exp(const Wide& x) {
 // e^-y - 1. A guess in float64 has |t| < 2^-52, so t - t^2 / 2 is ln(1 + t) up
 // to 2^-156. This does not depend on the last bits of the guess.
 Wide Log(const Wide& x) {
+  if (!(x.high > 0) || std::isinf(x.high)) return std::log(x.high);
   int k;
   std::frexp(x.high, &k);
   const Wide m = TimesPowerOfTwo(x, -k);

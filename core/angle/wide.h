@@ -39,8 +39,10 @@ inline Wide Product(double a, double b) {
   const double high = a * b;
   return {high, std::fma(a, b, -high)};
 }
+// A result that is too large is infinite, as in float64. So is a quotient by 0.
 inline Wide operator+(const Wide& a, const Wide& b) {
   const ExactSum high = TwoSum(a.high, b.high);
+  if (!std::isfinite(high.value)) return high.value;
   const ExactSum low = TwoSum(a.low, b.low);
   const Wide sum = Join(high.value, high.error + low.value);
   return Join(sum.high, sum.low + low.error);
@@ -48,10 +50,12 @@ inline Wide operator+(const Wide& a, const Wide& b) {
 inline Wide operator-(const Wide& a, const Wide& b) { return a + -b; }
 inline Wide operator*(const Wide& a, const Wide& b) {
   const Wide high = Product(a.high, b.high);
+  if (!std::isfinite(high.high)) return high.high;
   return Join(high.high, high.low + (a.high * b.low + a.low * b.high));
 }
 inline Wide operator/(const Wide& a, const Wide& b) {
   const double quotient = a.high / b.high;
+  if (!std::isfinite(quotient) || std::isinf(b.high)) return quotient;
   return Join(quotient, (a - b * quotient).high / b.high);
 }
 
@@ -62,7 +66,7 @@ Wide Floor(const Wide& x);
 
 // Exp is the exponential, with a relative error of at most 2^-95 for
 // |x| <= 700, and with that of std::exp beyond. Log is the natural logarithm of
-// a finite x > 0, with an absolute error of at most 2^-95.
+// x >= 0, with an absolute error of at most 2^-95 for finite x > 0.
 Wide Exp(const Wide& x);
 Wide Log(const Wide& x);
 

@@ -48,17 +48,22 @@ class TextReader : public nlohmann::json_sax<json> {
   bool parse_error(std::size_t byte, const std::string& token,
                    const json::exception& error) override {
     constexpr int kNumberOverflow = 406;  // nlohmann's out_of_range.406
-    // The error quotes the last token, which may be long.
-    std::string last =
-        token.size() <= kShown ? token : token.substr(token.size() - kShown);
+    // The error quotes the last token, which may be long. A number is known by
+    // its first digits, and a token that is not JSON by its end.
+    const bool overflow = error.id == kNumberOverflow;
+    std::string last = token;
+    if (token.size() > kShown) {
+      last = overflow ? token.substr(0, kShown) + "..."
+                      : token.substr(token.size() - kShown);
+    }
     // An error must be one line of UTF-8, but the cut may be inside a
     // character. So other characters than printable ASCII are replaced.
     std::replace_if(
         last.begin(), last.end(), [](char c) { return c < ' ' || c > '~'; },
         '?');
-    if (error.id == kNumberOverflow) found_.text.fault_path = Path();
+    if (overflow) found_.text.fault_path = Path();
     found_.text.fault_byte = byte;
-    found_.text.fault = error.id == kNumberOverflow
+    found_.text.fault = overflow
                             ? absl::StrCat("is ", last,
                                            ", which no float64 holds; give one "
                                            "that is finite")

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -18,6 +17,7 @@ namespace {
 constexpr std::int64_t kMaxInt32 = 2147483647;
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 62;
 constexpr int kMultimodalAxes = 3;
+constexpr std::size_t kMaxGridAxes = 64;
 
 absl::Status OutOfRange(absl::string_view field, absl::string_view fact,
                         std::int64_t index) {
@@ -199,6 +199,10 @@ absl::StatusOr<PositionExtents> Validate(const GridScheme& grid) {
   const std::size_t axes = grid.extents.size();
   if (axes == 0) {
     return FieldRequired("grid.extents", "empty; give the cells of each axis");
+  }
+  if (axes > kMaxGridAxes) {
+    return FieldInvalid("grid.extents",
+                        absl::StrCat(axes, " axes; at most ", kMaxGridAxes));
   }
   absl::Status status = CheckPerAxis("grid.offsets", grid.offsets, axes);
   if (status.ok()) status = CheckPerAxis("grid.steps", grid.steps, axes);
@@ -389,131 +393,114 @@ absl::StatusOr<PositionExtents> Validate(const AttentionSinkScheme& scheme) {
   return PositionExtents{Dtype::kInt32, {kept}, kept, 0};
 }
 
-// Writes int32 positions one after the other.
-class Writer {
- public:
-  explicit Writer(void* data) : data_(static_cast<char*>(data)) {}
-  void Put(std::int64_t position) {
-    const auto value = static_cast<std::int32_t>(position);
-    std::memcpy(data_, &value, sizeof(value));
-    data_ += sizeof(value);
-  }
-  // first, first + 1, ...
-  void PutRun(std::int64_t first, std::int64_t length) {
-    for (std::int64_t i = 0; i < length; ++i) Put(first + i);
-  }
-  void PutCopies(std::int64_t position, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) Put(position);
-  }
+void Fill(std::monostate, PositionWriter*) {}
 
- private:
-  char* data_;
-};
-
-void Fill(std::monostate, const TensorView&) {}
-
-void Fill(const PackedScheme& packed, const TensorView& ids) {
-  Writer out(ids.data);
-  for (const std::int64_t length : packed.lengths) out.PutRun(0, length);
+void Fill(const PackedScheme& packed, PositionWriter* out) {
+  for (const std::int64_t length : packed.lengths) out->PutRun(0, length);
 }
 
-void Fill(const PaddedScheme& padded, const TensorView& ids) {
-  Writer out(ids.data);
+void Fill(const PaddedScheme& padded, PositionWriter* out) {
   for (const std::int64_t length : padded.lengths) {
     const std::int64_t padding = padded.padded_length - length;
-    if (padded.left) out.PutCopies(padded.padding_position, padding);
-    out.PutRun(0, length);
-    if (!padded.left) out.PutCopies(padded.padding_position, padding);
+    if (padded.left) out->PutCopies(padded.padding_position, padding);
+    out->PutRun(0, length);
+    if (!padded.left) out->PutCopies(padded.padding_position, padding);
   }
 }
 
-void Fill(const ContextParallelScheme& split, const TensorView& ids) {
-  Writer out(ids.data);
+void Fill(const ContextParallelScheme& split, PositionWriter* out) {
   const std::int64_t chunks = std::int64_t{2} * split.size;
   for (const std::int64_t length : split.lengths) {
     const std::int64_t chunk = length / chunks;
-    out.PutRun(split.rank * chunk, chunk);
-    out.PutRun((chunks - 1 - split.rank) * chunk, chunk);
+    out->PutRun(split.rank * chunk, chunk);
+    out->PutRun((chunks - 1 - split.rank) * chunk, chunk);
   }
 }
 
-// The index on `axis` of cell number `cell`. Cells are row-major. With
-// merge_size m the last two axes are cut into blocks of m * m cells, and the
-// cells of a block follow each other, because a vision tower merges them into
-// one token:
+// The number of cells between two neighbours on `axis`, in row-major order.
+std::int64_t GridStride(const GridScheme& grid, std::size_t axis) {
+  std::int64_t stride = 1;
+  for (std::size_t a = axis + 1; a < grid.extents.size(); ++a) {
+    stride *= grid.extents[a];
+  }
+  return stride;
+}
+
+// The index of cell number `cell` on one of the last two axes. With merge_size
+// m these axes are cut into blocks of m * m cells, and the cells of a block
+// follow each other, because a vision tower merges them into one token:
 //
 //   m = 2, cells of a 2 x 4 grid    0 1 | 4 5
 //                                   2 3 | 6 7
-std::int64_t GridIndexOf(const GridScheme& grid, std::size_t axis,
-                         std::int64_t cell) {
+std::int64_t MergedIndex(const GridScheme& grid, bool last, std::int64_t cell) {
   const std::size_t axes = grid.extents.size();
-  const std::int64_t merge = std::max(grid.merge_size, 1);
-  if (merge == 1) {
-    for (std::size_t a = axes - 1; a > axis; --a) cell /= grid.extents[a];
-    return cell % grid.extents[axis];
-  }
-  const std::int64_t height = grid.extents[axes - 2];
-  const std::int64_t width = grid.extents[axes - 1];
-  if (axis + 2 < axes) {
-    cell /= height * width;
-    for (std::size_t a = axes - 3; a > axis; --a) cell /= grid.extents[a];
-    return cell % grid.extents[axis];
-  }
+  const std::int64_t merge = grid.merge_size;
+  const std::int64_t height = grid.extents[axes - 2] / merge;
+  const std::int64_t width = grid.extents[axes - 1] / merge;
   const std::int64_t in_block = cell % (merge * merge);
   const std::int64_t block = cell / (merge * merge);
-  if (axis + 1 == axes) {
-    return block % (width / merge) * merge + in_block % merge;
-  }
-  return block / (width / merge) % (height / merge) * merge + in_block / merge;
+  return last ? block % width * merge + in_block % merge
+              : block / width % height * merge + in_block / merge;
 }
 
-void Fill(const GridScheme& grid, const TensorView& ids) {
+void Fill(const GridScheme& grid, PositionWriter* out) {
   const std::size_t axes = grid.extents.size();
-  const std::int64_t cells = ids.shape[1];
+  const std::int64_t cells = GridStride(grid, 0) * grid.extents[0];
+  const bool fractional = IsFractional(grid);
   for (std::size_t a = 0; a < axes; ++a) {
-    for (std::int64_t cell = 0; cell < cells; ++cell) {
-      StoreDouble(GridPosition(grid, a, GridIndexOf(grid, a, cell)), ids,
-                  static_cast<std::int64_t>(a) * cells + cell);
+    const bool merged = grid.merge_size > 1 && a + 2 >= axes;
+    const std::int64_t stride = GridStride(grid, a);
+    const auto index = [&](std::int64_t cell) {
+      return merged ? MergedIndex(grid, a + 1 == axes, cell)
+                    : cell / stride % grid.extents[a];
+    };
+    if (fractional) {
+      out->Put(cells, [&](std::int64_t cell) {
+        return GridPosition(grid, a, index(cell));
+      });
+    } else {
+      out->Put(cells, [&](std::int64_t cell) {
+        return static_cast<std::int32_t>(index(cell));
+      });
     }
   }
 }
 
-void Fill(const MultimodalScheme& scheme, const TensorView& ids) {
-  const std::size_t axis_bytes = ids.shape[1] * sizeof(std::int32_t);
-  char* const data = static_cast<char*>(ids.data);
-  Writer time(data), height(data + axis_bytes), width(data + 2 * axis_bytes);
-  std::int64_t start = 0;
-  for (const auto& span : scheme.spans) {
-    if (const auto* text = std::get_if<std::int64_t>(&span)) {
-      for (Writer* axis : {&time, &height, &width}) axis->PutRun(start, *text);
-      start += *text;
-      continue;
-    }
-    const MergedGrid grid = Merge(std::get<VisionGrid>(span));
-    for (std::int64_t t = 0; t < grid.time; ++t) {
-      const auto instant = static_cast<std::int64_t>(grid.TimePosition(t));
-      time.PutCopies(start + instant, grid.height * grid.width);
-      for (std::int64_t h = 0; h < grid.height; ++h) {
-        height.PutCopies(start + h, grid.width);
-        width.PutRun(start, grid.width);
+void Fill(const MultimodalScheme& scheme, PositionWriter* out) {
+  for (int axis = 0; axis < kMultimodalAxes; ++axis) {
+    std::int64_t start = 0;
+    for (const auto& span : scheme.spans) {
+      if (const auto* text = std::get_if<std::int64_t>(&span)) {
+        out->PutRun(start, *text);
+        start += *text;
+        continue;
       }
+      const MergedGrid grid = Merge(std::get<VisionGrid>(span));
+      const std::int64_t frame = grid.height * grid.width;
+      out->Put(grid.time * frame, [&](std::int64_t token) {
+        const std::int64_t index =
+            axis == 0
+                ? static_cast<std::int64_t>(grid.TimePosition(token / frame))
+            : axis == 1 ? token / grid.width % grid.height
+                        : token % grid.width;
+        return static_cast<std::int32_t>(start + index);
+      });
+      const auto last =
+          static_cast<std::int64_t>(grid.TimePosition(grid.time - 1));
+      start += std::max({last, grid.height - 1, grid.width - 1}) + 1;
     }
-    const auto last =
-        static_cast<std::int64_t>(grid.TimePosition(grid.time - 1));
-    start += std::max({last, grid.height - 1, grid.width - 1}) + 1;
   }
 }
 
-void Fill(const VisionScheme& vision, const TensorView& ids) {
-  FillVision(vision, ids);
+void Fill(const VisionScheme& vision, PositionWriter* out) {
+  FillVision(vision, out);
 }
 
-void Fill(const AttentionSinkScheme& scheme, const TensorView& ids) {
-  Writer out(ids.data);
+void Fill(const AttentionSinkScheme& scheme, PositionWriter* out) {
   const std::int64_t sinks = std::min(scheme.sinks, scheme.length);
   const std::int64_t window = Kept(scheme) - sinks;
-  out.PutRun(0, sinks);
-  out.PutRun(scheme.length - window, window);
+  out->PutRun(0, sinks);
+  out->PutRun(scheme.length - window, window);
 }
 
 }  // namespace
@@ -522,8 +509,10 @@ absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme) {
   return std::visit([](const auto& given) { return Validate(given); }, scheme);
 }
 
-void FillPositions(const PositionScheme& scheme, const TensorView& ids) {
-  std::visit([&ids](const auto& given) { Fill(given, ids); }, scheme);
+void FillPositions(const PositionScheme& scheme, std::int64_t begin,
+                   std::int64_t end, char* data) {
+  PositionWriter out(begin, end, data);
+  std::visit([&out](const auto& given) { Fill(given, &out); }, scheme);
 }
 
 }  // namespace posenc::core

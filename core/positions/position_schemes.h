@@ -81,8 +81,11 @@ using PositionScheme =
 // 2^31 (2^31 - 1 for int32).
 absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme);
 
-// Writes the positions of a validated scheme; `ids` has the dtype and shape
-// that ValidateScheme() returned.
-void FillPositions(const PositionScheme& scheme, const TensorView& ids);
+// Writes elements [begin, end) of a validated scheme's positions, counted in
+// row-major order over its shape, in its dtype. `data` has room for end - begin
+// elements. Takes time for each sequence, span or grid before `end`, and for
+// each element in the range.
+void FillPositions(const PositionScheme& scheme, std::int64_t begin,
+                   std::int64_t end, char* data);
 
 }  // namespace posenc::core

@@ -1,7 +1,6 @@
 #include "core/positions/vision_positions.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numbers>
 #include <string>
 
@@ -143,38 +142,34 @@ absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme) {
       {static_cast<std::int64_t>(scheme.tower.axes.size()), tokens}};
 }
 
-void FillVision(const VisionScheme& scheme, const TensorView& ids) {
+void FillVision(const VisionScheme& scheme, PositionWriter* out) {
   const TowerGrid& tower = scheme.tower;
-  char* out = static_cast<char*>(ids.data);
-  const auto write = [&out](auto value) {
-    std::memcpy(out, &value, sizeof(value));
-    out += sizeof(value);
-  };
-  const auto write_zeros = [&](std::int64_t tokens) {
-    // All bits of 0 are zero in int32 and in float32.
-    for (std::int64_t i = 0; i < tokens; ++i) write(std::int32_t{0});
-  };
   for (std::size_t a = 0; a < tower.axes.size(); ++a) {
     const GridAxis axis = tower.axes[a];
     const std::int64_t text = FirstTextPosition(scheme, a);
-    for (std::int64_t i = 0; i < scheme.text_tokens; ++i) {
-      write(static_cast<std::int32_t>(text < 0 ? 0 : text + i));
+    if (text < 0) {
+      out->PutCopies(0, scheme.text_tokens);
+    } else {
+      out->PutRun(text, scheme.text_tokens);
     }
-    std::int64_t earlier = 0;  // number of earlier grids
+    std::int64_t earlier = 0;  // grids
     for (const PatchGrid& grid : scheme.grids) {
-      write_zeros(tower.leading);
+      // All bits of 0 are zero in int32 and in float32.
+      out->PutCopies(0, tower.leading);
       const std::int64_t patches = grid.time * grid.height * grid.width;
-      for (std::int64_t p = 0; p < patches; ++p) {
-        const std::int64_t index = IndexOf(tower, grid, axis, p);
-        if (IsFractional(tower)) {
-          write(FractionOf(tower, grid, axis, index));
-        } else {
-          write(static_cast<std::int32_t>(
-              index + OriginOf(scheme, grid, axis, earlier)));
-        }
+      if (IsFractional(tower)) {
+        out->Put(patches, [&](std::int64_t p) {
+          return FractionOf(tower, grid, axis, IndexOf(tower, grid, axis, p));
+        });
+      } else {
+        const std::int64_t origin = OriginOf(scheme, grid, axis, earlier);
+        out->Put(patches, [&](std::int64_t p) {
+          return static_cast<std::int32_t>(IndexOf(tower, grid, axis, p) +
+                                           origin);
+        });
       }
       ++earlier;
-      write_zeros(tower.trailing);
+      out->PutCopies(0, tower.trailing);
     }
   }
 }

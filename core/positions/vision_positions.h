@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -78,6 +80,44 @@ struct VisionScheme {
 // "vision.grids[1].height".
 absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme);
 
-void FillVision(const VisionScheme& scheme, const TensorView& ids);
+// Writes positions one after the other. Only those in a range are computed and
+// stored; the others are only counted.
+class PositionWriter {
+ public:
+  PositionWriter(std::int64_t begin, std::int64_t end, char* data)
+      : begin_(begin), end_(end), data_(data) {}
+
+  // Adds value(0), value(1), ..., value(count - 1).
+  template <typename Value>
+  void Put(std::int64_t count, const Value& value) {
+    const std::int64_t last = std::min(end_ - at_, count);
+    for (std::int64_t i = std::max(begin_ - at_, std::int64_t{0}); i < last;
+         ++i) {
+      const auto position = value(i);
+      std::memcpy(data_, &position, sizeof(position));
+      data_ += sizeof(position);
+    }
+    at_ += count;
+  }
+  // first, first + 1, ... as int32
+  void PutRun(std::int64_t first, std::int64_t count) {
+    Put(count, [first](std::int64_t i) {
+      return static_cast<std::int32_t>(first + i);
+    });
+  }
+  // int32
+  void PutCopies(std::int64_t position, std::int64_t count) {
+    Put(count, [position](std::int64_t /*i*/) {
+      return static_cast<std::int32_t>(position);
+    });
+  }
+
+ private:
+  const std::int64_t begin_, end_;
+  char* data_;
+  std::int64_t at_ = 0;  // number of positions so far
+};
+
+void FillVision(const VisionScheme& scheme, PositionWriter* out);
 
 }  // namespace posenc::core

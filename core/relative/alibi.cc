@@ -47,7 +47,7 @@ class AlibiRule final : public DistanceRule {
 };
 
 absl::Status Validate(const Alibi& alibi) {
-  if (absl::Status valid = CheckCount("heads", alibi.heads); !valid.ok()) {
+  if (absl::Status valid = CheckHeads(alibi.heads); !valid.ok()) {
     return valid;
   }
   if (alibi.max_bias.has_value() &&

@@ -174,6 +174,11 @@ absl::StatusOr<BiasTiles> BiasTiles::Create(const BiasArgs& args) {
   Faults faults;
   absl::StatusOr<BiasRule> rule = std::visit(RuleMaker(), args.bias);
   faults.Note(Prefixed(FieldOf(args.bias), rule.status()));
+  if (rule.ok() && (*rule)->heads() > kMaxHeads) {
+    faults.Note(FieldInvalid(
+        FieldOf(args.bias),
+        absl::StrCat("has ", (*rule)->heads(), " heads; at most ", kMaxHeads)));
+  }
   faults.Note(ValidateRange(args.range));
   if (!faults.none()) return faults.status();
   if (absl::Status valid = (*rule)->CheckRange(args.range); !valid.ok()) {

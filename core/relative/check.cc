@@ -38,6 +38,12 @@ absl::Status CheckCount(absl::string_view field, std::int64_t count) {
   return count == 0 ? FieldRequired(field, fact) : FieldInvalid(field, fact);
 }
 
+absl::Status CheckHeads(std::int64_t heads) {
+  if (heads <= kMaxHeads) return CheckCount("heads", heads);
+  return FieldInvalid("heads",
+                      absl::StrCat("is ", heads, "; at most ", kMaxHeads));
+}
+
 absl::Status CheckTensor(absl::string_view field,
                          const std::optional<ConstTensorView>& tensor,
                          const std::vector<NamedExtent>& extents) {

@@ -41,6 +41,13 @@ absl::Status CheckFloating(absl::string_view field, Dtype dtype);
 // unset field is also 0.
 absl::Status CheckCount(absl::string_view field, std::int64_t count);
 
+// More heads than any model has. A tile of a bias has all of them, so this
+// keeps a tile small enough to be computed within a millisecond.
+inline constexpr std::int64_t kMaxHeads = 65536;
+
+// Checks the field `heads`: at least 1, and at most kMaxHeads.
+absl::Status CheckHeads(std::int64_t heads);
+
 // Checks that positions start .. start + length - 1 are within +-2^31, so that
 // distances are at most 2^32.
 absl::Status CheckPositions(absl::string_view start_field, std::int64_t start,

@@ -73,7 +73,7 @@ class SandwichRule final : public DistanceRule {
 }  // namespace
 
 absl::StatusOr<BiasRule> MakeRule(const Sandwich& sandwich) {
-  if (absl::Status valid = CheckCount("heads", sandwich.heads); !valid.ok()) {
+  if (absl::Status valid = CheckHeads(sandwich.heads); !valid.ok()) {
     return valid;
   }
   if (sandwich.dim < 2 || sandwich.dim % 2 != 0 || sandwich.dim > kMaxDim) {

@@ -24,10 +24,12 @@ constexpr Engine kEngines[] = {
     {"sglang_nhd", "BHD"}, {"vllm_packed", "BTHKD"}, {"vllm_split", "KBTHD"},
 };
 
+// `dimensions` may be long, but an error has a limited length.
 absl::Status WrongDimensions(absl::string_view dimensions,
                              absl::string_view fact) {
-  return FieldInvalid("cache.dimensions",
-                      absl::StrCat("\"", dimensions, "\" ", fact));
+  return FieldInvalid(
+      "cache.dimensions",
+      absl::StrCat("\"", dimensions.substr(0, 64), "\" ", fact));
 }
 
 // Returns the letters of the dimensions.
@@ -156,7 +158,16 @@ absl::StatusOr<Table> ReadTable(absl::string_view field,
                         absl::StrCat(ShapeToString(tensor.shape), " has rank ",
                                      rank, "; must be 1 or 2"));
   }
-  return Table{rank == 2 ? tensor.shape[0] : 1, tensor.shape.back()};
+  const Table table = {rank == 2 ? tensor.shape[0] : 1, tensor.shape.back()};
+  // The bytes of a request do not bound the number of empty sequences.
+  if (table.width == 0 && table.sequences > 1) {
+    return FieldInvalid(
+        absl::StrCat(field, ".shape"),
+        absl::StrCat(ShapeToString(tensor.shape), " has no elements for its ",
+                     table.sequences,
+                     " sequences; leave out sequences without tokens"));
+  }
+  return table;
 }
 
 // Adds the tokens of `run` to the last of the runs if they continue it; else
@@ -313,15 +324,18 @@ absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
     return places;
   }
   places.slots = places.blocks.extent * places.tokens.extent;
+  const Shape& table = (by_slots ? layout.slots : layout.block_table)->shape;
+  const absl::StatusOr<std::int64_t> runs = ElementCount(table);
+  if (!runs.ok()) {
+    return Prefixed(by_slots ? "cache.slots" : "cache.block_table",
+                    runs.status());
+  }
   if (reserve) {
-    std::int64_t runs = 1;
-    for (const std::int64_t extent :
-         (by_slots ? layout.slots : layout.block_table)->shape) {
-      runs *= extent;
-    }
-    status = reserve(runs * static_cast<std::int64_t>(sizeof(SlotRun)));
+    status = reserve(*runs * static_cast<std::int64_t>(sizeof(SlotRun)));
     if (!status.ok()) return status;
   }
+  // A vector that grows would need up to three times the claimed memory.
+  places.runs.reserve(*runs);
   status =
       by_slots ? ReadSlots(layout, &places) : ReadBlockTable(layout, &places);
   if (status.ok()) {

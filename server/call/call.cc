@@ -147,8 +147,8 @@ absl::Status Call::Route() {
       AnnouncedBytes(headers_, resources_.limits->max_request_bytes);
   if (!announced.ok()) return announced.status();
   announced_ = *announced;
-  caller_.emplace(resources_.callers, spec_.caller, spec_.caller_bytes);
-  memory_.emplace(resources_.admission, &*caller_,
+  caller_share_.emplace(resources_.callers, spec_.caller, spec_.caller_bytes);
+  memory_.emplace(resources_.admission, &*caller_share_,
                   resources_.limits->max_request_bytes, spec_.stream);
   // gRPC counts a deadline from the time at which it reads the headers. The
   // headers may have waited in the socket before that time (Lag).
@@ -334,7 +334,7 @@ Task Call::WriteAll(Handover<grpc::ByteBuffer>* computed) {
 Task Call::Run(Step* step) {
   // A unary call has its place already, unless it has released it while it
   // waited.
-  if (needs_place_) {
+  if (must_enter_) {
     EnterPlace(false);
     const absl::Status status = co_await wait_;
     if (!status.ok()) co_return status;
@@ -347,7 +347,7 @@ Task Call::Run(Step* step) {
       if (!wait_.await_ready()) LeavePlace(std::nullopt);
       absl::Status status = co_await wait_;
       step->Claimed(status);
-      if (status.ok() && needs_place_) {
+      if (status.ok() && must_enter_) {
         EnterPlace(false);
         status = co_await wait_;
       }
@@ -370,7 +370,7 @@ Task Call::Run(Step* step) {
 
 void Call::EnterPlace(bool refusable) {
   if (spec_.exempt) return wait_.For(absl::OkStatus());
-  needs_place_ = false;
+  must_enter_ = false;
   wait_.For(resources_.places->Enter(
                 {.method = spec_.method,
                  .party = spec_.party,
@@ -383,8 +383,8 @@ void Call::EnterPlace(bool refusable) {
 
 void Call::LeavePlace(std::optional<absl::Duration> computed,
                       absl::Duration unread) {
-  if (needs_place_) return;
-  needs_place_ = true;
+  if (must_enter_) return;
+  must_enter_ = true;
   resources_.places->Leave(&place_, computed, unread);
 }
 
@@ -448,14 +448,14 @@ void Call::Tick(absl::Time now) {
   const auto& [since, bytes] = writes ? writing_ : reading_;
   // The status may report that the server's deadline has passed, so it gets
   // more time to be sent. It holds no memory.
-  const bool status = writes && bytes == 0;
+  const bool is_status = writes && bytes == 0;
   absl::Time due = absl::InfiniteFuture();
   if (spec_.exempt) {
     due = since + DefaultDeadline();  // for each message
   } else if (!headers_.has_deadline()) {
     due = started_ + DefaultDeadline();
   }
-  if (status) due = std::max(due, since + kSlowAfter);
+  if (is_status) due = std::max(due, since + kSlowAfter);
   if (now > due) {
     return CutOff(absl::DeadlineExceededError(
         spec_.exempt
@@ -468,14 +468,14 @@ void Call::Tick(absl::Time now) {
   if (!spec_.stream && place_.held() && now - since > kPlaceLease &&
       absl::ToDoubleSeconds(now - since) >
           kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
-    const bool computed = writes && !status;
+    const bool computed = writes && !is_status;
     LeavePlace(computed ? std::optional(computing_) : std::nullopt,
                now - since);
   }
   // If all messages together hold too much memory, a message counts as slow
   // after one tick. Its call is then ended, to release memory.
   const bool over =
-      !status && now - since > Loop::kTick / 2 && HoldsTooMuch(now);
+      !is_status && now - since > Loop::kTick / 2 && HoldsTooMuch(now);
   if (!over && resources_.admission->waiting() == 0) return;
   const bool begun = spec_.stream && messages_in_ > 0;
   absl::Duration allowed = over    ? Loop::kTick

@@ -160,12 +160,12 @@ class Call final : private Loop::Ticked {
   std::unique_ptr<CallHandler> handler_;
   std::optional<std::int64_t> announced_;
   bool sized_ = false;  // the claim covers the largest message that may come
-  std::optional<CallerBudgets::Share> caller_;
+  std::optional<CallerBudgets::Share> caller_share_;
   std::optional<CallMemory> memory_;
   OpenCalls::Slot slot_;
   Places::Ticket place_;
-  double deadline_ = 0;      // for all its Places::Requests
-  bool needs_place_ = true;  // has no place, and waits for none
+  double deadline_ = 0;     // for all its Places::Requests
+  bool must_enter_ = true;  // has not asked Places since it last left
   Wait wait_;
   bool counted_ = false;  // by CallsInProgress
   bool status_written_ = false;

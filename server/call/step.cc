@@ -12,13 +12,6 @@
 namespace posenc::server {
 namespace {
 
-// A step of at most this many bytes runs on the loop's thread, because handing
-// it to the pool costs tens of microseconds. Larger steps would also end sooner
-// on the loop's thread, but small calls would wait for them. In a test with two
-// calls of 1 MiB at a time, only half as many calls of 4 KiB were answered (two
-// cores).
-constexpr std::size_t kInlineBytes = 128 << 10;
-
 // Time on the pool after which other steps may run. A change of steps takes at
 // most a hundredth of this time.
 constexpr absl::Duration kTurn = absl::Milliseconds(10);

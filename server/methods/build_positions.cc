@@ -1,5 +1,7 @@
 // BuildPositions makes the position ids of a batch.
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 
 #include "core/positions/position_schemes.h"
@@ -11,6 +13,12 @@ namespace posenc::server {
 namespace {
 
 using Response = v1::BuildPositionsResponse;
+
+// A tile takes less than a millisecond, unless the answer is so large that
+// there would be more than kMostTiles: each tile passes all sequences before
+// it.
+constexpr std::int64_t kTileElements = 1 << 16;
+constexpr std::int64_t kMostTiles = 128;
 
 }  // namespace
 
@@ -31,11 +39,15 @@ absl::StatusOr<TensorAnswer> AnswerBuildPositions(
   ids.dtype = extents->dtype;
   ids.shape = extents->shape;
   ids.within = Response::kPositionsFieldNumber;
+  const std::int64_t count = core::ElementCount(ids.shape).value_or(0);
+  const std::int64_t tile = std::max(kTileElements, count / kMostTiles + 1);
   answer.computation = std::make_unique<TileFunction>(
-      1, [scheme = *scheme, dtype = ids.dtype, shape = ids.shape](
-             std::int64_t /*tile*/, absl::Span<const OutputBuffer> outputs,
-             StopCheck) {
-        core::FillPositions(scheme, {dtype, shape, outputs[0].data()});
+      (count + tile - 1) / tile,
+      [scheme = *scheme, count, tile, bytes = core::DtypeSize(ids.dtype)](
+          std::int64_t i, absl::Span<const OutputBuffer> outputs, StopCheck) {
+        const std::int64_t begin = i * tile;
+        core::FillPositions(scheme, begin, std::min(begin + tile, count),
+                            outputs[0].data() + begin * bytes);
         return absl::OkStatus();
       });
   return answer;

@@ -81,14 +81,15 @@ class BuildTableStreamHandler final : public CallHandler {
                                 absl::StrCat(request.rows_per_message(),
                                              "; must be positive, or unset"));
     }
+    context_.reserve = (*parsed)->Claim();
     request_ = *std::move(parsed);
     context_.ropes = &request_->ropes;
     return absl::OkStatus();
   }
 
+  // Positions of any number of rows may have to be expanded.
   bool TakesLong() const override {
-    return table_ == nullptr && request_ != nullptr &&
-           server::TakesLong(request_->request.table());
+    return table_ == nullptr && request_ != nullptr;
   }
 
   bool HasNext() const override { return request_ != nullptr && !done_; }

@@ -1,6 +1,8 @@
 #include "server/methods/checked_table.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -292,10 +294,8 @@ TensorAnswer CheckedTable::Answer(std::int64_t first, std::int64_t n) const {
   // Size of each tensor: the two tensors of a rotary table have equal sizes.
   const std::size_t bytes = ByteCount(answer.outputs[0]);
   const std::size_t row_bytes = n > 0 ? bytes / n : 0;
-  const std::int64_t tile_rows =
-      rows_first_ ? std::max<std::int64_t>(
-                        1, kTileBytes / std::max<std::size_t>(1, row_bytes))
-                  : std::max<std::int64_t>(1, n);
+  const std::int64_t tile_rows = std::max<std::int64_t>(
+      1, kTileBytes / std::max<std::size_t>(1, row_bytes));
   answer.computation = std::make_unique<TileFunction>(
       (n + tile_rows - 1) / tile_rows,
       [self = shared_from_this(), tensors = answer.outputs, first, n, tile_rows,
@@ -304,13 +304,31 @@ TensorAnswer CheckedTable::Answer(std::int64_t first, std::int64_t n) const {
         const std::int64_t begin = tile * tile_rows;
         const std::int64_t rows = std::min(tile_rows, n - begin);
         std::vector<core::TensorView> views;
+        // With frequencies of heads, the tile's rows of a head lie apart from
+        // those of the next head.
+        std::vector<std::vector<char>> apart(
+            self->rows_first_ ? 0 : tensors.size());
         for (std::size_t i = 0; i < tensors.size(); ++i) {
           core::Shape shape = tensors[i].shape;
-          if (self->rows_first_) shape[0] = rows;
-          views.push_back({tensors[i].dtype, std::move(shape),
-                           outputs[i].data() + begin * row_bytes});
+          shape[self->rows_first_ ? 0 : 1] = rows;
+          char* data = outputs[i].data() + begin * row_bytes;
+          if (!self->rows_first_) {
+            apart[i].resize(rows * row_bytes);
+            data = apart[i].data();
+          }
+          views.push_back({tensors[i].dtype, std::move(shape), data});
         }
-        return self->Fill(first + begin, rows, views);
+        const absl::Status filled = self->Fill(first + begin, rows, views);
+        for (std::size_t i = 0; filled.ok() && i < apart.size(); ++i) {
+          const std::int64_t heads = tensors[i].shape[0];
+          const std::size_t head_row_bytes = row_bytes / heads;
+          for (std::int64_t h = 0; h < heads; ++h) {
+            std::memcpy(outputs[i].data() + (h * n + begin) * head_row_bytes,
+                        apart[i].data() + h * rows * head_row_bytes,
+                        rows * head_row_bytes);
+          }
+        }
+        return filled;
       });
   return answer;
 }

@@ -46,8 +46,7 @@ struct MethodContext {
   // contract.
   const RopeBytes* ropes = nullptr;
   BorrowedTensors borrowed;  // tensors of the request
-  // Claims memory for expanded positions. Empty for a stream of a table,
-  // because the stream's claim for four messages covers the positions.
+  // Claims memory for expanded positions and for the places of a cache.
   core::ReserveFunction reserve;
 };
 

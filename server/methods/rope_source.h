@@ -74,6 +74,9 @@ inline bool TakesLong(const v1::AnalyzeRopeRequest& request) {
 inline bool TakesLong(const v1::DiagnoseRopeRequest& /*request*/) {
   return true;  // about ten readers of each configuration are compared
 }
+inline bool TakesLong(const v1::BuildTableRequest& request) {
+  return ResolvesLong(request.rope()) || request.positions().has_packed();
+}
 template <typename Request>
 bool TakesLong(const Request& request) {
   if constexpr (requires { request.old_rope(); }) {

@@ -48,6 +48,7 @@ RowStream::Tensor& RowStream::Current() {
 void RowStream::KeepCut() {
   if (left() > 0 && cut_.size() + left() < Current().map->in_bytes()) {
     const std::size_t old = cut_.size();
+    cut_.reserve(Current().map->in_bytes());
     cut_.resize(old + left());
     bytes_.Read(used_, left(), cut_.data() + old);
     used_ = bytes_.size();

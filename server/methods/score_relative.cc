@@ -45,6 +45,16 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
   if (!extents.ok()) return extents.status();
   // All queries are multiplied by all keys. Both are read many times, so their
   // pieces are joined first.
+  std::int64_t copied = 0;
+  for (const InputTensor* tensor : {&*q, &*k}) {
+    if (tensor->view.data == nullptr) {
+      copied += static_cast<std::int64_t>(tensor->pieces.size());
+    }
+  }
+  if (copied > 0 && context.reserve) {
+    const absl::Status claimed = context.reserve(copied);
+    if (!claimed.ok()) return claimed;
+  }
   q->Gather();
   k->Gather();
 

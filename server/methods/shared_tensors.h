@@ -20,6 +20,7 @@
 #include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/split.h"
 #include "server/call/computation.h"
+#include "server/call/handler.h"
 #include "server/methods/methods.h"
 #include "server/shared_memory/shared_files.h"
 
@@ -105,6 +106,12 @@ class SharedTensors {
   // Attaches this object and its final check to the complete answer.
   static void Attach(std::shared_ptr<const SharedTensors> shared,
                      TensorAnswer* answer);
+
+  // Returns whether the inputs are too large for the loop's thread. Must be
+  // called before PlaceOutputs().
+  bool TakesLong() const {
+    return static_cast<std::size_t>(copied_bytes_ + used_bytes_) > kInlineBytes;
+  }
 
   // Returns the number of bytes that were copied out.
   std::int64_t copied_bytes() const { return copied_bytes_; }

@@ -51,7 +51,8 @@ class UnaryHandler final : public CallHandler {
     return shared_ == nullptr ? 0 : shared_->copied_bytes();
   }
   bool TakesLong() const override {
-    return parsed_ != nullptr && server::TakesLong(parsed_->request);
+    return parsed_ != nullptr && (server::TakesLong(parsed_->request) ||
+                                  (shared_ != nullptr && shared_->TakesLong()));
   }
   bool HasNext() const override { return parsed_ != nullptr; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {

@@ -27,6 +27,7 @@
 #include "server/memory/heap.h"
 #include "server/process/self_test.h"
 #include "server/process/serve.h"
+#include "server/process/stdin_end.h"
 #include "server/process/threads.h"
 
 namespace posenc::server {
@@ -74,6 +75,10 @@ int ServeAndSay(const LoadedConfig& loaded, int argc, char** argv) {
   const absl::Status threads = CheckThreads(
       ThreadsOf(WithDefaults(loaded.config.server.limits).threads));
   if (!threads.ok()) return Fail(kFailed, threads.message());
+  if (loaded.config.exit_with_stdin) {
+    const absl::Status input = CheckStdin();
+    if (!input.ok()) return Fail(kUsage, input.message());
+  }
   const absl::Status right = SelfTest();
   if (!right.ok()) return Fail(kFailed, right.message());
   const absl::Status served = Serve(loaded, (*kernels)->name, [argc, argv] {

@@ -1,6 +1,7 @@
 #include "server/process/stdin_end.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,6 +9,17 @@
 #include <thread>
 
 namespace posenc::server {
+
+absl::Status CheckStdin() {
+  // gRPC's descriptors of events are of no type.
+  struct stat input = {};
+  if (fstat(STDIN_FILENO, &input) == 0 && (input.st_mode & S_IFMT) != 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "exit-with-stdin: standard input is closed; start posencd with a pipe "
+      "whose other end the parent keeps");
+}
 
 void StopAtEndOfStdin() {
   std::thread([] {

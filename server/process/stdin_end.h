@@ -2,7 +2,13 @@
 
 #pragma once
 
+#include "absl/status/status.h"
+
 namespace posenc::server {
+
+// Returns INVALID_ARGUMENT if the process was started with standard input
+// closed: the descriptor is then the first that gRPC has opened.
+absl::Status CheckStdin();
 
 // Sends SIGTERM to this process when standard input ends or cannot be read. The
 // kernel closes the parent's end of the pipe when the parent ends for any

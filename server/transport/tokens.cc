@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "core/base/error.h"
+#include "posenc/compat.h"
 #include "posenc/v1/service.pb.h"
 #include "server/base/small_file.h"
 

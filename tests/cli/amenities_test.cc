@@ -118,8 +118,8 @@ TEST_F(ShellFilesTest, HaveEveryCommandAndFlag) {
       if (at > 10 || line[at] != '-') continue;
       for (const std::string& flag : std::vector<std::string>(absl::StrSplit(
                line.substr(at), absl::ByAnyChar(", "), absl::SkipEmpty()))) {
-        if (flag[0] != '-') break;
         if (flag == "-h") continue;
+        if (!absl::StartsWith(flag, "--")) break;
         EXPECT_THAT(completed, Contains(flag)) << command;
         // Whole files in messages would hide the flag.
         EXPECT_TRUE(absl::StrContains(zsh, flag + " ")) << flag;

@@ -88,6 +88,13 @@ TEST_F(BinaryTest, EndsWithStandardInputIfAskedTo) {
   EXPECT_NE(access(ready_file().c_str(), F_OK), 0);
 }
 
+TEST_F(BinaryTest, DoesNotStartWithoutTheStandardInputThatShallEndIt) {
+  Process process({"--listen", "127.0.0.1:0", "--exit-with-stdin"}, "",
+                  Process::Stdout::kPipe, Process::kClosedInput);
+  EXPECT_THAT(process.ReadLine(), HasSubstr("standard input is closed"));
+  EXPECT_EQ(process.Wait(), 2);
+}
+
 TEST_F(BinaryTest, ASecondSignalEndsTheDrainAtOnce) {
   Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
                    "--drain-timeout", "10m", "--max-response-bytes", "1GiB"});

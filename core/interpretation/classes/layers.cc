@@ -1,6 +1,9 @@
 #include "core/interpretation/classes/layers.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -69,7 +72,10 @@ std::string PatternType(absl::string_view pattern, std::int64_t index,
 }  // namespace
 
 std::vector<std::string> LayerTypes(const JsonObject& config) {
+  // Each type may have an encoding of its own. No model has ten.
+  constexpr std::size_t kMostTypes = 64;
   std::vector<std::string> types;
+  std::set<std::string> different;
   const json* list = config.Find("layer_types");
   if (list == nullptr || list->is_null()) return types;
   if (!list->is_array()) {
@@ -84,6 +90,12 @@ std::vector<std::string> LayerTypes(const JsonObject& config) {
       return types;
     }
     types.push_back(Renamed(type.get<std::string>()));
+    different.insert(types.back());
+    if (different.size() > kMostTypes) {
+      config.Fail("layer_types", "has more than ", kMostTypes,
+                  " different types");
+      return types;
+    }
   }
   return types;
 }

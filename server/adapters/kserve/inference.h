@@ -60,7 +60,9 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Returns the number of bytes that Read() has copied from shared memory.
   std::int64_t copied_bytes() const { return shared_->copied_bytes(); }
   // See CallHandler. Must be called after Read().
-  bool TakesLong() const { return model_->takes_long(*native_); }
+  bool TakesLong() const {
+    return model_->takes_long(*native_) || shared_->TakesLong();
+  }
 
   // Must be called only once, after Read().
   absl::StatusOr<std::unique_ptr<PendingResponse>> Answer();

@@ -117,7 +117,8 @@ class RecordedTest : public testing::TestWithParam<std::size_t> {
     ASSERT_THAT(extents->shape, ElementsAre(axes(), tokens()));
     // Holds int32 or float32.
     std::vector<std::int32_t> storage(axes() * tokens());
-    FillPositions(scheme, {extents->dtype, extents->shape, storage.data()});
+    FillPositions(scheme, 0, static_cast<std::int64_t>(storage.size()),
+                  reinterpret_cast<char*>(storage.data()));
     const ConstTensorView ids = {extents->dtype, extents->shape,
                                  storage.data()};
     const std::vector<double> expected = Positions();
@@ -284,7 +285,7 @@ TEST(VisionPositionsTest, GridsFollowOneAnother) {
   ASSERT_TRUE(extents.ok()) << extents.status();
   ASSERT_THAT(extents->shape, ElementsAre(2, 6));
   std::vector<std::int32_t> ids(12);
-  FillPositions(scheme, {extents->dtype, extents->shape, ids.data()});
+  FillPositions(scheme, 0, 12, reinterpret_cast<char*>(ids.data()));
   EXPECT_THAT(ids, ElementsAre(0, 1, 1, 0, 1, 2, 0, 1, 2, 0, 1, 1));
 }
 

@@ -89,6 +89,10 @@ std::vector<Case> AllScalings() {
   betas.mscale = 0.707;
   betas.mscale_all_dim = 1.5;
   cases.push_back({"YarnMscales", With(Plain(64), betas)});
+  YarnScaling open = Yarn(4, 8192);
+  open.beta_fast = 1e308;
+  open.beta_slow = 0;
+  cases.push_back({"YarnOpenEnds", With(Plain(64), open)});
   YarnScaling given = Yarn(4, 8192);
   given.attention_factor = 0.875;
   cases.push_back({"YarnAttentionFactor", With(Plain(64), given)});

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -320,6 +322,17 @@ TEST(RepositionCacheTest, RefusesWhatIsNoCache) {
        [](auto* cache, auto*) {
          cache->block_table->shape = {1, 2, 2};
        }},
+      {"a table of empty sequences", "cache.block_table.shape",
+       [](auto* cache, auto*) {
+         cache->block_table->shape = {std::int64_t{1} << 61, 0};
+       },
+       "no elements"},
+      {"slots of empty sequences", "cache.slots.shape",
+       [](auto* cache, auto*) {
+         cache->slots = std::exchange(cache->block_table, std::nullopt);
+         cache->slots->shape = {2, 0};
+       },
+       "no elements"},
       {"a block that k lacks", "cache.block_table",
        [](auto*, auto* k) { k->shape[0] = 4; }, "element 0 is 4; k has 4"},
       {"a longer table than k", "cache.block_table",

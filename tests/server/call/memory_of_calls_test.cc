@@ -106,6 +106,28 @@ TEST_F(MemoryOfCallsTest, NumbersThatWouldTakeEightTimesTheirBytesAreRefused) {
   EXPECT_TRUE(Call(&Stub::BuildPositions, request, &response).ok());
 }
 
+// 2^31 positions would take 16 GiB.
+TEST_F(MemoryOfCallsTest, PackedPositionsOfATableStreamAreClaimed) {
+  Start({.limits = {.max_request_bytes = 1 << 20, .in_flight_bytes = 8 << 20}});
+  v1::BuildTableStreamRequest request;
+  v1::RopeSpec* const spec =
+      request.mutable_table()->mutable_rope()->mutable_spec();
+  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
+  spec->set_rotary_dim(2);
+  v1::PackedSequences* const packed =
+      request.mutable_table()->mutable_positions()->mutable_packed();
+  for (const std::int64_t end : {std::int64_t{0}, std::int64_t{1} << 31}) {
+    packed->add_cu_seqlens(end);
+  }
+  grpc::ClientContext context;
+  const auto stream = stub_->BuildTableStream(&context, request);
+  v1::BuildTableStreamResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), kExhausted) << status.error_message();
+  ExpectNothingInFlight();
+}
+
 TEST_F(MemoryOfCallsTest, AMessageThatIsAdmittedTooLateIsNotRead) {
   Start({.limits = {.max_request_bytes = 1 << 20,
                     .in_flight_bytes = kLargeTableBytes + (32 << 10)}});

@@ -49,6 +49,50 @@ v1::RopeSource Rope(v1::Pairing pairing, int rotary_dim = 0) {
   return rope;
 }
 
+// The rows are computed in several tiles.
+TEST_F(AnswersTest, ATableOfHeadsHasTheRowsOfEachHeadAlone) {
+  constexpr int kHeads = 3, kPairs = 40, kRows = 2000;
+  const auto table = [this](int heads, int first_head) {
+    v1::BuildTableRequest request;
+    *request.mutable_rope() = Rope(v1::PAIRING_HALF_SPLIT, 2 * kPairs);
+    v1::ExplicitFrequencies* const frequencies =
+        request.mutable_rope()->mutable_spec()->mutable_explicit_frequencies();
+    if (heads > 1) frequencies->set_heads(heads);
+    for (int i = 0; i < heads * kPairs; ++i) {
+      frequencies->add_values(1.0 / (1 + i + first_head * kPairs));
+    }
+    request.set_rows(kRows);
+    request.mutable_positions()->set_start(5);
+    v1::BuildTableResponse response;
+    const grpc::Status status = Call(&Stub::BuildTable, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  };
+  const v1::BuildTableResponse all = table(kHeads, 0);
+  EXPECT_THAT(all.cos().shape(), ElementsAre(kHeads, kRows, kPairs));
+  const std::size_t bytes = all.cos().data().size() / kHeads;
+  for (int head = 0; head < kHeads; ++head) {
+    const v1::BuildTableResponse one = table(1, head);
+    EXPECT_TRUE(all.cos().data().substr(head * bytes, bytes) ==
+                one.cos().data());
+    EXPECT_TRUE(all.sin().data().substr(head * bytes, bytes) ==
+                one.sin().data());
+  }
+}
+
+TEST_F(AnswersTest, ManyPositionsAreThoseOfOneRun) {
+  v1::BuildPositionsRequest request;
+  request.mutable_packed()->add_lengths(123456);
+  request.mutable_packed()->add_lengths(100000);
+  v1::BuildPositionsResponse response;
+  ASSERT_TRUE(Call(&Stub::BuildPositions, request, &response).ok());
+  const auto ids = Elements<std::int32_t>(response.positions().ids());
+  ASSERT_EQ(ids.size(), 223456u);
+  for (int i = 0; i < 223456; ++i) {
+    ASSERT_EQ(ids[i], i < 123456 ? i : i - 123456) << i;
+  }
+}
+
 TEST_F(AnswersTest, GetServerInfoTellsLimitsPresetsAndDtypes) {
   v1::GetServerInfoResponse response;
   ASSERT_TRUE(
