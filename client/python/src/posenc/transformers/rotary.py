@@ -17,10 +17,10 @@ from typing import Any, Optional
 
 import torch
 
-from .client import Client
-from .errors import invalid
-from .messages import ResolveRopeResponse, RopeSource, RopeSpec
-from .sources import rope_source
+from ..client import Client
+from ..errors import invalid
+from ..messages import ResolveRopeResponse, RopeSource, RopeSpec
+from ..sources import rope_source
 
 # Minimum number of rows of a table. The number is doubled until it covers all
 # positions.
