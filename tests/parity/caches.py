@@ -19,7 +19,9 @@ A pair of channels of length L, which turns by w for each position, must agree w
 Channels without rotation, layers without it, and values must be equal bit by bit.
 """
 
+import inspect
 import math
+import re
 import sys
 import warnings
 
@@ -27,9 +29,9 @@ warnings.filterwarnings("ignore")
 
 import library  # noqa: E402
 import posenc  # noqa: E402
-import posenc.transformers  # noqa: E402
 import tiny  # noqa: E402
 import torch  # noqa: E402
+from posenc.transformers import caches  # noqa: E402
 
 TOKENS = 8
 START, SHIFT = 100, 1000
@@ -40,41 +42,44 @@ class CannotAsk(Exception):
     """The class does not answer the question; the text says why."""
 
 
-def decoder_layers(model, config):
-    """Returns the modules of the layers."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.ModuleList) and len(module) == config.num_hidden_layers:
-            return module
-    raise CannotAsk("has no list of num_hidden_layers layers")
-
-
 class Run:
-    """Runs of a model whose layers all get the hidden states of the first run."""
+    """Runs of a model whose layers and attentions all get the hidden states of the first run."""
 
     def __init__(self, config, dtype):
         self.config = config
         self.model = tiny.model(config, dtype)
         self.ids = torch.randint(3, 90, (2, TOKENS), generator=torch.Generator().manual_seed(1))
-        self.states = {}
-        for i, layer in enumerate(decoder_layers(self.model, config)):
-            layer.register_forward_pre_hook(
-                lambda module, args, kwargs, i=i: self.same_input(i, args, kwargs), with_kwargs=True)
+        self.states, self.count = {}, {}
+        for name, module in self.model.named_modules():
+            if re.search(r"(^|\.)\w+\.\d+$", name) or type(module).__name__.endswith("Attention"):
+                module.register_forward_pre_hook(
+                    lambda module, args, kwargs, name=name: self.same_input(name, args, kwargs), with_kwargs=True)
 
-    def same_input(self, i, args, kwargs):
-        if args:
-            return (self.states.setdefault(i, args[0]), *args[1:]), kwargs
-        return args, {**kwargs, "hidden_states": self.states.setdefault(i, kwargs["hidden_states"])}
+    def same_input(self, name, args, kwargs):
+        self.count[name] = self.count.get(name, 0) + 1
+        at = name, self.count[name]
+        if "hidden_states" in kwargs:
+            return args, {**kwargs, "hidden_states": self.states.setdefault(at, kwargs["hidden_states"])}
+        if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
+            return (self.states.setdefault(at, args[0]), *args[1:]), kwargs
+        return args, kwargs
 
     @torch.no_grad()
     def cache(self, start):
-        positions = (start + torch.arange(TOKENS)).expand(2, -1)
-        answer = self.model(input_ids=self.ids, position_ids=positions, use_cache=True)
-        cache = getattr(answer, "cache", None)
-        if cache is None:
-            cache = getattr(answer, "past_key_values", None)
+        self.count.clear()
+        takes = inspect.signature(self.model.forward).parameters
+        if "position_ids" not in takes:
+            raise CannotAsk("its forward takes no position_ids")
+        inputs = {"position_ids": (start + torch.arange(TOKENS)).expand(2, -1)}
+        if "input_ids" in takes:
+            inputs["input_ids"] = self.ids
+        else:
+            inputs["inputs_embeds"] = torch.ones(2, TOKENS, self.config.hidden_size, dtype=self.model.dtype)
+        answer = self.model(**inputs, use_cache=True)
+        cache = getattr(answer, "cache", getattr(answer, "past_key_values", None))
         if cache is None:
             raise CannotAsk("keeps no cache")
-        return cache
+        return getattr(cache, "self_attention_cache", cache)
 
 
 def in_pairs(keys, spec, head_dim):
@@ -105,31 +110,36 @@ def ratio(moved, expected, rope, start, shift):
     return max(((a - b).abs() / bound).max().item() for a, b in zip(ours, theirs))
 
 
+def tensors(cache):
+    """Returns every tensor of the layers that has tokens, by layer and name."""
+    return {(i, name): value for i, layer in enumerate(cache.layers) for name, value in vars(layer).items()
+            if isinstance(value, torch.Tensor) and value.ndim > 2}
+
+
 def compare(client, config, dtype, start=START, shift=SHIFT, **lengths):
-    """Returns (layers that rotate, layers that do not, largest difference in units of the bound)."""
+    """Returns (tensors that rotate, layers that do not, largest difference in units of the bound)."""
     run = Run(config, dtype)
     cache, expected = run.cache(start), run.cache(start + shift)
-    before = [None if layer.keys is None else (layer.keys.clone(), layer.values.clone())
-              for layer in posenc.transformers.caches._layers(cache, "cache")]
-    posenc.transformers.caches.shift(cache, config, shift, client=client, start=start, **lengths)
-    worst, rotating, still = 0.0, 0, 0
-    new = lengths.get("new_length", lengths.get("length"))
-    for i, (own, layer, wanted) in enumerate(zip(before, cache.layers, expected.layers)):
-        if own is None:
-            continue
-        if not (torch.equal(layer.values, own[1]) and torch.equal(layer.values, wanted.values)):
-            raise AssertionError(f"layer {i}: the values differ")
-        rope = client.rope(config, layer_index=i, head_dim=layer.keys.shape[-1], sequence_length=new)
-        if rope.spec.nope:
-            still += 1
-            if not (torch.equal(layer.keys, own[0]) and torch.equal(layer.keys, wanted.keys)):
-                raise AssertionError(f"layer {i} should not rotate, but its class rotates it")
-            continue
-        rotating += 1
-        if torch.equal(own[0], wanted.keys):
-            raise CannotAsk(f"layer {i} has the same keys at both positions")
-        worst = max(worst, ratio(layer.keys, wanted.keys, rope, start, shift))
-    return rotating, still, worst
+    before = {at: tensor.clone() for at, tensor in tensors(cache).items()}
+    caches.shift(cache, config, shift, client=client, start=start, **lengths)
+    after, expected = tensors(cache), tensors(expected)
+    worst, moved = 0.0, set()
+    with caches._mover(client, config, lengths.get("length"), lengths.get("new_length")) as mover:
+        for keys in mover.keys_of(cache):
+            at = next(at for at, tensor in after.items() if tensor.data_ptr() == keys.tensor.data_ptr())
+            moved.add(at)
+            if torch.equal(before[at], expected[at]):
+                raise CannotAsk(f"layer {at[0]} has the same {at[1]} at both positions")
+            theirs = expected[at].reshape(keys.tensor.shape)
+            worst = max(worst, ratio(keys.tensor, theirs, keys.new_rope or keys.rope, start, shift))
+    for at in after.keys() - moved:
+        if not torch.equal(after[at], before[at]):
+            raise AssertionError(f"layer {at[0]}: {at[1]} has changed")
+        if not torch.equal(after[at], expected[at]):
+            raise AssertionError(f"layer {at[0]}: {at[1]} depends on the position in the class")
+    if not moved:
+        raise CannotAsk("no layer of the tiny model rotates")
+    return len(moved), len({i for i, _ in after} - {i for i, _ in moved}), worst
 
 
 def cases(names):

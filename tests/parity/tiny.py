@@ -26,38 +26,59 @@ SMALL = [
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads")
 
+DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
 # What the rules above do not make small, or make wrong.
-OWN = {}
+OWN = {
+    "bamba": {"attn_layer_indices": [1, 3]},
+    "chameleon": {"vocabulary_map": {"<image>": 95}},
+    "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
+    "dbrx": {"d_model": 256, "n_heads": 4, "attn_config": {"kv_n_heads": 2, "rope_theta": 500000.0},
+             "ffn_config": {"ffn_hidden_size": 32}},
+    "deepseek_ocr2_text": {"num_experts_per_tok": 2, "mlp_layer_types": ["dense"] * 6},
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "dots1": {"n_routed_experts": 4, "num_experts_per_tok": 2},
+    "glm4v_text": {"rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]}},
+    "glm4v_moe_text": {"head_dim": 128, "rope_parameters": {
+        **DEFAULT, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]}},
+    "glm_image_text": {"rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]}},
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 3, "position_embedding_type": "rope"},
+    "hunyuan_v1_dense": {"head_dim": 64},
+    "hunyuan_v1_moe": {"head_dim": 64},
+    "hunyuan_vl_text": {"head_dim": 64},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 3},
+    "ministral": {"head_dim": 64},
+    "nemotron": {"num_key_value_heads": 2},
+}
 
 
 def tiny(cls, **own):
     """Returns a small configuration of a class."""
     default = cls()
     values = {}
-    for key, value in default.to_dict().items():
+    known = default.to_dict()  # attributes of heterogeneous layers cannot be read
+    for key, value in known.items():
         if type(value) is not int:
             continue
         for pattern, small in SMALL:
             if re.search(pattern, key):
                 values[key] = min(value, small)
                 break
-    heads = next((key for key in HEADS if getattr(default, key, None)), None)
+    heads = next((key for key in HEADS if type(known.get(key)) is int), None)
     if heads:
-        count = getattr(default, heads)
+        count = known[heads]
         values[heads] = min(count, 4)
         for key in KV_HEADS:
-            groups = getattr(default, key, None)
+            groups = known.get(key)
             if type(groups) is int:
                 values[key] = values[heads] if groups == count else min(groups, 2)
-        width = next(key for key in ("hidden_size", "n_embd", "d_model") if hasattr(default, key))
-        if not getattr(default, "head_dim", None) or getattr(default, width) == count * default.head_dim:
-            values[width] = getattr(default, width) // count * values[heads]
+        width = next(key for key in ("hidden_size", "n_embd", "d_model") if key in known)
+        if not known.get("head_dim") or known[width] == count * known["head_dim"]:
+            values[width] = known[width] // count * values[heads]
         else:
-            values[width] = min(getattr(default, width), 128)
+            values[width] = min(known[width], 128)
     values.update(OWN.get(cls.model_type, {}))
     values.update(own)
-    known = default.to_dict()
-    return cls(**{key: value for key, value in values.items() if key in known or key in own})
+    return cls(**{key: value for key, value in values.items() if key in known or key in own or key in OWN.get(cls.model_type, {})})
 
 
 def model_class(config):

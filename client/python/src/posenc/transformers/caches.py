@@ -25,6 +25,7 @@ from ..client import Client, Rope
 from ..errors import invalid
 from ..local_server import local
 from ..shared import SharedRegion
+from ..sources import rope_source
 from .rotary import _text
 
 # Bytes that travel at a time: /dev/shm of a container often has only 64 MiB.
@@ -155,7 +156,9 @@ class _Mover:
         if new_length is not None and length is None:
             raise invalid("length", "is required beside new_length")
         self._client = client
-        self._config = _text(config)
+        # Of an encoder-decoder, the decoder.
+        self._config = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+        self._source = rope_source(_text(self._config))
         self._lengths = length, length if new_length is None else new_length
         self._ropes: dict[Any, Any] = {}
         self._region: Optional[SharedRegion] = None
@@ -173,8 +176,11 @@ class _Mover:
                 continue
             if layer.keys.requires_grad:
                 raise invalid(path, f"layer {i} requires grad; compute the cache under torch.no_grad()")
-            tensors: list[tuple[Optional[str], torch.Tensor]] = [(None, layer.keys[:, :, :tokens])]
+            tensors: list[tuple[Optional[str], torch.Tensor]] = [(None, self._rotated(layer)[:, :, :tokens])]
             if getattr(layer, "is_indexer_initialized", False):
+                width = layer.indexer_keys.shape[-1]
+                if layer.indexer_position_ids is not None or width != getattr(self._config, "index_head_dim", width):
+                    raise invalid(path, f"layer {i}'s indexer caches other things than its rotated keys")
                 tensors.append(("indexer", layer.indexer_keys[:, None, :tokens]))
             for part, tensor in tensors:
                 ropes = self._rope(i, part, tensor.shape[-1])
@@ -182,12 +188,20 @@ class _Mover:
                     found.append(_Keys(i, tensor, first, *ropes))
         return found
 
+    def _rotated(self, layer: Any) -> torch.Tensor:
+        """Returns the tensor that has the rotated channels. A cache of latents (DeepSeek) has them in the place of the
+        values, [batch, 1, tokens, qk_rope_head_dim]; the latents in the place of the keys do not rotate."""
+        latent = getattr(self._config, "kv_lora_rank", None), getattr(self._config, "qk_rope_head_dim", None)
+        has_latents = (layer.keys.shape[-1], layer.values.shape[-1]) == latent and layer.keys.shape[1] == 1
+        rotated: torch.Tensor = layer.values if has_latents else layer.keys
+        return rotated
+
     def _rope(self, layer: int, part: Any, head_dim: int) -> Optional[tuple[Rope, Optional[Rope]]]:
         """Returns a layer's encoding before and after; None if it does not rotate."""
         key = layer, part, head_dim
         if key not in self._ropes:
             old, new = (
-                self._client.rope(self._config, layer_index=layer, part=part, head_dim=head_dim, sequence_length=length)
+                self._client.rope(self._source, layer_index=layer, part=part, head_dim=head_dim, sequence_length=length)
                 for length in self._lengths
             )
             if self._lengths[0] is None and (old.spec.longrope or old.spec.dynamic_ntk):
