@@ -38,6 +38,10 @@ START, SHIFT = 100, 1000
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
+WITH_EMBEDDINGS = {"qwen3_omni_moe_talker_code_predictor"}
+CODEBOOKS = {"dia_decoder": 9, "kyutai_speech_to_text": 33}
+
+
 class CannotAsk(Exception):
     """The class does not answer the question; the text says why."""
 
@@ -71,8 +75,12 @@ class Run:
         if "position_ids" not in takes:
             raise CannotAsk("its forward takes no position_ids")
         inputs = {"position_ids": (start + torch.arange(TOKENS)).expand(2, -1)}
-        if "input_ids" in takes:
+        if "encoder_hidden_states" in takes:
+            inputs["encoder_hidden_states"] = torch.ones(2, 4, self.config.hidden_size, dtype=self.model.dtype)
+        if "input_ids" in takes and self.config.model_type not in WITH_EMBEDDINGS:
             inputs["input_ids"] = self.ids
+            if self.config.model_type in CODEBOOKS:
+                inputs["input_ids"] = self.ids[..., None].expand(-1, -1, CODEBOOKS[self.config.model_type])
         else:
             inputs["inputs_embeds"] = torch.ones(2, TOKENS, self.config.hidden_size, dtype=self.model.dtype)
         answer = self.model(**inputs, use_cache=True)
@@ -150,7 +158,7 @@ def cases(names):
             config = getattr(config, key)
         seen.setdefault(type(config), []).append(model_type)
     for cls, types in seen.items():
-        yield cls.model_type, cls, {}, {}
+        yield cls.model_type, cls, library.SWITCHES.get(cls.model_type, {}), {}
 
 
 def main(*names):

@@ -32,11 +32,16 @@ OWN = {
     "bamba": {"attn_layer_indices": [1, 3]},
     "chameleon": {"vocabulary_map": {"<image>": 95}},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
-    "dbrx": {"d_model": 256, "n_heads": 4, "attn_config": {"kv_n_heads": 2, "rope_theta": 500000.0},
+    "dbrx": {"d_model": 256, "n_heads": 4, "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 500000.0},
              "ffn_config": {"ffn_hidden_size": 32}},
     "deepseek_ocr2_text": {"num_experts_per_tok": 2, "mlp_layer_types": ["dense"] * 6},
     "deepseek_v2": {"num_experts_per_tok": 2},
-    "dots1": {"n_routed_experts": 4, "num_experts_per_tok": 2},
+    "diffusion_gemma_text": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32},
+    "t5_gemma_module": {"dropout_rate": 0.0, "is_decoder": True, "cross_attention_hidden_size": 128},
+    "t5gemma2_decoder": {"dropout_rate": 0.0},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "gemma3n_text": {"num_kv_shared_layers": 2, "activation_sparsity_pattern": [0.0] * 6, "layer_types": [
+        "sliding_attention", "full_attention"] * 3},
     "glm4v_text": {"rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]}},
     "glm4v_moe_text": {"head_dim": 128, "rope_parameters": {
         **DEFAULT, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]}},
@@ -47,6 +52,14 @@ OWN = {
     "hunyuan_vl_text": {"head_dim": 64},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 3},
     "ministral": {"head_dim": 64},
+    "longcat_flash": {"num_layers": 3},
+    "qwen2_5_omni_talker": {"embedding_size": 512},
+    "qwen3_omni_moe_text": {"hidden_size": 512},
+    "qwen3_omni_moe_talker_text": {"shared_expert_intermediate_size": 32},
+    "qwen4_exp_text": {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 256, "indexer_budget": 64,
+                       "indexer_compress_ratio": 4},
+    "step3p5": {"sliding_window": 32},
+    "zamba2": {"layers_block_type": ["linear_attention", "hybrid"] * 3},
     "nemotron": {"num_key_value_heads": 2},
 }
 
@@ -81,14 +94,27 @@ def tiny(cls, **own):
     return cls(**{key: value for key, value in values.items() if key in known or key in own or key in OWN.get(cls.model_type, {})})
 
 
+# Models of a part that no AutoModel has.
+CLASSES = {
+    "dia_decoder": "DiaDecoder",
+    "moonshine": "MoonshineDecoder",
+    "moonshine_streaming": "MoonshineStreamingDecoder",
+    "t5_gemma_module": "T5GemmaDecoder",
+    "t5gemma2_decoder": "T5Gemma2Decoder",
+    "voxtral_realtime_text": "VoxtralRealtimeTextModel",
+}
+
+
 def model_class(config):
     """Returns the class of the model without a head, or else with one."""
     kind = type(config)
+    code = importlib.import_module(kind.__module__.replace(".configuration_", ".modeling_"))
+    if kind.model_type in CLASSES:
+        return getattr(code, CLASSES[kind.model_type])
     for auto in (transformers.AutoModel, transformers.AutoModelForCausalLM):
         if kind in auto._model_mapping:
             found = auto._model_mapping[kind]
             return found[0] if isinstance(found, tuple) else found
-    code = importlib.import_module(kind.__module__.replace(".configuration_", ".modeling_"))
     found = [value for value in vars(code).values()
              if inspect.isclass(value) and issubclass(value, transformers.PreTrainedModel)
              and value.__module__ == code.__name__ and "forward" in vars(value)

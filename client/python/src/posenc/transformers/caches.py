@@ -26,7 +26,6 @@ from ..errors import invalid
 from ..local_server import local
 from ..shared import SharedRegion
 from ..sources import rope_source
-from .rotary import _text
 
 # Bytes that travel at a time: /dev/shm of a container often has only 64 MiB.
 _PIECE = 16 << 20
@@ -39,6 +38,8 @@ _WITH_TOKENS = {
     "LinearAttentionAndFullAttentionLayer", "LinearAttentionAndSlidingWindowAttentionLayer",
     "LinearAttentionAndStaticFullAttentionLayer", "LinearAttentionAndStaticSlidingWindowAttentionLayer",
 }  # fmt: skip
+# Weights that differ within a pair do not commute with a rotation.
+_NORM_AFTER_ROTATION = {"hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"}
 _WITHOUT_TOKENS = {"DummyLayer", "LinearAttentionLayer"}
 
 
@@ -158,7 +159,13 @@ class _Mover:
         self._client = client
         # Of an encoder-decoder, the decoder.
         self._config = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
-        self._source = rope_source(_text(self._config))
+        values = self._config.to_dict() if hasattr(self._config, "to_dict") else dict(self._config)
+        if getattr(self._config, "layer_types", None):  # Dory saves further layers, which cache nothing
+            values["layer_types"] = list(self._config.layer_types)
+        self._source = rope_source(values)
+        if values.get("model_type") in _NORM_AFTER_ROTATION:
+            text = f"{values['model_type']} normalises keys after their rotation, with a weight for each channel"
+            raise invalid("config", f"{text}: they cannot be moved; compute the cache at the new positions")
         self._lengths = length, length if new_length is None else new_length
         self._ropes: dict[Any, Any] = {}
         self._region: Optional[SharedRegion] = None
@@ -176,10 +183,10 @@ class _Mover:
                 continue
             if layer.keys.requires_grad:
                 raise invalid(path, f"layer {i} requires grad; compute the cache under torch.no_grad()")
-            tensors: list[tuple[Optional[str], torch.Tensor]] = [(None, self._rotated(layer)[:, :, :tokens])]
+            tensors: list[tuple[Optional[str], torch.Tensor]] = [(None, self._rotated(i, layer)[:, :, :tokens])]
             if getattr(layer, "is_indexer_initialized", False):
                 width = layer.indexer_keys.shape[-1]
-                if layer.indexer_position_ids is not None or width != getattr(self._config, "index_head_dim", width):
+                if layer.indexer_position_ids is not None or width != self._value(i, "index_head_dim"):
                     raise invalid(path, f"layer {i}'s indexer caches other things than its rotated keys")
                 tensors.append(("indexer", layer.indexer_keys[:, None, :tokens]))
             for part, tensor in tensors:
@@ -188,10 +195,15 @@ class _Mover:
                     found.append(_Keys(i, tensor, first, *ropes))
         return found
 
-    def _rotated(self, layer: Any) -> torch.Tensor:
-        """Returns the tensor that has the rotated channels. A cache of latents (DeepSeek) has them in the place of the
-        values, [batch, 1, tokens, qk_rope_head_dim]; the latents in the place of the keys do not rotate."""
-        latent = getattr(self._config, "kv_lora_rank", None), getattr(self._config, "qk_rope_head_dim", None)
+    def _value(self, layer: int, key: str) -> Any:
+        """Returns a value of the configuration, which may differ by layer."""
+        own = getattr(self._config, "per_layer_config", None)
+        return getattr(own[layer] if own else self._config, key, None)
+
+    def _rotated(self, i: int, layer: Any) -> torch.Tensor:
+        """Returns the tensor with the rotated channels. A cache of latents (DeepSeek) has them in the place of values,
+        [batch, 1, tokens, qk_rope_head_dim]; the latents, in the place of keys, do not rotate."""
+        latent = self._value(i, "kv_lora_rank"), self._value(i, "qk_rope_head_dim")
         has_latents = (layer.keys.shape[-1], layer.values.shape[-1]) == latent and layer.keys.shape[1] == 1
         rotated: torch.Tensor = layer.values if has_latents else layer.keys
         return rotated
@@ -207,6 +219,9 @@ class _Mover:
             if self._lengths[0] is None and (old.spec.longrope or old.spec.dynamic_ntk):
                 text = f"layer {layer}'s frequencies depend on the sequence's length: pass the length of the sequence"
                 raise invalid("length", f"is required: {text} for which the keys were computed")
+            for assumed in old.resolved.assumptions:
+                if assumed.field == "frequencies":
+                    raise invalid("config", f"layer {layer}'s frequencies are unknown: {assumed.reason}")
             same = (old.resolved.inv_freq, old.resolved.amplitude) == (new.resolved.inv_freq, new.resolved.amplitude)
             self._ropes[key] = None if old.spec.nope else (old, None if same else new)
         ropes: Optional[tuple[Rope, Optional[Rope]]] = self._ropes[key]
@@ -248,8 +263,8 @@ def _layers(cache: Any, path: str) -> list[Any]:
     for i, layer in enumerate(cache.layers):
         name = type(layer).__name__
         if name not in _WITH_TOKENS | _WITHOUT_TOKENS:
-            fact = f"layer {i} is a {name}, whose keys are not [batch, heads, tokens, head_dim]"
-            raise invalid(path, f"{fact}; compute the cache again, or make it of other layers")
+            fact = f"layer {i} is a {name}, which holds more or other than a key for each token"
+            raise invalid(path, f"{fact}: its keys cannot be moved; compute the cache at the new positions")
     return list(cache.layers)
 
 
