@@ -31,6 +31,7 @@ import library  # noqa: E402
 import posenc  # noqa: E402
 import tiny  # noqa: E402
 import torch  # noqa: E402
+from transformers import DynamicCache, EncoderDecoderCache  # noqa: E402
 from posenc.transformers import caches  # noqa: E402
 
 TOKENS = 8
@@ -38,7 +39,7 @@ START, SHIFT = 100, 1000
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-WITH_EMBEDDINGS = {"qwen3_omni_moe_talker_code_predictor"}
+WITH_EMBEDDINGS = {"qwen3_omni_moe_talker_code_predictor", "qwen3_omni_moe_talker_text"}
 CODEBOOKS = {"dia_decoder": 9, "kyutai_speech_to_text": 33}
 
 
@@ -72,11 +73,17 @@ class Run:
     def cache(self, start):
         self.count.clear()
         takes = inspect.signature(self.model.forward).parameters
+        if not takes.keys() & {"input_ids", "inputs_embeds"}:
+            raise CannotAsk(f"takes {', '.join(list(takes)[:2])}, and no tokens")
         if "position_ids" not in takes:
-            raise CannotAsk("its forward takes no position_ids")
+            raise CannotAsk("takes no position_ids")
         inputs = {"position_ids": (start + torch.arange(TOKENS)).expand(2, -1)}
         if "encoder_hidden_states" in takes:
-            inputs["encoder_hidden_states"] = torch.ones(2, 4, self.config.hidden_size, dtype=self.model.dtype)
+            encoder = getattr(self.config, "encoder_config", self.config)
+            width = getattr(self.config, "cross_hidden_size", encoder.hidden_size)
+            inputs["encoder_hidden_states"] = torch.ones(2, 4, width, dtype=self.model.dtype)
+        if self.config.model_type == "voxtral_realtime_text":  # the delay of the text
+            inputs["t_cond"] = torch.ones(1, 1, self.config.hidden_size, dtype=self.model.dtype)
         if "input_ids" in takes and self.config.model_type not in WITH_EMBEDDINGS:
             inputs["input_ids"] = self.ids
             if self.config.model_type in CODEBOOKS:
@@ -84,9 +91,15 @@ class Run:
         else:
             inputs["inputs_embeds"] = torch.ones(2, TOKENS, self.config.hidden_size, dtype=self.model.dtype)
         answer = self.model(**inputs, use_cache=True)
-        cache = getattr(answer, "cache", getattr(answer, "past_key_values", None))
+        cache = getattr(answer, "cache", None)
+        if cache is None and "cache" in takes:  # this part does not make its own
+            self.count.clear()
+            cache = DynamicCache(config=self.config)
+            if "encoder_hidden_states" in takes:
+                cache = EncoderDecoderCache(cache, DynamicCache())
+            cache = self.model(**inputs, use_cache=True, cache=cache).cache
         if cache is None:
-            raise CannotAsk("keeps no cache")
+            raise CannotAsk("keeps no cache of transformers")
         return getattr(cache, "self_attention_cache", cache)
 
 
@@ -150,30 +163,98 @@ def compare(client, config, dtype, start=START, shift=SHIFT, **lengths):
     return len(moved), len({i for i, _ in after} - {i for i, _ in moved}), worst
 
 
+# Parts without text, or whose model needs more than tokens.
+REASONS = {
+}
+
+LLAMA = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "factor": 4.0}
+SHORT, LONG = [1 + 0.01 * i for i in range(48)], [1.5 + 0.25 * i for i in range(48)]
+LONGROPE = {"max_position_embeddings": 2048, "original_max_position_embeddings": 64, "rope_parameters": {
+    "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": SHORT, "long_factor": LONG, "factor": 32.0,
+    "original_max_position_embeddings": 64}}
+# Arguments of compare() on both sides of a length of 64, and over it. transformers chooses by the
+# last position of a call.
+BELOW = {"start": 5, "shift": 40, "length": 64}
+ABOVE = {"start": 100, "shift": 900, "length": 108, "new_length": 1008}
+OVER = {"start": 5, "shift": 900, "length": 13, "new_length": 913}
+BACK = {"start": 905, "shift": -900, "length": 913, "new_length": 13}
+
+
+def scaled(original=64, **keys):
+    return {"max_position_embeddings": 2048, "rope_parameters": {
+        "rope_theta": 10000.0, "original_max_position_embeddings": original, **keys}}
+
+
+# (name, model type, keys, arguments of compare()).
+VARIANTS = [
+    ("llama, linear", "llama", scaled(rope_type="linear", factor=4.0), {}),
+    ("llama, llama3", "llama", scaled(**LLAMA), {}),
+    ("llama, yarn", "llama", scaled(**YARN), {}),
+    ("llama, yarn, attention_factor", "llama", scaled(**YARN, attention_factor=0.75), {}),
+    ("deepseek_v3, yarn, mscale", "deepseek_v3", scaled(**YARN, mscale=0.707, mscale_all_dim=1.0), {}),
+    ("deepseek_v3, not interleaved", "deepseek_v3", {"rope_interleave": False}, {}),
+    ("llama, dynamic, below", "llama", {**scaled(rope_type="dynamic", factor=2.0), "max_position_embeddings": 64}, BELOW),
+    ("llama, dynamic, above", "llama", {**scaled(rope_type="dynamic", factor=2.0), "max_position_embeddings": 64}, ABOVE),
+    ("llama, dynamic, over", "llama", {**scaled(rope_type="dynamic", factor=2.0), "max_position_embeddings": 64}, OVER),
+    ("phi3, longrope, below", "phi3", LONGROPE, BELOW),
+    ("phi3, longrope, above", "phi3", LONGROPE, ABOVE),
+    ("phi3, longrope, over", "phi3", LONGROPE, OVER),
+    ("phi3, longrope, back", "phi3", LONGROPE, BACK),
+    ("qwen2, a half", "qwen2", scaled(rope_type="default", partial_rotary_factor=0.5), {}),
+]
+
+
 def cases(names):
-    """Yields (name, configuration's class, keys of it, arguments of compare())."""
+    """Yields (name, model types, configuration's class, its keys, arguments of compare())."""
     seen = {}
-    for model_type, config, path in library.rotating(names or None):
+    for model_type, config, path in library.rotating():
         for key in path:
             config = getattr(config, key)
         seen.setdefault(type(config), []).append(model_type)
-    for cls, types in seen.items():
-        yield cls.model_type, cls, library.SWITCHES.get(cls.model_type, {}), {}
+    by_name = {cls.model_type: (cls, types) for cls, types in seen.items()}
+    for name, (cls, types) in by_name.items():
+        if not names or name in names or set(types) & set(names):
+            yield name, types, cls, library.SWITCHES.get(name, {}), {}
+    for name, model_type, keys, arguments in VARIANTS:
+        if not names or "variants" in names:
+            yield name, [], by_name[model_type][0], keys, arguments
+
+
+def row(client, name, cls, keys, arguments):
+    """Prints a line for each dtype; returns "agrees", "refused", "cannot be asked" or "differs"."""
+    outcome = "agrees"
+    for dtype_name, dtype in DTYPES.items():
+        said = f"{name:32} {dtype_name:9} "
+        try:
+            moved, still, worst = compare(client, tiny.tiny(cls, **keys), dtype, **arguments)
+            outcome = "agrees" if worst <= 1 and outcome == "agrees" else "differs"
+            print(f"{said}{moved:3} + {still:<3} {worst:5.3g} {'' if worst <= 1 else 'differs'}", flush=True)
+            continue
+        except CannotAsk as error:
+            outcome, why = "cannot be asked", error
+        except posenc.InvalidArgumentError as error:
+            outcome, why = "refused", error
+        except Exception as error:
+            outcome = "cannot be asked" if name in REASONS else "differs"
+            why = REASONS.get(name, f"{type(error).__name__}: {str(error)[:200]!r}")
+        print(f"{name:32} {outcome}: {why}", flush=True)
+        break
+    return outcome
 
 
 def main(*names):
-    bad = []
+    outcomes = {}
+    print(f"{'type':32} {'dtype':9} moved + still, largest difference / bound")
     with posenc.local() as client:
-        for name, cls, keys, arguments in cases(names):
-            for dtype_name, dtype in DTYPES.items():
-                try:
-                    rotating, still, worst = compare(client, tiny.tiny(cls, **keys), dtype, **arguments)
-                    text = f"{rotating} + {still}"
-                    print(f"{name:32} {dtype_name:9} {text:8} {worst:.3f}", flush=True)
-                except Exception as error:
-                    print(f"{name:32} {dtype_name:9} {type(error).__name__}: {str(error)[:150]!r}", flush=True)
-                    break
+        for name, types, cls, keys, arguments in cases(names):
+            others = [one for one in types if one != name]
+            outcomes.setdefault(row(client, name, cls, keys, arguments), []).append((name, others))
+    for outcome, found in outcomes.items():
+        types = {one for name, others in found for one in (name, *others)}
+        print(f"{outcome}: {len(found)} parts, of {len(types)} model types")
+    return "differs" in outcomes
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

@@ -53,6 +53,7 @@ OWN = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 3},
     "ministral": {"head_dim": 64},
     "longcat_flash": {"num_layers": 3},
+    "moonshine_streaming": {"num_key_value_heads": 4},
     "qwen2_5_omni_talker": {"embedding_size": 512},
     "qwen3_omni_moe_text": {"hidden_size": 512},
     "qwen3_omni_moe_talker_text": {"shared_expert_intermediate_size": 32},

@@ -22,7 +22,7 @@ from typing import Any, Optional, Union
 import torch
 
 from ..client import Client, Rope
-from ..errors import invalid
+from ..errors import InvalidArgumentError, invalid
 from ..local_server import local
 from ..shared import SharedRegion
 from ..sources import rope_source
@@ -167,6 +167,7 @@ class _Mover:
             text = f"{values['model_type']} normalises keys after their rotation, with a weight for each channel"
             raise invalid("config", f"{text}: they cannot be moved; compute the cache at the new positions")
         self._lengths = length, length if new_length is None else new_length
+        self._layers_differ = False
         self._ropes: dict[Any, Any] = {}
         self._region: Optional[SharedRegion] = None
 
@@ -210,18 +211,23 @@ class _Mover:
 
     def _rope(self, layer: int, part: Any, head_dim: int) -> Optional[tuple[Rope, Optional[Rope]]]:
         """Returns a layer's encoding before and after; None if it does not rotate."""
-        key = layer, part, head_dim
+        index = layer if self._layers_differ else None
+        key = index, part, head_dim
         if key not in self._ropes:
-            old, new = (
-                self._client.rope(self._source, layer_index=layer, part=part, head_dim=head_dim, sequence_length=length)
-                for length in self._lengths
-            )
-            if self._lengths[0] is None and (old.spec.longrope or old.spec.dynamic_ntk):
-                text = f"layer {layer}'s frequencies depend on the sequence's length: pass the length of the sequence"
-                raise invalid("length", f"is required: {text} for which the keys were computed")
+            options: Any = {"layer_index": index, "part": part, "head_dim": head_dim}
+            try:
+                old, new = (self._client.rope(self._source, sequence_length=n, **options) for n in self._lengths)
+            except InvalidArgumentError as error:
+                if error.reason != "FIELD_REQUIRED" or index is not None:
+                    raise
+                self._layers_differ = True
+                return self._rope(layer, part, head_dim)
             for assumed in old.resolved.assumptions:
                 if assumed.field == "frequencies":
                     raise invalid("config", f"layer {layer}'s frequencies are unknown: {assumed.reason}")
+            if self._lengths[0] is None and (old.spec.longrope or old.spec.dynamic_ntk):
+                text = f"layer {layer}'s frequencies depend on the sequence's length: pass the length of the sequence"
+                raise invalid("length", f"is required: {text} for which the keys were computed")
             same = (old.resolved.inv_freq, old.resolved.amplitude) == (new.resolved.inv_freq, new.resolved.amplitude)
             self._ropes[key] = None if old.spec.nope else (old, None if same else new)
         ropes: Optional[tuple[Rope, Optional[Rope]]] = self._ropes[key]
