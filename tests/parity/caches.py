@@ -186,6 +186,8 @@ def scaled(original=64, **keys):
         "rope_theta": 10000.0, "original_max_position_embeddings": original, **keys}}
 
 
+DYNAMIC = {**scaled(rope_type="dynamic", factor=2.0), "max_position_embeddings": 64}
+
 # (name, model type, keys, arguments of compare()).
 VARIANTS = [
     ("llama, linear", "llama", scaled(rope_type="linear", factor=4.0), {}),
@@ -194,9 +196,9 @@ VARIANTS = [
     ("llama, yarn, attention_factor", "llama", scaled(**YARN, attention_factor=0.75), {}),
     ("deepseek_v3, yarn, mscale", "deepseek_v3", scaled(**YARN, mscale=0.707, mscale_all_dim=1.0), {}),
     ("deepseek_v3, not interleaved", "deepseek_v3", {"rope_interleave": False}, {}),
-    ("llama, dynamic, below", "llama", {**scaled(rope_type="dynamic", factor=2.0), "max_position_embeddings": 64}, BELOW),
-    ("llama, dynamic, above", "llama", {**scaled(rope_type="dynamic", factor=2.0), "max_position_embeddings": 64}, ABOVE),
-    ("llama, dynamic, over", "llama", {**scaled(rope_type="dynamic", factor=2.0), "max_position_embeddings": 64}, OVER),
+    ("llama, dynamic, below", "llama", DYNAMIC, BELOW),
+    ("llama, dynamic, above", "llama", DYNAMIC, ABOVE),
+    ("llama, dynamic, over", "llama", DYNAMIC, OVER),
     ("phi3, longrope, below", "phi3", LONGROPE, BELOW),
     ("phi3, longrope, above", "phi3", LONGROPE, ABOVE),
     ("phi3, longrope, over", "phi3", LONGROPE, OVER),

@@ -131,6 +131,11 @@ def model(config, dtype, seed=0):
     torch.manual_seed(seed)
     # Not model.to(dtype), which would round inv_freq.
     made = model_class(config)._from_config(config, dtype=dtype).eval()
+    for module in made.modules():
+        if hasattr(module, "embed_positions"):
+            # GPT-J's and CodeGen's table. _from_config() computes its frequencies in `dtype`;
+            # from_pretrained() computes them again, in float32.
+            made._init_weights(module)
     with torch.no_grad():
         for name, weight in made.named_parameters():
             if weight.ndim > 1:

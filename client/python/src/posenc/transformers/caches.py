@@ -22,6 +22,7 @@ from typing import Any, Optional, Union
 import torch
 
 from ..client import Client, Rope
+from ..coerce import coerce
 from ..errors import InvalidArgumentError, invalid
 from ..local_server import local
 from ..shared import SharedRegion
@@ -63,6 +64,7 @@ def shift(
     Raises InvalidArgumentError before anything changes if a layer cannot be moved. After another error some keys may
     have moved: compute the cache again.
     """
+    by, start = coerce("int64", by, "by"), coerce("int64", start, "start")
     with _mover(client, config, length, new_length) as mover:
         for keys in mover.keys_of(cache):
             mover.move(keys, keys.first + start, by)
