@@ -1,17 +1,30 @@
 #!/usr/bin/env bash
 # asks the newest transformers (in build/parity-venv, or in PARITY_VENV) about every
 # model type; prints posenc's answers for the same files, and what changed since the
-# kept record (write: keeps the new one)
+# kept record (write: keeps the new one; caches: moves caches of each type instead)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 venv=${PARITY_VENV:-$PWD/build/parity-venv} record=build/parity.gz
 kept=tests/data/parity/transformers.gz
+make_venv() {
+  [[ -z ${PARITY_VENV:-} ]] || return 0
+  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  "$venv/bin/pip" install -q --upgrade transformers torch diffusers grpcio >&2
+}
+# POSENCD names a server that is built already.
+if [[ ${1:-} == caches ]]; then
+  if [[ -z ${POSENCD:-} ]]; then
+    need python3-venv
+    build release posencd
+  fi
+  make_venv
+  client/python/run build
+  POSENCD=${POSENCD:-$PWD/build/release/bin/posencd} PYTHONPATH=build/clients/python/source/src \
+    exec "$venv/bin/python" -B tests/parity/caches.py "${@:2}"
+fi
 need python3-venv clang-format
 build release posenc-parity posenc-parity-towers
-if [[ -z ${PARITY_VENV:-} ]]; then
-  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
-  "$venv/bin/pip" install -q --upgrade transformers torch diffusers >&2
-fi
+make_venv
 # After a failed check the other checks still run.
 code=0
 "$venv/bin/python" -B tests/parity/class_defaults.py --check || code=1
