@@ -240,7 +240,7 @@ def cases(names):
             config = library.config_of({"model_type": model_type, **library.SWITCHES.get(model_type, {})})
             found = library.part_of(config)
         except Exception as error:  # every exception of the library is its answer
-            yield model_type, [], None, str(error), {}
+            yield model_type, [model_type], None, str(error), {}
             continue
         if found:
             seen.setdefault(type(found[1]), []).append(model_type)
@@ -285,7 +285,7 @@ def main(*names):
     print(f"{'type':32} {'dtype':9} moved + still, largest difference / bound", flush=True)
     with posenc.local() as client:
         for name, types, cls, keys, arguments in cases(names):
-            outcomes.setdefault(row(client, name, cls, keys, arguments), []).append({name, *types})
+            outcomes.setdefault(row(client, name, cls, keys, arguments), []).append(set(types))
     for outcome, found in outcomes.items():
         print(f"{outcome}: {len(found)} parts and variants, of {len(set().union(*found))} model types")
     return bool(outcomes.keys() & {"differs", "fails"})

@@ -12,11 +12,8 @@ text before them, and no rotation changes that.
 from __future__ import annotations
 
 import contextlib
-import copy
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, Optional, Union
 
 import torch
@@ -27,21 +24,13 @@ from ..errors import InvalidArgumentError, invalid
 from ..local_server import local
 from ..shared import SharedRegion
 from ..sources import rope_source
+from .layers import append, check_alike, check_room, copied, layers_of, room_of, rotated, select, tokens_of, total_of
 
 # Bytes that travel at a time: /dev/shm of a container often has only 64 MiB.
 _PIECE = 16 << 20
 
-# Layers that hold one key for each token, [batch, heads, tokens, head_dim]. Others may hold compressed or quantised
-# keys, or copies in further tensors.
-_WITH_TOKENS = {
-    "DynamicLayer", "DynamicSlidingWindowLayer", "DynamicIndexedLayer",
-    "StaticLayer", "StaticSlidingWindowLayer", "StaticIndexedLayer",
-    "LinearAttentionAndFullAttentionLayer", "LinearAttentionAndSlidingWindowAttentionLayer",
-    "LinearAttentionAndStaticFullAttentionLayer", "LinearAttentionAndStaticSlidingWindowAttentionLayer",
-}  # fmt: skip
 # Weights that differ within a pair do not commute with a rotation.
 _NORM_AFTER_ROTATION = {"hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"}
-_WITHOUT_TOKENS = {"DummyLayer", "LinearAttentionLayer"}
 
 
 def shift(
@@ -86,20 +75,20 @@ def join(
     if not caches:
         raise invalid("caches", "is empty; must have at least one cache")
     with _mover(client, config, length, new_length) as mover:
-        totals = [_total(cache, f"caches[{i}]") for i, cache in enumerate(caches)]
+        totals = [total_of(cache, f"caches[{i}]") for i, cache in enumerate(caches)]
         for i, cache in enumerate(caches):
             mover.keys_of(cache, f"caches[{i}]")
-            _check_alike(caches[0], cache, f"caches[{i}]")
-        _check_room(caches[0], sum(totals))
-        joined, end = _copied(caches[0]), totals[0]
+            check_alike(caches[0], cache, f"caches[{i}]")
+        check_room(caches[0], sum(totals))
+        joined, end = copied(caches[0]), totals[0]
         for keys in mover.keys_of(joined):
             mover.move(keys, keys.first, 0)
         for cache, total in zip(caches[1:], totals[1:]):
-            moved = _copied(cache)
+            moved = copied(cache)
             for keys in mover.keys_of(moved):
                 mover.move(keys, keys.first, end)
             for layer, more in zip(joined.layers, moved.layers):
-                _append(layer, more)
+                append(layer, more)
             end += total
         return joined
 
@@ -118,18 +107,19 @@ def keep(
     is an error if it has dropped one of them. Recurrent layers (Mamba) cannot drop tokens.
     """
     slots = torch.as_tensor(slots).tolist()
-    total = _total(cache)
+    total = total_of(cache)
     if not slots or any(a >= b for a, b in zip([-1, *slots], [*slots, total])):
         raise invalid("slots", f"must be one or more of the cache's tokens 0 to {total - 1}, in rising order")
     with _mover(client, config, length, new_length) as mover:
         mover.keys_of(cache)
-        kept = [slots[-_room(layer) :] for layer in cache.layers]
+        kept = [slots[-room_of(layer) :] for layer in cache.layers]
         for i, (layer, own) in enumerate(zip(cache.layers, kept)):
-            if _tokens(layer)[1] and own[0] < _tokens(layer)[0]:
-                gone = f"layer {i} slides, and has dropped token {own[0]}; it has those from {_tokens(layer)[0]} on"
+            first, tokens = tokens_of(layer)
+            if tokens and own[0] < first:
+                gone = f"layer {i} slides, and has dropped token {own[0]}; it has those from {first} on"
                 raise invalid("slots", f"{gone}. Keep more of the last ones, or compute the cache again")
         for layer, own in zip(cache.layers, kept):
-            _select(layer, own, len(slots))
+            select(layer, own, len(slots))
         for keys in mover.keys_of(cache):
             own = torch.tensor(kept[keys.layer])
             new = torch.arange(len(slots))[-len(own) :]
@@ -159,9 +149,10 @@ class _Mover:
         if new_length is not None and length is None:
             raise invalid("length", "is required beside new_length")
         self._client = client
-        # Of an encoder-decoder, the decoder.
-        self._config = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
-        values = self._config.to_dict() if hasattr(self._config, "to_dict") else dict(self._config)
+        if not hasattr(config, "get_text_config"):
+            raise invalid("config", f"is a {type(config).__name__}; must be the model's configuration: model.config")
+        self._config = config.get_text_config(decoder=True)  # of an encoder-decoder, the decoder
+        values = self._config.to_dict()
         if getattr(self._config, "layer_types", None):  # Dory saves further layers, which cache nothing
             values["layer_types"] = list(self._config.layer_types)
         self._source = rope_source(values)
@@ -180,36 +171,12 @@ class _Mover:
     def keys_of(self, cache: Any, path: str = "cache") -> list[_Keys]:
         """Returns the keys that rotate; raises if a layer cannot be moved."""
         found = []
-        for i, layer in enumerate(_layers(cache, path)):
-            first, tokens = _tokens(layer)
-            if not tokens:
-                continue
-            if layer.keys.requires_grad:
-                raise invalid(path, f"layer {i} requires grad; compute the cache under torch.no_grad()")
-            tensors: list[tuple[Optional[str], torch.Tensor]] = [(None, self._rotated(i, layer)[:, :, :tokens])]
-            if getattr(layer, "is_indexer_initialized", False):
-                width = layer.indexer_keys.shape[-1]
-                if layer.indexer_position_ids is not None or width != self._value(i, "index_head_dim"):
-                    raise invalid(path, f"layer {i}'s indexer caches other things than its rotated keys")
-                tensors.append(("indexer", layer.indexer_keys[:, None, :tokens]))
-            for part, tensor in tensors:
+        for i, layer in enumerate(layers_of(cache, path)):
+            for part, tensor in rotated(layer, i, self._config, path):
                 ropes = self._rope(i, part, tensor.shape[-1])
                 if ropes:
-                    found.append(_Keys(i, tensor, first, *ropes))
+                    found.append(_Keys(i, tensor, tokens_of(layer)[0], *ropes))
         return found
-
-    def _value(self, layer: int, key: str) -> Any:
-        """Returns a value of the configuration, which may differ by layer."""
-        own = getattr(self._config, "per_layer_config", None)
-        return getattr(own[layer] if own else self._config, key, None)
-
-    def _rotated(self, i: int, layer: Any) -> torch.Tensor:
-        """Returns the tensor with the rotated channels. A cache of latents (DeepSeek) has them in the place of values,
-        [batch, 1, tokens, qk_rope_head_dim]; the latents, in the place of keys, do not rotate."""
-        latent = self._value(i, "kv_lora_rank"), self._value(i, "qk_rope_head_dim")
-        has_latents = (layer.keys.shape[-1], layer.values.shape[-1]) == latent and layer.keys.shape[1] == 1
-        rotated: torch.Tensor = layer.values if has_latents else layer.keys
-        return rotated
 
     def _rope(self, layer: int, part: Any, head_dim: int) -> Optional[tuple[Rope, Optional[Rope]]]:
         """Returns a layer's encoding before and after; None if it does not rotate."""
@@ -257,108 +224,3 @@ class _Mover:
             self.close()
             self._region = self._client.shared_region(size)
         return self._region
-
-
-# ---- Layers of transformers ----------------------------------------------------
-
-
-def _layers(cache: Any, path: str) -> list[Any]:
-    kind = type(cache).__name__
-    if hasattr(cache, "self_attention_cache"):
-        raise invalid(path, f"is an {kind}; pass its self_attention_cache, since the other keys do not rotate")
-    if not isinstance(getattr(cache, "layers", None), list):
-        raise invalid(path, f"is a {kind}; must be a DynamicCache or StaticCache of transformers")
-    for i, layer in enumerate(cache.layers):
-        name = type(layer).__name__
-        if name not in _WITH_TOKENS | _WITHOUT_TOKENS:
-            fact = f"layer {i} is a {name}, which holds more or other than a key for each token"
-            raise invalid(path, f"{fact}: its keys cannot be moved; compute the cache at the new positions")
-    return list(cache.layers)
-
-
-def _tokens(layer: Any) -> tuple[int, int]:
-    """Returns the number of the first token that a layer holds, and how many it holds."""
-    if type(layer).__name__ in _WITHOUT_TOKENS or layer.keys is None:
-        return 0, 0
-    total = int(layer.get_seq_length())
-    held = min(total, layer.keys.shape[2])
-    return total - held, held
-
-
-def _total(cache: Any, path: str = "cache") -> int:
-    """Returns how many tokens a cache has seen; raises if layers differ, or have states instead of tokens."""
-    totals = set()
-    for i, layer in enumerate(_layers(cache, path)):
-        if hasattr(layer, "conv_states"):
-            raise invalid(path, f"layer {i} is a {type(layer).__name__}: its state has no tokens to choose or to join")
-        totals.add(sum(_tokens(layer)))
-    if len(totals - {0}) > 1:
-        raise invalid(path, f"has layers of {sorted(totals - {0})} tokens; must have the same in each")
-    return max(totals, default=0)
-
-
-def _room(layer: Any) -> int:
-    """Returns how many tokens a layer can hold."""
-    if hasattr(layer, "max_cache_len"):
-        return int(layer.max_cache_len)
-    return int(layer.sliding_window) - 1 if hasattr(layer, "sliding_window") else sys.maxsize
-
-
-def _check_room(cache: Any, total: int) -> None:
-    for layer in cache.layers:
-        # A static layer that slides, and that is shorter than the whole, is its window.
-        if hasattr(layer, "max_cache_len") and layer.is_croppable and total > layer.max_cache_len:
-            raise invalid("caches[0]", f"has room for {layer.max_cache_len} tokens; needs {total}: use a DynamicCache")
-
-
-def _check_alike(first: Any, cache: Any, path: str) -> None:
-    def facts(cache: Any) -> list[Any]:
-        held = [(type(layer).__name__, layer.keys if _tokens(layer)[1] else None) for layer in cache.layers]
-        return [(name, k is None or [*k.shape[:2], k.shape[3], k.dtype, k.device]) for name, k in held]
-
-    for i, (ours, theirs) in enumerate(zip_longest(facts(cache), facts(first))):
-        if ours != theirs:
-            raise invalid(path, f"layer {i} is {ours}; must be as caches[0]'s, {theirs}")
-
-
-def _copied(cache: Any) -> Any:
-    copied = copy.copy(cache)
-    copied.layers = copy.deepcopy(cache.layers)
-    return copied
-
-
-def _append(layer: Any, more: Any) -> None:
-    """Adds the tokens of another layer, as the model would."""
-    dropped, tokens = _tokens(more)
-    if not tokens:
-        return
-    layer.update(more.keys[:, :, :tokens], more.values[:, :, :tokens])
-    if getattr(more, "is_indexer_initialized", False):
-        layer.update_indexer(more.indexer_keys[:, :tokens])
-    if dropped:  # then both slide, and the layer is full
-        name = "cumulative_length_int" if hasattr(layer, "cumulative_length_int") else "cumulative_length"
-        setattr(layer, name, getattr(layer, name) + dropped)
-
-
-def _select(layer: Any, own: list[int], total: int) -> None:
-    """Leaves only the tokens `own` in a layer, of `total` in the sequence."""
-    first, tokens = _tokens(layer)
-    if not tokens:
-        return
-    static = hasattr(layer, "max_cache_len")
-    with torch.inference_mode(layer.keys.is_inference()):
-        for name, dim in (("keys", 2), ("values", 2), ("indexer_keys", 1)):
-            tensor = getattr(layer, name, None)
-            if tensor is None:
-                continue
-            kept = tensor.index_select(dim, torch.tensor(own, device=tensor.device) - first)
-            if static:  # compiled models know its address
-                tensor.zero_().narrow(dim, 0, len(own)).copy_(kept)
-            else:
-                setattr(layer, name, kept)
-        for name in ("cumulative_length", "cumulative_length_int", "indexer_cumulative_length"):
-            length = getattr(layer, name, None)
-            if isinstance(length, torch.Tensor):
-                length.fill_(total)
-            elif length is not None:
-                setattr(layer, name, total)
