@@ -139,7 +139,7 @@ def select(layer: Any, own: list[int], total: int) -> None:
             tensor = getattr(layer, name, None)
             if tensor is None:
                 continue
-            kept = tensor.indexselect(dim, torch.tensor(own, device=tensor.device) - first)
+            kept = tensor.index_select(dim, torch.tensor(own, device=tensor.device) - first)
             if static:  # compiled models know its address
                 tensor.zero_().narrow(dim, 0, len(own)).copy_(kept)
             else:
