@@ -222,3 +222,12 @@ def test_refuses_keys_that_no_rotation_moves(shared, llama):
     with torch.enable_grad():
         grown = llama.model(llama.ids, use_cache=True).cache
     assert "no_grad" in error_of("cache", caches.shift, grown, llama.config, 1, client=shared)
+
+
+def test_the_readme_moves_a_cache(llama):
+    readme = (ROOT / "client/python/README.md").read_text("utf-8")
+    code = readme.partition("<!-- caches -->")[2].partition("```python\n")[2].partition("```")[0]
+    names = {"posenc": posenc, "cache": llama.run(0, 5), "model": llama.model}
+    exec(code, names)
+    assert names["both"].get_seq_length() == 6
+    assert_near(names["cache"], llama.run(0, 5, start=100))
