@@ -235,7 +235,7 @@ func (*Bias_UntiedPositions) isBias_Bias() {}
 // Linear bias (arXiv:2108.12409): -slope[h] * |i - j|.
 type Alibi struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Heads int32                  `protobuf:"varint,1,opt,name=heads,proto3" json:"heads,omitempty"` // required
+	Heads int32                  `protobuf:"varint,1,opt,name=heads,proto3" json:"heads,omitempty"` // required, at most 65536
 	// Slopes for c heads, c a power of two, are 2^(-max_bias * h / c), h = 1..c. For any other number of heads, let c be
 	// the next smaller power of two: the slopes are those of c heads, then the first, third, fifth, ... slope of 2c heads
 	// (the paper's code, BLOOM, MPT). Unset: 8.
@@ -527,7 +527,7 @@ func (x *Fire) GetB2() *Tensor {
 // (sum over n = 1..dim/2 of cos((i - j) / 10000^(2n/dim)) - dim/2) / (8 h / heads).
 type Sandwich struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Heads         int32                  `protobuf:"varint,1,opt,name=heads,proto3" json:"heads,omitempty"` // required
+	Heads         int32                  `protobuf:"varint,1,opt,name=heads,proto3" json:"heads,omitempty"` // required, at most 65536
 	Dim           int32                  `protobuf:"varint,2,opt,name=dim,proto3" json:"dim,omitempty"`     // required, even; 128 in the paper
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

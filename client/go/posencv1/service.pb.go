@@ -1583,7 +1583,7 @@ func (x *ContextParallelPositions) GetRank() int32 {
 // Coordinates of grid cells, [axes, cells]: offsets[a] + steps[a] * index. float64 if offsets or steps are set.
 type GridPositions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Extents       []int64                `protobuf:"varint,1,rep,packed,name=extents,proto3" json:"extents,omitempty"`               // cells per axis, outermost first
+	Extents       []int64                `protobuf:"varint,1,rep,packed,name=extents,proto3" json:"extents,omitempty"`               // cells per axis, outermost first; at most 64 axes
 	Offsets       []float64              `protobuf:"fixed64,2,rep,packed,name=offsets,proto3" json:"offsets,omitempty"`              // empty: 0
 	Steps         []float64              `protobuf:"fixed64,3,rep,packed,name=steps,proto3" json:"steps,omitempty"`                  // empty: 1
 	MergeSize     int32                  `protobuf:"varint,4,opt,name=merge_size,json=mergeSize,proto3" json:"merge_size,omitempty"` // order by blocks of merge_size^2 cells of the last two axes (Qwen2-VL); 0: row-major

@@ -39,9 +39,7 @@ class RotaryEmbedding(torch.nn.Module):
         super().__init__()
         self.config = config
         self.layer_type = layer_type
-        # The client is in a list, so that torch does not treat it as a part of
-        # the model's state, or copy it.
-        self._client = [client]
+        self._client = client
         self._source = rope_source(_text(config))
         self._resolved: dict[tuple[Optional[str], Optional[int]], ResolveRopeResponse] = {}
         self._tables: dict[tuple[Optional[str], Optional[int]], tuple[torch.Tensor, torch.Tensor]] = {}
@@ -58,7 +56,7 @@ class RotaryEmbedding(torch.nn.Module):
     def _resolve(self, layer_type: Optional[str], length: Optional[int]) -> ResolveRopeResponse:
         key = layer_type, length
         if key not in self._resolved:
-            found = self._client[0].resolve(self._source, layer_type=layer_type, sequence_length=length)
+            found = self._client.resolve(self._source, layer_type=layer_type, sequence_length=length)
             spec = found.spec or RopeSpec()
             if spec.axes is not None or spec.nope:
                 raise invalid("config", "has several position axes, or none: this module is for one")
@@ -85,7 +83,7 @@ class RotaryEmbedding(torch.nn.Module):
             spec = self._resolve(layer_type, length).spec
             source = RopeSource(spec=spec, sequence_length=length)
             # transformers writes every value twice, [cos | cos], for both pairings.
-            table = self._client[0].build_table(rope=source, rows=count, layout="duplicated", dtype=torch.float32)
+            table = self._client.build_table(rope=source, rows=count, layout="duplicated", dtype=torch.float32)
             if length is not None:  # a table of another length is useless now
                 self._tables = {k: v for k, v in self._tables.items() if k[0] != layer_type}
         if table[0].device != device:
