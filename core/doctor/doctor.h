@@ -2,8 +2,8 @@
 // readers of one description, disagree. A finding says from which distance on
 // they disagree, and which key repairs this.
 //
-// The first config.json is the reference, or else the first params.json. Without
-// a reference, each GGUF file and each saved table is checked alone.
+// The first config.json is the reference, or else the first params.json.
+// Without a reference, each GGUF file and each saved table is checked alone.
 // core/rope/kept.h computes the numbers.
 
 #pragma once
