@@ -53,7 +53,7 @@ func TestADiagnosisNamesWhatItCannotTake(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	// Mistakes in a description are part of the answer.
+	// Mistakes in a description do not fail the call: the answer reports them.
 	request := &posencv1.DiagnoseRopeRequest{Inputs: []*posencv1.ModelDescription{{Kind: config.Kind, Text: "{"}, config}}
 	got, err := c.DiagnoseRope(context.Background(), request)
 	if err != nil || len(got.GetInputs()) != 2 || got.GetInputs()[0].GetUnreadable() == "" || got.GetInputs()[1].GetUnreadable() != "" {

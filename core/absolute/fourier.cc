@@ -13,8 +13,9 @@ namespace {
 // below 2^51 quarter turns, which is the kernel's limit.
 constexpr double kLargest = 0x1p18;
 
-// The greatest number of frequencies. Each tile of a table splits all
-// frequencies; this takes milliseconds for 65536.
+// The greatest number of frequencies. Each tile of a table cuts all frequencies
+// into pieces again (CutQuarterTurns()), which takes milliseconds for 65536
+// frequencies.
 constexpr std::int64_t kMostFrequencies = 65536;
 
 }  // namespace

@@ -26,12 +26,13 @@ void Store(T value, void* data, std::int64_t i) {
 }
 
 // A floating-point format of up to 16 bits: sign, exponent, and `mantissa` bits
-// below the leading bit. A magnitude is a code without the sign.
+// below the leading bit. A code is the bits of a number. `largest` is a code
+// without the sign bit.
 struct Format {
   int sign;  // the sign's bit
   int mantissa;
   int min_exponent;  // exponent of the smallest normal number
-  int largest;       // magnitude of the largest finite number
+  int largest;       // code of the largest finite number
   int overflow;      // code of greater results: infinity or NaN
   int nan;           // code of every NaN
 };

@@ -112,8 +112,8 @@ ConfigCase::ConfigCase(std::string path, json root,
       reach_(std::move(reach)) {
   const Reader* const hf = FindReader("hf");
   groups_ = GroupLayers(root_, reach_);
-  // The type of the whole file. A model with several parts needs a class of its
-  // own.
+  // The model type of the whole file. A reader must know the class of the whole
+  // model, not only that of the language part.
   const std::string outer =
       interpretation::ModelKey(TextAt(root_, "model_type"));
   std::vector<const Reader*> all = {hf};

@@ -134,7 +134,7 @@ class ConfigCase {
   void MarkExplained(const Reading& reading) {
     explained_.insert(reading.reader);
   }
-  // Marks the readers that refuse the file as explained.
+  // Marks as explained all readers that refuse the file.
   void MarkRefusals();
   using Taken = std::function<std::string(const Reading&)>;
   // Returns the value that the reference takes for an absent key, and the other

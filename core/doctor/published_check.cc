@@ -96,9 +96,9 @@ bool MayBeSame(const Shape& a, const Shape& b) {
 // Tools write this base if they do not know the model's base.
 constexpr double kUsualBase = 10000;
 
-// Describes the scaling without what follows from other keys. The pairs of a
-// ramp follow from the base, and the start of dynamic scaling follows from the
-// model's length.
+// Describes the scaling by the text before the ramp, or, for dynamic scaling,
+// before the start. The pairs of a ramp are computed from the base, and the
+// start of dynamic scaling is the model's length.
 std::string ScalingAlone(const RopeSpec& spec) {
   const std::string text = interpretation::ScalingText(spec);
   const bool dynamic = std::holds_alternative<DynamicNtkScaling>(spec.scaling);

@@ -223,7 +223,7 @@ class ReaderChecks {
 };
 
 // Runs the check readers.indexer. An indexer has its layer's frequencies, but
-// pairs of its own.
+// its own pairing.
 void CheckIndexer(ConfigCase* config) {
   const Family& family = config->family();
   if (family.indexer == Pairing::kUnspecified) return;

@@ -42,8 +42,8 @@ struct ComputePool::Spread {
     const std::int64_t i = next.fetch_add(1);
     if (i >= tiles) return false;
     if (compute(i)) return true;
-    // No thread computes the other tiles. Only the first exchange returns the
-    // number of started tiles.
+    // A tile failed: after this exchange, no thread takes another tile. Only
+    // the first exchange returns the number of started tiles.
     const std::int64_t n = next.exchange(tiles);
     if (n < tiles) taken.store(n);
     return false;

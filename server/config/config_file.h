@@ -34,8 +34,9 @@ struct FileEntry {
 };
 
 // Returns the entries of a file's text, in its order. Keys may be unknown, and
-// one key may come both flat and in a table. INVALID_ARGUMENT for malformed
-// TOML, "NAME:3: threads: ..." for line 3; `name` is the file's name.
+// one key may come both flat and in a table. For malformed TOML,
+// INVALID_ARGUMENT. The message begins with file name, line and, if known, key:
+// "NAME:3: threads: ...". `name` is the file's name.
 absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
                                                        absl::string_view text);
 

@@ -78,8 +78,9 @@ void AddOptions(CLI::App* app, Commands* commands) {
     // SetKeysOf() refuses repeated flags with a better message than CLI11.
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (key.kind == KeyKind::kSwitch) {
-      // CLI11 gives its default text to a switch without a value. The text
-      // stays empty here, which means "on".
+      // CLI11 replaces a missing value by the option's default_str. Switches
+      // set none, so that a switch without a value has an empty text, which
+      // means "on".
       option->expected(0, 1)->type_name(
           absl::StrCat(ValueText(key), "=", DefaultText(key)));
     } else {

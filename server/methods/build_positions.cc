@@ -14,9 +14,9 @@ namespace {
 
 using Response = v1::BuildPositionsResponse;
 
-// A tile takes less than a millisecond, unless the answer is so large that
-// there would be more than kMostTiles: each tile passes all sequences before
-// it.
+// A tile has kTileElements elements and takes less than a millisecond. Larger
+// answers have larger tiles, at most kMostTiles of them, because each tile
+// walks over all sequences before it.
 constexpr std::int64_t kTileElements = 1 << 16;
 constexpr std::int64_t kMostTiles = 128;
 

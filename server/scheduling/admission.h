@@ -96,8 +96,8 @@ class Admission {
 
   // Claims more bytes for a call that holds a claim. Returns false if the
   // claims would exceed the budget by more than `beyond`. Pass the call's
-  // `ticket` if the call may be waiting in EnterMore() at the same time. Its
-  // entry then counts the new claim.
+  // `ticket` if the call may be waiting in EnterMore() at the same time. The
+  // new bytes are then added to those that the waiting call already holds.
   bool TryClaim(std::int64_t bytes, Ticket* ticket = nullptr,
                 std::int64_t beyond = 0);
 

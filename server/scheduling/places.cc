@@ -53,9 +53,10 @@ double Places::SecondsOf(int method) const {
   return Expected(method);
 }
 
-// Parties are served in turn. So two groups of calls come before this call: the
-// calls of its own party with earlier deadlines, and calls of each other party
-// with the same total time.
+// Parties are served in turn. So two groups of calls come before this call: its
+// own party's calls with earlier deadlines, and from each other party the calls
+// of as much time as that group and this call together (or all, if they are
+// fewer).
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
   const auto mine = parties_.find(request.party);

@@ -57,7 +57,8 @@ async function assertRefused(text, options) {
     assert.match(error.message, text);
     return error.code === "UNAVAILABLE";
   });
-  // A start also removes older ones.
+  // The failed start left no folder. A start may remove folders that killed processes left, so
+  // `before` may have more.
   assert.deepStrictEqual(
     folders().filter((folder) => !before.includes(folder)),
     [],

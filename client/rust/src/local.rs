@@ -185,7 +185,7 @@ impl Drop for LocalServer {
     }
 }
 
-/// Removes the folders, with the memory of their regions, of processes that were killed.
+/// Removes the folders of processes that were killed, with the memory of their regions.
 fn remove_leftovers(own: &PrivateFolder) {
     let user = own.0.metadata().map(|about| about.uid()).ok();
     for entry in fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten() {

@@ -47,7 +47,7 @@ async fn a_diagnosis_names_what_it_cannot_take() {
         let error = client.diagnose_rope(request).await.unwrap_err();
         assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some(field)), "{error}");
     }
-    // Mistakes in a description are part of the answer.
+    // Mistakes in a description do not fail the call: the answer reports them.
     let request = v1::DiagnoseRopeRequest { inputs: vec![config("{"), config(TWO_TYPES)], ..Default::default() };
     let reports = client.diagnose_rope(request).await.unwrap().inputs;
     assert_eq!(reports.iter().map(|report| report.unreadable.is_empty()).collect::<Vec<_>>(), [false, true]);

@@ -23,7 +23,8 @@ namespace {
 
 // Number of printed heads. Other heads differ only by their slopes or weights.
 constexpr std::int64_t kShownHeads = 2;
-// Number of keys that are computed for printing. Fewer fit on a line.
+// Upper bound on the keys that are computed for printing: more than fit on a
+// line.
 constexpr std::int64_t kPrintedKeys = 24;
 
 constexpr FieldFlag kBiases[] = {

@@ -419,7 +419,8 @@ class Certifier {
                        ", as transformers' are; else compute them in ",
                        coarser.dtype == "float32" ? "float64" : "float32"));
     }
-    // An engine with coarser tables may also make another mistake.
+    // An engine with coarser tables may, in addition, make one of the mistakes
+    // of `explanations`.
     if (ulps < coarser.ulps && explained(loose)) return;
     const std::vector<double> angles =
         MeasuredAngles(own.layout, before, after);

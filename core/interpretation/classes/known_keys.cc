@@ -235,8 +235,8 @@ void WarnOfSwitches(const ModelLayers& model) {
   }
 }
 
-// Upper bound on the marks that are checked, to bound the time. No model has as
-// many layers.
+// Upper bound on the elements of a list (one for each layer) that are checked,
+// to bound the time. No model has as many layers.
 constexpr std::size_t kMostMarks = 1024;
 
 // Warns if hybrid_layer_pattern, which only other readers use, differs from the

@@ -23,8 +23,8 @@ void CheckRopeKeys(const JsonObject& dict);
 // classes, heads that do not divide the width. `defaults` may be null.
 void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults);
 
-// Warns of lists with an element for each layer, if a list has the wrong length
-// or an unknown mark. Also warns of rope_scaling_layers with the index of a
+// Warns if a list that has one element for each layer has the wrong length or
+// an unknown element. Also warns of rope_scaling_layers with the index of a
 // layer that does not exist.
 void WarnOfLists(const ModelLayers& model);
 

@@ -20,7 +20,8 @@ using Version = std::vector<int>;
 
 enum class ReadingRule {
   // Choice between the two spellings, rope_scaling (with rope_theta) and
-  // rope_parameters: the first row that applies counts.
+  // rope_parameters. Of rows/readings.json, the first row with one of these
+  // rules that applies counts.
   kScalingReplaces,    // rope_scaling replaces rope_parameters
   kParametersReplace,  // rope_parameters replaces rope_scaling
   kParametersFill,     // rope_parameters gives only what rope_scaling lacks

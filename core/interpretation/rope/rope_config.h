@@ -65,8 +65,8 @@ Value HeadDim(const JsonObject& config, const Family& family,
               absl::string_view layer_type);
 
 // Returns how many channels of from.head rotate. If this number of channels
-// cannot rotate, reports an error and returns 0. The result is odd only if
-// transformers computes frequencies for an odd number.
+// cannot rotate, reports an error and returns 0. The result is odd only for
+// encodings for which transformers, too, accepts this odd number of channels.
 std::int64_t ReadWidth(const RopeDict& from);
 
 // PartialFactor: the rotated share of a head's channels that the file gives.

@@ -130,8 +130,9 @@ class Inference : public std::enable_shared_from_this<Inference> {
   absl::Status ClaimRopes();
   // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
   absl::Status CheckKnown() const;
-  // Reads the tensors in shared memory. INVALID_ARGUMENT if a parameter names a
-  // place in shared memory for an output.
+  // Reads the tensors in shared memory. INVALID_ARGUMENT if a parameter of the
+  // request names a place for an output: only the parameters of the output
+  // itself may.
   absl::Status ReadShared();
 
   // Selects the outputs of the answer, and sets the places of the outputs in

@@ -15,9 +15,9 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// The calls of the warm-up are not measured. There is at least one for every
-// connection, and they take at least this time, as in the benchmarks of all
-// clients.
+// The warm-up lasts at least warmUp, and makes at least one call for every
+// connection. Its calls are not measured. The benchmarks of the other clients
+// do the same.
 const (
 	warmUp      = 2 * time.Second
 	connections = 4

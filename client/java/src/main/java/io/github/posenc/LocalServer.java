@@ -166,7 +166,7 @@ final class LocalServer implements AutoCloseable {
     remove(folder);
   }
 
-  // Removes the folders, with the memory of their regions, of processes that were killed.
+  // Removes the folders of processes that were killed, with the memory of their regions.
   private void removeLeftovers() {
     try (DirectoryStream<Path> all = Files.newDirectoryStream(folder.getParent(), PREFIX + "*")) {
       for (Path each : all) {

@@ -67,7 +67,7 @@ class DiagnosisTest extends WithServer {
         "readers[0]",
         () -> posenc.diagnoseRope(
             request.clone().addInputs(config(TWO_TYPES)).addReaders("nobody").build()));
-    // Mistakes in a description are part of the answer.
+    // Mistakes in a description do not fail the call: the answer reports them.
     DiagnoseRopeResponse answer = posenc.diagnoseRope(
         request.clone().addInputs(config("{")).addInputs(config(TWO_TYPES)).build());
     assertFalse(answer.getInputs(0).getUnreadable().isEmpty());
