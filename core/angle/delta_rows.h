@@ -47,8 +47,8 @@ class DeltaRows {
   //   sqrt(2) as complex numbers. The result is the product of these three
   //   numbers. Each has magnitude 1, so their errors add up: 3 sqrt(2).
   // - Each of the two products rounds by at most 1 in each component, because
-  //   the magnitudes of its terms add up to at most 1. As a complex number, the
-  //   rounding error of the first product is at most sqrt(2).
+  //   the magnitudes of its terms add up to at most 1. So the rounding error of
+  //   the first product is at most sqrt(2) as a complex number.
   // - The direct value itself is off by at most 1. If the factor is not 1, both
   //   are rounded once more: the direct value by 1/2, and the base, as a
   //   complex number, by sqrt(1/2).

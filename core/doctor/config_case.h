@@ -36,7 +36,7 @@ using Ropes = std::vector<std::optional<ResolvedRope>>;
 // True if the content hashes are the same, group by group.
 bool SameRopes(const Ropes& a, const Ropes& b);
 
-// What one reader reads: a rope for each group of layers.
+// The result of one reader: a rope for each group of layers.
 struct Reading {
   const Reader* reader;
   const std::vector<LayerGroup>* groups;

@@ -43,7 +43,7 @@ struct ModelRope {
   Report report;  // without an error
 };
 
-// What to read, and how: the reader, the layer and the part. At most one of
+// Selects what is read: the reader, the layer and the part. At most one of
 // layer_type and layer_index is set.
 struct Question {
   ProfileVersion reader;

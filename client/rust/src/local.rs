@@ -177,7 +177,7 @@ impl LocalServer {
 
 impl Drop for LocalServer {
     fn drop(&mut self) {
-        // Nobody waits for its calls, and a drop must not wait for it to drain.
+        // No call of this client is running. A drop must not wait for the server to drain.
         if let Ok(process) = self.process.get_mut() {
             let _ = process.kill();
             let _ = process.wait();

@@ -20,8 +20,8 @@ using Version = std::vector<int>;
 
 enum class ReadingRule {
   // Choice between the two spellings, rope_scaling (with rope_theta) and
-  // rope_parameters. Of rows/readings.json, the first row with one of these
-  // rules that applies counts.
+  // rope_parameters. The first row of rows/readings.json that applies and has
+  // one of these rules decides.
   kScalingReplaces,    // rope_scaling replaces rope_parameters
   kParametersReplace,  // rope_parameters replaces rope_scaling
   kParametersFill,     // rope_parameters gives only what rope_scaling lacks

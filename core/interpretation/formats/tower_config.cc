@@ -79,7 +79,7 @@ struct Tower {
   // Parts ("vision audio") in which the tower has only one axis, of images,
   // frames or sound. Such a part is read like a language model.
   absl::string_view sequence = {};
-  // Why the class's computation is not a rotation; empty if it is one.
+  // The reason why the class's computation is no rotation; empty if it is one.
   absl::string_view no_rotation = {};
 };
 

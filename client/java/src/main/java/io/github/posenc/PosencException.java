@@ -67,7 +67,7 @@ public final class PosencException extends RuntimeException {
         text.toString(), status.getCause());
   }
 
-  // What to do if no server answered.
+  // Returns the advice for a call that no server answered, or "".
   private static String remedy(Status.Code code, String target) {
     switch (code) {
       case UNAVAILABLE:
