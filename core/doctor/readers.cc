@@ -24,7 +24,7 @@ namespace {
 
 // Upper bounds on layers and on different ropes. Known models have at most four
 // ropes. Further layers and ropes are left out.
-constexpr std::int64_t kMaxLayers = 1024;
+constexpr std::int64_t kMaxLayers = 256;
 constexpr std::size_t kMaxGroups = 16;
 
 // Returns the layer types that a model may have: the types of its class, the

@@ -229,6 +229,14 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
 absl::Status CompareScores(const ResolvedRope& a, const ResolvedRope& b,
                            std::int64_t length, const StopAsked& stop,
                            RopeDifference* difference) {
+  const std::size_t frequencies =
+      std::max(a.inv_freq.size(), b.inv_freq.size());
+  if (frequencies > kMaxComparedFrequencies) {
+    return FieldInvalid(
+        "compare_with",
+        absl::StrCat("beside ", frequencies, " frequencies; at most ",
+                     kMaxComparedFrequencies, " are compared"));
+  }
   Kept kept(a, b, stop);
   difference->length = length;
   difference->first_distance = kept.FirstDistance(length);

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,6 +31,9 @@ struct RopeDifference {
 
 // Upper bound on the distance at which scores are compared.
 inline constexpr std::int64_t kMaxComparedLength = std::int64_t{1} << 31;
+// Upper bound on the frequencies of each encoding whose scores are compared,
+// because each needs a sine and a cosine at up to 8192 distances.
+inline constexpr std::size_t kMaxComparedFrequencies = 65536;
 // The default of CompareScores' `length`.
 inline constexpr std::int64_t kDefaultComparedLength = 8192;
 
@@ -39,8 +43,9 @@ std::string ScalingText(const RopeSpec& spec);
 RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b);
 
 // Compares scores at distances up to `length` (1 to kMaxComparedLength), and
-// fills in the fields about scores. If `stop` returns an error, returns that
-// error.
+// fills in the fields about scores. If an encoding has over
+// kMaxComparedFrequencies, returns FIELD_INVALID with the field "compare_with".
+// If `stop` returns an error, returns that error.
 absl::Status CompareScores(const ResolvedRope& a, const ResolvedRope& b,
                            std::int64_t length, const StopAsked& stop,
                            RopeDifference* difference);

@@ -181,6 +181,16 @@ TEST(CompareTest, OtherWidthsAreNotCompared) {
               Contains(HasSubstr("rotated channels: 64 against 32")));
 }
 
+TEST(CompareTest, RefusesTheScoresOfTooManyFrequencies) {
+  const ResolvedRope rope = Resolved(Plain());
+  ResolvedRope many = rope;
+  many.inv_freq.resize(kMaxComparedFrequencies + 1, 0.5);
+  RopeDifference difference;
+  EXPECT_EQ(CompareScores(rope, many, 1, nullptr, &difference).message(),
+            "compare_with: beside 65537 frequencies; at most 65536 are "
+            "compared");
+}
+
 TEST(CompareTest, TellsALayerWithoutRope) {
   const ResolvedRope nope = Resolved({.nope = true});
   EXPECT_TRUE(CompareRopes(nope, nope).equal);
