@@ -18,8 +18,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Upper bound on the entries of one dict that are checked, because every reader
-// may read each entry. Real models have fewer.
+// At most this many entries of one dict are checked. The bound limits the time,
+// because every reader may read each entry. Real models have fewer entries.
 constexpr std::size_t kMaxDicts = 16;
 
 }  // namespace
@@ -113,7 +113,7 @@ ConfigCase::ConfigCase(std::string path, json root,
   const Reader* const hf = FindReader("hf");
   groups_ = GroupLayers(root_, reach_);
   // The model type of the whole file. A reader must know the class of the whole
-  // model, not only that of the language part.
+  // model, not only the class of the language part.
   const std::string outer =
       interpretation::ModelKey(TextAt(root_, "model_type"));
   std::vector<const Reader*> all = {hf};

@@ -89,14 +89,14 @@ class ConfigCase {
   Ropes ResolveOther(const json& root,
                      const Reader& reader = *FindReader("hf")) const;
 
-  // True if the reference reads the same encodings, with their scaling, from
-  // another configuration.
+  // True if the reference reads the same encodings and scaling from `root` as
+  // from this configuration.
   bool ReadsTheSame(const json& root) const;
   // True if the reference ignores the scaling in the dict.
   bool Drops(const NamedDict& named) const;
 
-  // Returns the dicts of the file: rope_scaling, rope_parameters, or their
-  // entries.
+  // Returns the dicts of rotary parameters in the file: rope_scaling,
+  // rope_parameters, and the dicts in them.
   std::vector<NamedDict> Dicts() const;
   // Returns the dict that transformers reads; null if that dict is absent or
   // nested.
@@ -173,8 +173,8 @@ class ConfigCase {
   std::vector<Finding> findings_;
 };
 
-// A preset with the configuration's type, width, heads and layers, and the
-// width of the preset's heads; nullopt if there is no such preset.
+// A preset with the type, width, heads and layers of a configuration; nullopt if
+// no preset has them. `head_dim` is the width of the preset's heads.
 struct PublishedHead {
   std::string preset;
   std::int64_t head_dim = 0;

@@ -21,7 +21,7 @@ namespace {
 // findings about warnings.
 constexpr std::size_t kMostReported = 64;
 
-// Returns a condition: `rule` is the reader's rule for the spellings
+// Returns the condition that a reader has this rule for the spellings
 // rope_scaling and rope_parameters.
 ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
   return [rule, type = config.type()](const Reading& reading) {
@@ -32,9 +32,9 @@ ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
   };
 }
 
-// Returns the flat keys that older classes had in place of a rope_parameters
-// with an entry for each layer type: the keys of full attention, and the base
-// of sliding attention.
+// Returns the flat keys that older classes read in place of a rope_parameters
+// dict with an entry for each layer type. They are the keys of full attention,
+// and the base of sliding attention.
 json OlderKeys(const json& nested, const Family& family) {
   json keys = json::object();
   for (const interpretation::LayerKind& kind : family.kinds) {
@@ -231,7 +231,7 @@ void CheckDictDropped(ConfigCase* config) {
   for (const interpretation::LayerKind& kind : family.kinds) {
     json& entry = nested[std::string(kind.type)];
     if (kind.scaled) entry = part["rope_parameters"];
-    // The base in the flat dict is that of full attention.
+    // The base in the flat dict is the base of full attention.
     if (kind.theta != family.kinds[0].theta) entry["rope_theta"] = kind.theta;
     if (!entry.contains("rope_type")) entry["rope_type"] = "default";
     if (!entry.contains("rope_theta")) entry["rope_theta"] = kind.theta;

@@ -123,7 +123,7 @@ class Doctor {
  private:
   std::vector<Finding>* findings() { return &diagnosis_.findings; }
 
-  // Returns the values of a JSON input that could be read.
+  // Returns the parsed JSON of an input that could be read.
   const json& RootOf(const DoctorInput& input) const {
     return parsed_.at(&input).value;
   }
@@ -151,8 +151,8 @@ class Doctor {
     runtime_ = *ParseRuntime(options_.runtime);
   }
 
-  // Adds a finding if the version is not known: it is then read as the nearest
-  // known version.
+  // Adds a finding if the version is not known, because doctor then applies the
+  // rules of the nearest known version.
   void TellVersion(const Reader& reader) {
     const auto nearest = interpretation::NearestVersion(
         reader.profile, interpretation::VersionOf(reader));
@@ -418,8 +418,8 @@ absl::string_view InputKindName(InputKind kind) {
   return kind == InputKind::kParams        ? "params"
          : kind == InputKind::kGguf        ? "gguf"
          : kind == InputKind::kSafetensors ? "safetensors"
-                                           // The message counts a tokenizer's
-                                           // file as part of the configuration.
+                                           // A tokenizer's file counts as part
+                                           // of the configuration.
                                            : "config";
 }
 

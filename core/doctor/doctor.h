@@ -1,6 +1,6 @@
 // Reads all descriptions of one checkpoint, and finds where descriptions, or
 // readers of one description, disagree. A finding says from which distance on
-// they disagree, and which key repairs this.
+// they disagree, and which key repairs the disagreement.
 //
 // The first config.json is the reference, or else the first params.json.
 // Without a reference, each GGUF file and each saved table is checked alone.
@@ -23,7 +23,7 @@
 
 namespace posenc::core::doctor {
 
-// The numbers are those of posenc.v1.DescriptionKind.
+// posenc.v1.DescriptionKind has the same numbers.
 enum class InputKind {
   kConfig = 1,
   kParams = 2,
@@ -56,7 +56,7 @@ struct DoctorInput {
   std::vector<SavedTable> tables;
   std::optional<std::int64_t> key_rows;  // number of rows of a k_proj.weight
   std::optional<QueryRows> query;
-  std::string unreadable;  // why the input cannot be read; empty if it can
+  std::string unreadable;  // why it cannot be read; empty if it was read
 };
 
 struct DoctorOptions {

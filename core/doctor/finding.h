@@ -17,7 +17,7 @@
 
 namespace posenc::core::doctor {
 
-// The numbers are those of posenc.v1.Severity.
+// posenc.v1.Severity has the same numbers.
 enum class Severity { kError = 1, kWarning = 2, kNote = 3 };
 
 absl::string_view SeverityName(Severity severity);
@@ -26,10 +26,10 @@ absl::string_view SeverityName(Severity severity);
 struct Verdict {
   std::string name;  // in full: "mlx-lm"
   std::string says;  // the reader's version, and its reading of the input
-  // The least distance at which less than 90 % of a score is kept (kept.h), or
-  // -1; and the share that is kept at the diagnosis's length.
+  // The least distance at which less than 90 % of a score is kept
+  // (core/rope/kept.h); -1 if there is no such distance in the length.
   std::int64_t first_distance = -1;
-  double kept_at_length = 1;
+  double kept_at_length = 1;      // the share that is kept at the length
   std::int64_t first_angle = -1;  // RopeDifference.first_diverging_position
   double amplitude_ratio = 1;     // the reader's / the reference's
   std::int32_t worst_pair = -1;   // -1: frequencies are the same
@@ -108,8 +108,8 @@ Finding& AddFinding(absl::string_view id, const Values& values,
 // off by more than 5 %. It is a warning if less than 99 % is kept, or if logits
 // are off by more than 0.5 %. Else it is a note.
 Severity SeverityOf(const Verdict& verdict);
-// Returns the severity of a ratio of amplitudes alone, the reader's divided by
-// the reference's.
+// Returns the severity of an amplitude ratio alone. The ratio is the reader's
+// amplitude divided by the reference's.
 Severity SeverityOf(double amplitude_ratio);
 
 }  // namespace posenc::core::doctor

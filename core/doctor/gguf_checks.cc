@@ -1,6 +1,6 @@
-// gguf.*: the checks of a GGUF file, after the changes of the command line. The
-// checks compare the file with the configuration from which it was converted,
-// and the file's keys with each other.
+// gguf.*: the checks of a GGUF file after a command line has changed its keys.
+// They compare the file with the configuration from which it was converted, and
+// the file's keys with each other.
 
 #include <algorithm>
 #include <cmath>
@@ -121,8 +121,8 @@ class GgufChecks {
                       std::move(readers));
   }
 
-  // Adds a finding that explains the differing frequencies: no other finding
-  // about them is needed.
+  // Adds a finding that explains the differing frequencies, so that no other
+  // finding about frequencies is needed.
   Finding& Explain(absl::string_view id, const Values& values,
                    std::vector<std::string> keys) {
     explained_ = true;
@@ -272,7 +272,7 @@ class GgufChecks {
                         yarn ? OriginalFlag() : "");
   }
 
-  // Returns the flags of the command line that scale; "" if it has none.
+  // Returns the flags of the command line that scale; "" if no flag scales.
   std::string FlagsThatScale() const {
     std::vector<std::string> given;
     for (const char* flag : {"--rope-scaling", "--rope-scale",
@@ -509,7 +509,8 @@ class GgufChecks {
     Explain("gguf.factor-tensors", {fact, more}, {"rope_freqs.weight"});
   }
 
-  // True if the list is absent or has one value for each pair. Else reports it.
+  // True if the list is absent or has one value for each pair. Else reports the
+  // wrong length.
   bool HasRightLength(const char* name, const std::vector<double>& list) {
     auto pairs = static_cast<std::size_t>(gguf_.RotaryDim() / 2);
     if (const std::size_t wanted = gguf_.FactorCount(); wanted != pairs) {

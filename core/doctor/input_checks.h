@@ -1,5 +1,5 @@
-// Checks of the other files of a model and of an engine's command line, most of
-// them against the config.json.
+// Checks of a model's other files, and of an engine's command line. Most of
+// these checks compare a file or flag with the config.json.
 
 #pragma once
 
@@ -17,7 +17,7 @@ namespace posenc::core::doctor {
 
 struct Runtime;
 
-// Runs the checks gguf.* on the GGUF after the changes of the command line.
+// Runs the checks gguf.* on the GGUF after the command line has changed it.
 // `config` may be null. `all` are all inputs: if one of them has a table with
 // the GGUF's base, the finding about the base says so.
 void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
@@ -64,8 +64,8 @@ struct Runtime {
 inline constexpr const char* kLengthFlags[] = {"--max-model-len",
                                                "--context-length", "-c"};
 
-// Parses a flag's JSON. The result is "discarded" if the text is not JSON, or
-// too long.
+// Parses a flag's JSON. If the text is too long or is not JSON, is_discarded()
+// of the result is true.
 json ParseSmall(const std::string& text);
 
 // Splits a command line into words like a shell (with quotes, and with

@@ -96,9 +96,9 @@ bool MayBeSame(const Shape& a, const Shape& b) {
 // Tools write this base if they do not know the model's base.
 constexpr double kUsualBase = 10000;
 
-// Describes the scaling by the text before the ramp, or, for dynamic scaling,
-// before the start. The pairs of a ramp are computed from the base, and the
-// start of dynamic scaling is the model's length.
+// Returns ScalingText() without the ramp and without the start of dynamic
+// scaling. A ramp also depends on the base, and the start of dynamic scaling is
+// the model's length.
 std::string ScalingAlone(const RopeSpec& spec) {
   const std::string text = interpretation::ScalingText(spec);
   const bool dynamic = std::holds_alternative<DynamicNtkScaling>(spec.scaling);
@@ -129,14 +129,14 @@ struct Likeness {
   // `longer`: our length is larger. `larger_bases`: no base of ours is smaller.
   // Both together mean that training extended the context.
   bool longer = false, larger_bases = true;
-  // Our bases are those that the class, or a tool, uses for absent bases.
+  // Our bases are defaults of the class or of a tool.
   bool default_bases = true;
   // Our vocabulary is different, so our model was trained again.
   bool other_vocabulary = false;
 
   // True if our file has lost base, scaling and length: a tool rewrote the file
   // and left these to the class. No known model with the shape of a scaled
-  // preset was trained with such a base and without scaling.
+  // preset was trained with a default base and without scaling.
   bool is_lost() const {
     return default_bases && !ours_scaled && theirs_scaled && !longer &&
            !other_vocabulary;
@@ -147,8 +147,8 @@ struct Likeness {
   }
 };
 
-// Matches each group of our layers with one of their groups: with an equal
-// group if there is one, or else with the next group that is free. The order of
+// Matches each group of our layers with one of their groups: with a group of
+// equal frequencies, or else with the next group that is free. The order of
 // groups is not enough, because files that list layers have another order than
 // files that list only types. If we have only one group, it is matched with
 // each of their groups. Returns an empty list if the groups cannot be compared.
@@ -237,10 +237,10 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
   return likeness;
 }
 
-// True if our vocabulary is not that of the preset. Tuning may add a few
-// tokens. Presets have no vocab_size, so the sizes are listed here. The list
-// has the presets whose base, scaling and length are lost in some published
-// files.
+// True if our vocabulary differs from the preset's vocabulary by more than the
+// few tokens that tuning may add. Presets have no vocab_size, so the sizes are
+// listed here. The list has the presets whose base, scaling and length are lost
+// in some published files.
 bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
   constexpr std::pair<absl::string_view, double> kVocabularies[] = {
       {"exaone-4-32b", 102400}, {"gemma-3-", 262208}, {"llama-3.", 128256}};

@@ -73,7 +73,8 @@ std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
 }
 
 // transformers reads attention_factor; SGLang and vLLM before 0.30 read
-// attn_factor; llama.cpp reads neither; mlx-lm reads only the mscale pair.
+// attn_factor; llama.cpp reads neither; mlx-lm reads only mscale and
+// mscale_all_dim.
 constexpr absl::string_view kAmplitudeKeys[] = {"attention_factor",
                                                 "attn_factor"};
 
@@ -105,8 +106,8 @@ std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
   const double factor = std::get<YarnScaling>(ours.spec.scaling).factor;
   const double multiplier =
       wanted / (factor > 1 ? 0.1 * std::log(factor) + 1 : 1);
-  // With the mscale pair in the dict, SGLang would multiply the pair's factor
-  // by attn_factor.
+  // If the dict has mscale and mscale_all_dim, SGLang multiplies the amplitude
+  // that they give by attn_factor.
   return wanted == 1 && !config.family().softmax_mscale
              ? Say("amplitude.mscale", {path, multiplier})
              : Say("amplitude.both", {path, multiplier, wanted});
@@ -120,7 +121,7 @@ bool IsReference(const Reading& reading, const ConfigCase& config) {
 // A difference that readers share.
 struct Difference {
   absl::string_view id;
-  std::vector<std::string> values;  // of $2, $3, ... in the row's texts
+  std::vector<std::string> values;  // for $2, $3, ... in the row's texts
   Severity severity;                // of the worst reader
   std::vector<std::string> keys;
   std::optional<std::vector<std::int32_t>> layers;

@@ -27,7 +27,7 @@ using interpretation::Reader;
 using interpretation::ReadingRule;
 using nlohmann::json;
 
-// Returns the language model's part of a configuration, which may be nested.
+// Returns the language model's part of a configuration. The part may be nested.
 json* LanguagePartOf(json* root, std::string* model_type, std::string* path);
 
 // Returns the value of a key; null if the key is absent, or `object` is not an

@@ -1,5 +1,5 @@
-// The command line of an engine. This file reads its flags, replaces keys of a
-// GGUF by flags, and has runtime.*, the checks of flags about rotary encodings.
+// Parses the command line of an engine, and replaces keys of a GGUF by flags.
+// Also has runtime.*: the checks of flags about rotary encodings.
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +40,7 @@ constexpr Flag kFlags[] = {
     {"--override-kv"},        {"-c"},
 };
 
-// A number of a GGUF that --override-kv can replace by its key. Some numbers
+// A number of a GGUF under `key`, which --override-kv can replace. Some numbers
 // also have a flag of their own. A new value that is not larger than `above` is
 // ignored.
 struct KeyFlag {
@@ -178,8 +178,8 @@ std::int64_t LengthOf(absl::string_view text) {
                                          : 0;
 }
 
-// Replaces the key that a text such as "llama.rope.freq_base=float:500000"
-// names.
+// Replaces a key of the GGUF. `text` is the value of --override-kv, such as
+// "llama.rope.freq_base=float:500000".
 void OverrideKey(absl::string_view text, GgufRope* gguf) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
@@ -269,7 +269,7 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
       if (!set.ok()) return set;
       continue;
     }
-    // vLLM's --rope-scaling took JSON, llama.cpp's takes a word.
+    // The old --rope-scaling of vLLM takes JSON. llama.cpp's flag takes a word.
     if ((flag->takes_json ||
          (name == "--rope-scaling" && absl::StartsWith(value, "{"))) &&
         !ParseSmall(value).is_object()) {
@@ -324,7 +324,7 @@ void ApplyRuntime(const Runtime& runtime, GgufRope* gguf) {
 
 namespace {
 
-// Returns the model's rotary keys other than scaling: base, share, sections.
+// Returns the model's rotary keys that do not scale: base, share, sections.
 json OwnKeys(const ConfigCase& config) {
   const ResolvedRope& rope = config.rope();
   json own = json::object();
@@ -570,8 +570,8 @@ class RuntimeChecks {
   }
 
   // Returns flags that apply YaRN to a model of `claimed` positions. Returns ""
-  // if flags cannot express this: because only some layers must be scaled, or
-  // because the model has several position axes.
+  // if flags cannot express this, for example because only some layers must be
+  // scaled, or because the model has several position axes.
   std::string YarnFlags(double factor, std::int64_t claimed) const {
     const bool vllm = runtime_.engine == Engine::kVllm;
     const bool sglang = runtime_.engine == Engine::kSglang;

@@ -16,7 +16,7 @@ namespace posenc::core::doctor {
 namespace {
 
 // Returns a fix that removes the scaling from a dict and keeps the dict's base
-// and share.
+// and rotated share.
 std::string Unscaled(const NamedDict& named, const ConfigCase& config) {
   bool scaling_alone = named.path == config.KeyPath("rope_scaling") ||
                        named.path == config.KeyPath("rope_parameters");
@@ -61,7 +61,8 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   }
 }
 
-// Returns the original length that a reader assumes; "" if it assumes none.
+// Returns the original length that a reader assumes. Returns kRefuses if the
+// reader refuses the file because of that length; else "".
 std::string OriginalTaken(const Reading& reading) {
   constexpr absl::string_view kKey = "original_max_position_embeddings";
   if (const std::string* const value = reading.Assumed(kKey)) return *value;
@@ -151,8 +152,8 @@ void CheckDynamic(const NamedDict& named, ConfigCase* config) {
 }  // namespace
 
 void CheckScaling(ConfigCase* config) {
-  // Upper bound on the dicts that Drops() tries, because each trial takes long.
-  // No class has dicts for more layer types.
+  // In a file with more dicts, Drops() is not called, because each call takes
+  // long. No class has dicts for more layer types.
   constexpr std::size_t kMostTried = 4;
   const std::vector<NamedDict> dicts = config->Dicts();
   for (const NamedDict& named : dicts) {

@@ -96,8 +96,8 @@ constexpr absl::string_view kAlwaysDerived =
     "codegen falcon gpt_neox gpt_neox_japanese gptj persimmon stablelm "
     "stablelm_epoch";
 
-// True if the number of heads must divide the width even if head_dim is set:
-// the class refuses other files, or does not read head_dim.
+// True if the number of heads must divide the width even if head_dim is set,
+// because the class refuses other files, or does not read head_dim.
 bool NeedsDividedWidth(const std::string& type) {
   const interpretation::ClassDefaults* const defaults =
       interpretation::FindClassDefaults(type);
@@ -142,9 +142,9 @@ void CheckHeadDim(ConfigCase* config) {
          absl::StrCat("write it: \"head_dim\": ", PlainNumber(wanted), hint)},
         {config->KeyPath("head_dim")});
   };
-  // k_proj.weight's number of rows for each head proves the width of a head,
-  // even if this is not a power of two. Quantised weights have other shapes, so
-  // they prove nothing.
+  // The number of rows that k_proj.weight has for each head proves the width of
+  // a head, even if the width is not a power of two. Quantised weights have
+  // other shapes, so they prove nothing.
   constexpr double kWidest = 1024;
   const double kv = config->Number("num_key_value_heads").value_or(heads);
   const auto key_rows = static_cast<double>(config->key_rows.value_or(0));

@@ -211,7 +211,7 @@ class TableChecks {
 
   // Reports a table that was cast to few bits. Returns true if the cast is the
   // table's only fault. Equal tables of several layers share a finding. If the
-  // table is a cast of common frequencies that are not the reference's, the
+  // table is a cast of common frequencies, and not of the reference's, the
   // common frequencies replace the values of the table.
   bool IsCast(SavedTable* table, const ResolvedRope* reference) {
     // A cast of frequencies has only finite values.
@@ -227,8 +227,8 @@ class TableChecks {
       }
       if (Apart(table->values, reference->inv_freq) <= kTolerance) return false;
     }
-    // Values of more than 8 bits may be the model's own table, so only casts to
-    // 8 bits are tried.
+    // A table of more than 8 bits may be the model's own, so only casts to 8
+    // bits are tried.
     const std::optional<Dtype> dtype = Float8Of(*table);
     if (!dtype) return false;
     for (const std::vector<double>& one : UsualTables(table->values.size())) {
@@ -332,7 +332,7 @@ class TableChecks {
     const std::vector<double>& wanted = reference.inv_freq;
     if (reference.spec.nope || wanted.empty() ||
         Apart(table.values, wanted) <= kTolerance ||
-        !told_.insert(table.values).second) {  // equal to another layer's
+        !told_.insert(table.values).second) {  // told for another layer
       return;
     }
     std::string is, says, set;
