@@ -173,7 +173,7 @@ class ConfigCase {
   std::vector<Finding> findings_;
 };
 
-// A preset with the type, width, heads and layers of a configuration; nullopt if
+// A preset with the configuration's type, width, heads and layers; nullopt if
 // no preset has them. `head_dim` is the width of the preset's heads.
 struct PublishedHead {
   std::string preset;

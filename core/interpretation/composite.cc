@@ -144,8 +144,8 @@ std::string PartKey(const JsonObject& config) {
     if (part != nullptr && part->is_object()) return std::string(key);
   }
   for (const std::string& key : config.Keys()) {
-    // DBRX's attn_config is not a part: it has keys of the model. The audio
-    // part of a type with a text part is not the language model.
+    // DBRX's attn_config is not a part, because it has keys of the model. The
+    // audio part of a type with a text part is not the language model.
     const json& part = *config.Find(key);
     const bool is_part =
         (absl::EndsWith(key, "_config") && key != "attn_config") ||

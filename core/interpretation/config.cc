@@ -89,8 +89,8 @@ ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
   for (const std::string& key : keys.filled) {
     const json* value = config.Find(key);
     if (value == nullptr || !config.WasRead(key)) continue;
-    // transformers has no class for a remote type, so the default is not that
-    // of transformers.
+    // transformers has no class for a remote type, so the default does not come
+    // from transformers.
     config.Assume(key, Shortened(*value),
                   rules.profile == Profile::kHf && IsRemote(model_type)
                       ? "absent; default of the code beside its checkpoint"

@@ -1,7 +1,7 @@
 // Reads the rotary encoding from a model's config.json.
 //
-// The result is the encoding that the profile's project reads from the same
-// file (profile.h). Where transformers is known to be wrong, PROFILE_HF differs
+// The result is the encoding that the profile's project reads from that file
+// (profile.h). Where transformers is known to be wrong, PROFILE_HF differs
 // from transformers and gives the encoding that the model was trained with.
 // Formats of other projects are recognised (native_config.h).
 
@@ -52,11 +52,11 @@ struct Question {
   ModelPart part = ModelPart::kUnspecified;
 };
 
-// INVALID_ARGUMENT kModelConfigInvalid of field "config_json", with metadata
-// "key": the text is not JSON, a known key has the wrong type, a needed key is
-// missing, the rope type is unknown, or the profile's project refuses a value.
-// FieldRequired of "layer_type" or "layer_index": layers differ, and the
-// question chooses no layer.
+// Returns kModelConfigInvalid of field "config_json" (INVALID_ARGUMENT, with
+// metadata "key") if the text is not JSON, a known key has the wrong type, a
+// needed key is missing, the rope type is unknown, or the profile's project
+// refuses a value. Returns FieldRequired of "layer_type" or "layer_index" if
+// layers differ and the question chooses no layer.
 absl::StatusOr<ModelRope> ReadModelConfig(absl::string_view config_json,
                                           const Question& question);
 

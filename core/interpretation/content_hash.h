@@ -11,8 +11,8 @@
 //   integer  1, the version of this list
 //   integer  1 if the layer does not rotate (nope): the list ends here; else 0
 //   integer  rotary_dim
-//   integer  slice: 1 leading, 2 trailing; 1 if it is known to be the whole
-//            head. head_dim itself is not hashed.
+//   integer  slice: 1 leading, 2 trailing; 1 if the slice is known to be the
+//            whole head. head_dim itself is not hashed.
 //   integer  pairing: 1 half-split, 2 interleaved
 //   integer  output_pairing: 1 or 2; if unset, the pairing
 //   integer  1 for halves_per_axis, else 0

@@ -142,8 +142,8 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
          "; it must be a whole number, up to 2^53");
     return std::nullopt;
   }
-  // Some classes accept fractions for other integer keys. A key may be read
-  // twice, so the warning is added only if it is new.
+  // For other integer keys, some classes accept a number with a point. A key
+  // may be read twice, so the warning is added only if it is new.
   constexpr absl::string_view kIntegers[] = {
       "head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers"};
   const auto has = [](const auto& list, const auto& value) {

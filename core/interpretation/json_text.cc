@@ -48,8 +48,8 @@ class TextReader : public nlohmann::json_sax<json> {
   bool parse_error(std::size_t byte, const std::string& token,
                    const json::exception& error) override {
     constexpr int kNumberOverflow = 406;  // nlohmann's out_of_range.406
-    // The error quotes the last token, which may be long. A number is known by
-    // its first digits, and a token that is not JSON by its end.
+    // The error quotes the last token, which may be long. It shows the first
+    // digits of a number, or the end of a token that is not JSON.
     const bool overflow = error.id == kNumberOverflow;
     std::string last = token;
     if (token.size() > kShown) {
@@ -57,7 +57,7 @@ class TextReader : public nlohmann::json_sax<json> {
                       : token.substr(token.size() - kShown);
     }
     // An error must be one line of UTF-8, but the cut may be inside a
-    // character. So other characters than printable ASCII are replaced.
+    // character. So all characters except printable ASCII are replaced.
     std::replace_if(
         last.begin(), last.end(), [](char c) { return c < ' ' || c > '~'; },
         '?');

@@ -22,7 +22,7 @@ struct JsonText {
     std::string path, digits;
   };
 
-  // At most 8 of each.
+  // Each list has at most 8 elements.
   std::vector<Twice> twice;
   std::vector<LongInteger> long_integers;
   // `fault` says why the text is not JSON, and is empty for JSON. `fault_path`

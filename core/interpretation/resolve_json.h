@@ -9,12 +9,12 @@
 
 namespace posenc::core::interpretation {
 
-// ReadModelConfig() for the result of ParseText().
+// Does the same as ReadModelConfig() for the value that ParseText() returns.
 absl::StatusOr<ModelRope> ReadModelJson(const nlohmann::json& root,
                                         const Question& question);
 
-// ResolveSource() for a parsed text. `how` gives the reader, layer, part and
-// length; `how.source` is not read.
+// Does the same as ResolveSource() for a parsed text. `how` gives the reader,
+// layer, part and length; `how.source` is not read.
 absl::StatusOr<ResolvedRope> ResolveJson(const nlohmann::json& root,
                                          const RopeSource& how,
                                          MissingLength missing_length);

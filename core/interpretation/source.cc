@@ -60,8 +60,8 @@ std::string KeyOf(const ModelRope& model, const std::string& field) {
              : absl::StrCat(model.report.dict_path, field.substr(dot));
 }
 
-// Converts an error of ResolveSpec() to an error of the configuration: the
-// error's field belongs to a spec that the caller did not write.
+// Converts an error of ResolveSpec() to an error of the configuration, because
+// the error's field belongs to a spec that the caller did not write.
 absl::Status ConfigFault(absl::string_view field, const ModelRope& model,
                          const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
@@ -114,7 +114,7 @@ void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
                          rules.newest));
 }
 
-// Returns an error if the heads are wider than `widest` (0: not known). Such a
+// Returns an error if the heads are wider than `widest` (0: not known). A wider
 // head is usually several heads in one row.
 absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
                         std::int64_t head_dim) {
@@ -156,8 +156,8 @@ absl::StatusOr<ResolvedRope> ResolveConfig(
                                      " channels of a head rotate"));
   }
   if (head_dim == 0) head_dim = source.head_dim;
-  // A tensor's heads may be narrower than the model's: MLA's shared key has
-  // only the rotated channels.
+  // A tensor's heads may be narrower than the model's heads. For example, MLA's
+  // shared key has only the rotated channels.
   if (head_dim != 0 && head_dim < rotary_dim) {
     return FieldInvalid(
         field, absl::StrCat("rotates ", rotary_dim, " of the ", model->head_dim,

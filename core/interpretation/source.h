@@ -15,7 +15,7 @@
 
 namespace posenc::core::interpretation {
 
-// The numbers are those of posenc.v1.Profile.
+// posenc.v1.Profile has the same numbers.
 enum class Profile {
   kHf = 1,
   kVllm = 2,
@@ -24,7 +24,7 @@ enum class Profile {
   kDeepseek = 5,
   kMistral = 6,
   kMlx = 7,
-  // Only doctor uses these profiles: the contract has no numbers for them.
+  // Only doctor uses these profiles. posenc.v1.Profile does not have them.
   kSglang = -1,
   kExllamav3 = -2,
   kTensorrtLlm = -3,
@@ -34,9 +34,9 @@ enum class Profile {
   kOllama = -7,
 };
 
-// The numbers are those of posenc.v1.ModelPart. kUnspecified: text, or the
-// tower if the whole configuration is that of a tower. kIndexer: the small
-// attention module that chooses tokens for sparse attention.
+// posenc.v1.ModelPart has the same numbers. kUnspecified: text, or the tower if
+// the whole configuration describes a tower. kIndexer: the small attention
+// module that chooses tokens for sparse attention.
 enum class ModelPart {
   kUnspecified = 0,
   kText = 1,
@@ -69,9 +69,9 @@ struct RopeSource {
   std::int64_t head_dim = 0;
 };
 
-// `head_dim` is the width of the tensor's heads, or 0 if there is no tensor:
+// `head_dim` is the width of the tensor's heads. It is 0 if there is no tensor;
 // then the source's width is used. Returns FieldInvalid of "head_dim" if the
-// tensor's heads are wider than the source's. Other errors are NOT_FOUND
+// tensor's heads are wider than the source's heads. Other errors are NOT_FOUND
 // kPresetUnknown, and kModelConfigInvalid with metadata "key". Field paths are
 // relative to RopeSource: "spec.yarn.factor", "preset", "config_json",
 // "profile_version", "layer_type", "sequence_length".

@@ -46,8 +46,8 @@ absl::string_view NameOf(const ClassDefaults& row, absl::string_view key) {
   return {};
 }
 
-// Fills in absent slices of latent attention with the defaults of the class, or
-// else with those of the project.
+// Fills in absent slices of latent attention with the class's defaults, or else
+// with the project's defaults.
 void FillSlices(const ClassDefaults* row, const ProfileRules& rules,
                 const std::string& model_type, ClassKeys* keys) {
   for (const auto& [name, of_class, rule] :

@@ -19,10 +19,10 @@ struct ClassKeys {  // NOLINT(bugprone-exception-escape)
   std::vector<std::string> filled;  // keys that got the class's default
 };
 
-// `row` and `family` are those of `model_type`. If `row` is null, absent slices
-// of latent attention (qk_rope_head_dim, qk_nope_head_dim) get the project's
+// `row` and `family` belong to `model_type`. If `row` is null, absent slices of
+// latent attention (qk_rope_head_dim, qk_nope_head_dim) get the project's
 // defaults. A whole file without a key about the width of heads gets no
-// defaults. A part of a file gets them without such a key, too.
+// defaults. A part of a file gets defaults even without a key about the width.
 ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* row,
                       const Family& family, const ProfileRules& rules,
                       const std::string& model_type);

@@ -1,7 +1,7 @@
 // Facts that are in a model's class but not in its config.json. Each family of
 // classes has one row of data: in rows/families.json, or in
 // rows/remote_families.json if transformers does not have the classes. If a row
-// leaves a field out, the default of Family applies, which is that of
+// leaves a field out, the default in Family applies. Family has the defaults of
 // transformers' configuration classes.
 
 #pragma once
@@ -70,7 +70,7 @@ struct Family {
   Pairing pairing = Pairing::kHalfSplit;
   Pairing output_pairing = Pairing::kUnspecified;
   RotaryWidth width = RotaryWidth::kHead;
-  std::int64_t rotary_dim = 0;  // if the key is absent; 0: from the share
+  std::int64_t rotary_dim = 0;  // the key's default; 0: the share decides
   RotarySlice slice = RotarySlice::kLeading;
   double partial = 1;
   absl::string_view partial_key = "partial_rotary_factor";
@@ -78,7 +78,7 @@ struct Family {
   double theta = 10000;  // if neither the dict nor theta_key gives it
   absl::string_view head_dim_key = "head_dim";
   std::int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
-  std::int64_t global_head_dim = 0;  // of full attention, if it differs
+  std::int64_t global_head_dim = 0;  // head_dim of full attention; 0: head_dim
   std::int64_t original = 0;  // default of the original length; 0: no default
   AxisAssignment axes = AxisAssignment::kSectioned;
   std::int32_t sections[3] = {};  // default sections; 0: no default
@@ -136,7 +136,7 @@ struct Family {
   // chooses; empty: the rope of the chosen layer.
   absl::string_view indexer_type = {};
   absl::string_view learned = {};  // how a checkpoint's tensors change the rope
-  // Number of hidden states that attention reads side by side.
+  // Number of hidden states that attention concatenates.
   std::int64_t states = 1;
   // If the key long_switch is true, the class uses long_length, whatever length
   // the file gives.
@@ -144,7 +144,7 @@ struct Family {
   std::int64_t long_length = 0;
   // A dynamic dict's alpha scales the base in the same way for every length.
   bool alpha = false;
-  // A key whose value times 10000 is the base if rope_theta is absent.
+  // If rope_theta is absent, the base is 10000 times the value of this key.
   absl::string_view base_ratio = {};
   // rope_theta and partial_rotary_factors are lists with an element for each
   // layer.
@@ -155,27 +155,27 @@ struct Family {
   // The class reads one entry of per_layer_config for each layer type.
   bool entries_by_type = false;
   bool scaling_layers = false;  // rope_scaling_layers is read
-  // The file's per_layer_config is added to the class's, instead of replacing
-  // it.
+  // The class adds the file's per_layer_config to its own per_layer_config.
+  // Other classes replace their own.
   bool merges_entries = false;
-  // transformers has no class with the names in model_types (if `remote`) or in
-  // remote_types: their code lies beside the checkpoints.
+  // The types without a class in transformers: model_types if `remote` is true,
+  // else remote_types. The code of these types lies beside the checkpoints.
   bool remote = false;
   absl::string_view remote_types = {};
 };
 
 absl::Span<const Family> Families();
 
-// Returns a model type as the table spells it: "Llama_4" for "Llama-4_text".
+// Returns a model type as rows spell it: "Llama_4" for "Llama-4_text".
 std::string ModelKey(absl::string_view model_type);
 
-// Returns the family of a model type. If the table does not have the type, sets
-// `known` to false and returns the family for unknown types: that of Llama,
-// with a few more keys.
+// Returns the family of a model type. If no row has the type, sets `known` to
+// false and returns the family for unknown types, which is Llama's family with
+// a few more keys.
 const Family& FindFamily(absl::string_view model_type, bool* known = nullptr);
 
 // Returns the family of an unknown type whose heads have a slice
-// qk_rope_head_dim. It is that of DeepSeek V3.
+// qk_rope_head_dim. This family has DeepSeek V3's rules.
 const Family& UnknownLatentFamily();
 
 // True if transformers has no class of that type, and the code lies beside the

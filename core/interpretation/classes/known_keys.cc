@@ -138,8 +138,8 @@ void WarnOfTypes(const ModelLayers& model) {
   }
 }
 
-// Returns the object with a row's key, and the key's name in it; nullopt if the
-// configuration has no such object.
+// Returns the object that has a row's key, and the key's name in that object;
+// nullopt if the configuration has no such object.
 std::optional<std::pair<JsonObject, absl::string_view>> PlaceOf(
     const JsonObject& config, absl::string_view key) {
   const std::pair<absl::string_view, absl::string_view> parts =
@@ -216,8 +216,8 @@ void WarnOfSwitches(const ModelLayers& model) {
     if (value == nullptr || value->is_null() || key == family.rope_switch) {
       continue;
     }
-    // BERT's "absolute" does not turn rotation off: files of types that rotate
-    // have it, too.
+    // BERT's "absolute" does not turn rotation off, because files of types that
+    // rotate also have this value.
     const bool turns_off = key == "position_embedding_type"
                                ? IsAmong(config.Peek().Text(key).value_or(""),
                                          "alibi learned none nope sinusoidal")
@@ -235,8 +235,8 @@ void WarnOfSwitches(const ModelLayers& model) {
   }
 }
 
-// Upper bound on the elements of a list (one for each layer) that are checked,
-// to bound the time. No model has as many layers.
+// At most this many elements of a list are checked, to bound the time. A list
+// has one element for each layer, and no model has as many layers.
 constexpr std::size_t kMostMarks = 1024;
 
 // Warns if hybrid_layer_pattern, which only other readers use, differs from the
@@ -384,8 +384,8 @@ void WarnOfLists(const ModelLayers& model) {
     if (!layers) continue;
     const auto size = static_cast<std::int64_t>(list->size());
     const bool is_types = absl::EndsWith(key, "layer_types");
-    // Lists of other marks may be longer: they may also have the layers for
-    // multi-token prediction.
+    // The two lists named below may be longer, because they may also list the
+    // layers for multi-token prediction.
     if (size == *layers || (size == 0 && is_chunked && !is_types) ||
         (size > *layers &&
          IsAmong(key, "hybrid_layer_pattern compress_ratios"))) {

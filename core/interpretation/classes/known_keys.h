@@ -12,7 +12,7 @@
 
 namespace posenc::core::interpretation {
 
-// Reports a known key of the wrong type as an error.
+// Reports an error if the value of a known key has the wrong type.
 void CheckKnownKeys(const JsonObject& config);
 
 // Does the same for a dict of rotary parameters.

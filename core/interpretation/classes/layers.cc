@@ -72,7 +72,8 @@ std::string PatternType(absl::string_view pattern, std::int64_t index,
 }  // namespace
 
 std::vector<std::string> LayerTypes(const JsonObject& config) {
-  // Each type may have an encoding of its own. No model has ten.
+  // Bounds the work, because each type may have its own encoding. No model has
+  // ten types.
   constexpr std::size_t kMostTypes = 64;
   std::vector<std::string> types;
   std::set<std::string> different;
@@ -299,7 +300,7 @@ bool IsSwitchedOff(const ModelLayers& model) {
 
 namespace {
 
-// Reports an error: the caller must choose a layer. Returns false.
+// Reports the error that the caller must choose a layer. Returns false.
 bool NeedsLayer(const JsonObject& config, absl::string_view field,
                 absl::string_view why) {
   config.report().Refuse(FieldRequired(field, why));
@@ -326,7 +327,8 @@ bool IsNopeByList(const ModelLayers& model, const Question& question) {
   const auto& layer_type = question.layer_type;
   const auto& index = question.layer_index;
   const std::vector<double> has_rope = config.Numbers("no_rope_layers");
-  // Only one class treats an empty list as absent. The others fail at it.
+  // Only one class treats an empty list as absent. Other classes fail at an
+  // empty list.
   const bool has_list =
       !has_rope.empty() ||
       (family.nope == NopeRule::kLayerList && config.Has("no_rope_layers"));
@@ -391,8 +393,8 @@ bool IsNopeWithoutWindow(const ModelLayers& model, const Question& question) {
                       "dense layers of full attention rotate, and layers of "
                       "experts do not; choose one by its index");
   }
-  // transformers' classes have a window unless the configuration sets it to
-  // null.
+  // transformers' classes have a window unless sliding_window is null in the
+  // file.
   if (config.HasNull("sliding_window")) {
     if (family.nope == NopeRule::kFullAttention) return false;
     if (family.nope == NopeRule::kWindowed) return true;

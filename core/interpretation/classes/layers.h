@@ -58,13 +58,13 @@ std::string SwitchValue(const ModelLayers& model);
 // True if the class's switch turns rotation off.
 bool IsSwitchedOff(const ModelLayers& model);
 
-// True if the chosen layer has no rope, for any other reason than the class's
+// True if the chosen layer has no rope for a reason other than the class's
 // switch. Reports FieldRequired if layers differ and no layer is chosen.
 bool IsNopeLayer(const ModelLayers& model, const Question& question);
 
-// True if the class reads rope_scaling_layers and the chosen layer is not in
-// it. Reports FieldRequired if some layers are not in that list and no layer is
-// chosen.
+// True if the class reads the list rope_scaling_layers and the chosen layer is
+// not in that list. Reports FieldRequired if some layers are not in the list
+// and no layer is chosen.
 bool IsUnscaledLayer(const ModelLayers& model,
                      const std::optional<std::int32_t>& index);
 

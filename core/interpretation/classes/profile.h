@@ -30,7 +30,7 @@ enum class YarnAttentionFactor {
   kTransformers,  // attention_factor, or the mscale pair, or g(s, 1)
   kVllm,          // by ReadingRule::kAmplitudeByKeys or kAmplitudeMultiplier
   kSglang,        // attn_factor times the mscale pair, or times g(s, 1)
-  kLlamaCpp,      // g(s, 1); mscale_all_dim for some models
+  kLlamaCpp,      // g(s, 1); some models also use mscale_all_dim
   kPlain,         // g(s, 1)
   kRatio,         // g(s, mscale or 1) / g(s, mscale_all_dim or 0)
 };
@@ -48,8 +48,8 @@ struct ProfileRules {
   std::int64_t yarn_original;
   std::int64_t llama3_original;
   bool llama3_defaults;  // absent low_freq_factor is 1, high_freq_factor 4
-  bool null_factor;      // null is max_position_embeddings / original
-  // The project's modules come from vLLM's: they have one table of cosines for
+  bool null_factor;      // a null factor is max_position_embeddings / original
+  // The project's modules come from vLLM. They have one table of cosines for
   // every length, read alpha for every model, and read LongRoPE's two
   // amplitudes.
   bool vllm_modules = false;

@@ -69,7 +69,7 @@ enum class ReadingRule {
   kFailsAtSections,   // fails at sections that do not fill the pairs
   kWidthMultiple,     // refuses a rotated width that `number` does not divide
   kNullShare,         // treats a null share as absent
-  kNullHeadDim,       // leaves head_dim null where the file has none
+  kNullHeadDim,       // leaves head_dim null if the file lacks it
   kDerivesHeadDim,    // replaces a null head_dim by qk_rope_head_dim
   kTakesNulls,        // accepts null for every key
 };
@@ -91,7 +91,7 @@ struct Reader {
   absl::string_view title;    // "mlx-lm", as in output
   absl::string_view version;  // as in output
   Profile profile;
-  absl::string_view reads_as;  // version with its rules; empty: the newest
+  absl::string_view reads_as;  // the version of its rules; empty: the newest
   absl::string_view models;    // prefix of model types that it runs; empty: any
   bool reads_configs;
   bool by_name = false;  // used only if the caller names it

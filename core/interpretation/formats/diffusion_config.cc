@@ -16,7 +16,7 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// The reason of an assumption.
+// The reason for an assumption.
 constexpr char kDefault[] = "absent; the class's default";
 
 struct DiffusionFamily {

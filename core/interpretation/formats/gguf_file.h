@@ -44,7 +44,7 @@ namespace posenc::core::interpretation {
 // The source of the bytes: a file, or the part of a file that a client sent.
 struct ByteSource {
   std::uint64_t size = 0;
-  // Copies `n` bytes from `offset` on to `to`. offset + n is at most `size`.
+  // Copies the `n` bytes at `offset` to `to`. offset + n is at most `size`.
   std::function<absl::Status(std::uint64_t offset, char* to, std::size_t n)>
       read;
 };

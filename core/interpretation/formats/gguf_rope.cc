@@ -26,8 +26,8 @@ constexpr absl::string_view kLocalBase =
     "gemma3 gemma3n gemma4 gemma-embedding";
 
 // kFullFactors: architectures whose layers with a sliding window use no
-// factors. kWidestFactors: those among them whose tensor of factors has a value
-// for each pair of the widest layer; narrower layers use the first values.
+// factors. kWidestFactors: architectures whose tensor of factors has a value
+// for each pair of the widest layer. Narrower layers use the first values.
 constexpr absl::string_view kFullFactors = "gemma4 laguna step35";
 constexpr absl::string_view kWidestFactors = "laguna step35";
 
@@ -86,8 +86,8 @@ void ReadShape(Reads* reads, GgufRope* rope) {
   rope->context_length = reads->Extent("context_length");
   rope->block_count = reads->Extent("block_count");
   rope->embedding_length = reads->Extent("embedding_length");
-  // In some architectures this key has a number for each layer: the largest one
-  // counts.
+  // In some architectures this key has a number for each layer. The largest
+  // number counts.
   const std::vector<double> heads = reads->Numbers("attention.head_count");
   if (!heads.empty()) {
     const double most = *std::max_element(heads.begin(), heads.end());

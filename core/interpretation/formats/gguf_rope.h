@@ -4,9 +4,10 @@
 //   angle of pair i at p = p base^(-2i/d) / f_i, then linear or YaRN
 //
 // f is rope_freqs.weight if the file has that tensor. Else f is
-// rope_factors_long.weight if the context is longer than the original one, and
-// rope_factors_short.weight if not. Linear scaling divides a frequency w by the
-// factor. YaRN mixes w and w / factor by a ramp that ends at whole pairs.
+// rope_factors_long.weight if the context is longer than the original length,
+// or else rope_factors_short.weight. Without such tensors, f is 1. Linear
+// scaling divides a frequency w by the factor. YaRN mixes w and w / factor by a
+// ramp that ends at whole pairs.
 // YaRN's amplitude is attn_factor * g(s, 1) / g(s, m), where s is the factor, m
 // is yarn_log_multiplier and g(s, m) = 1 + 0.1 m ln s. For deepseek2, whose
 // file stores 0.1 m, the amplitude is attn_factor.
@@ -84,17 +85,17 @@ absl::Status SetFactors(absl::string_view name, std::vector<double> values,
 absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
                                       const ByteSource& source);
 
-// Returns frequencies and amplitude for a context of `length` tokens: those of
-// the layers with a sliding window if `sliding`, else those of the layers with
-// full attention. Defaults of absent keys are reported as assumptions. A tensor
-// whose number of factors llama.cpp refuses is an error that names the tensor.
+// Returns frequencies and amplitude for a context of `length` tokens, in layers
+// with a sliding window if `sliding`, else in layers with full attention. Adds
+// assumptions about the defaults of absent keys. Returns an error that names
+// the tensor if llama.cpp refuses the number of its factors.
 absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
                                          std::int64_t length, bool sliding);
 
 // Sets the axes of `rope`, a result of ResolveGguf() for the same file, if the
 // architecture has sections. Positions on the fourth axis are always 0, so the
-// pairs of that axis do not rotate. Sections that llama.cpp refuses are an
-// error that names the key.
+// pairs of that axis do not rotate. Returns an error that names the key if
+// llama.cpp refuses the sections, or if RotaryAxes cannot express them.
 absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope);
 
 }  // namespace posenc::core::interpretation

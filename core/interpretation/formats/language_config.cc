@@ -133,8 +133,8 @@ class ConfigReader {
     return dicts_.nested && !FillsIn() && dicts_.dict.HasNull(type);
   }
 
-  // True if the chosen layer has no rope. If that follows from an absent
-  // switch, adds an assumption.
+  // True if the chosen layer has no rope. Adds an assumption if the reason is
+  // an absent switch.
   bool IsNope(const Question& question) const {
     const bool has_switch =
         FindReadingRow(rules_, model_type_, ReadingRule::kNoSwitch) == nullptr;
@@ -240,7 +240,7 @@ class ConfigReader {
   }
 
   // Warns of a model that the reference implementation does not run. The rules
-  // of that implementation apply all the same.
+  // of that implementation still apply.
   void WarnOfModel() const {
     if (absl::StartsWith(model_type_, rules_.model_prefix)) return;
     report().Warn("model_type ", model_type_.empty() ? "(absent)" : model_type_,
@@ -505,7 +505,7 @@ void MakeIndexer(const JsonObject& config, const std::string& model_type,
   rope->spec.slice = family.indexer_slice;
   rope->spec.pairing = PairingOfIndexer(config, family, rules);
   // transformers writes the indexer's interleaved pairs in the same order as
-  // those of the attention.
+  // the attention's pairs.
   rope->spec.output_pairing = rope->spec.pairing == Pairing::kInterleaved &&
                                       rules.profile == Profile::kHf
                                   ? family.output_pairing

@@ -23,9 +23,9 @@ ModelRope ReadLanguageModel(const JsonObject& config,
 // which the layer attends. It has the layer's frequencies, but its own heads,
 // slice and pairing.
 //
-// Changes `rope` from the encoding of a layer's attention to that of the
-// layer's indexer. Reports FieldInvalid of "part" if the class has no indexer.
-// `config` is the language model's part.
+// Changes `rope` from the encoding of a layer's attention to the encoding of
+// the layer's indexer. Reports FieldInvalid of "part" if the class has no
+// indexer. `config` is the language model's part.
 void MakeIndexer(const JsonObject& config, const std::string& model_type,
                  const Family& family, const ProfileRules& rules,
                  ModelRope* rope);
@@ -34,7 +34,7 @@ void MakeIndexer(const JsonObject& config, const std::string& model_type,
 // layer type. They come from the file or from the class.
 struct RopeDicts {
   JsonObject dict;          // flat, or with an entry for each layer type
-  bool nested = false;      // `dict` has such entries
+  bool nested = false;      // `dict` has entries for layer types
   bool from_class = false;  // `dict` is the class's default
   bool has_kinds = false;   // Family::kinds applies
   bool scales = true;       // false: the class does not scale

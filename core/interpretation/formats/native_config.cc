@@ -59,8 +59,8 @@ nlohmann::json MistralYarn(const JsonObject& yarn, bool latent,
     yarn.Assume("apply_scale", "true",
                 "absent; default of vLLM's reader of params.json");
   }
-  // Mistral has published no code for latent attention. vLLM's reader treats it
-  // like DeepSeek's with mscale = mscale_all_dim = 1: the attention factor of
+  // Mistral has published no code for latent attention. vLLM's reader applies
+  // DeepSeek's rules with mscale = mscale_all_dim = 1: the attention factor of
   // cosines and sines is 1, and scores are multiplied by g(factor, 1)^2.
   if (latent) dict["mscale_all_dim"] = 1;
   if (latent || !*scales) dict["attention_factor"] = 1;
@@ -155,7 +155,7 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
         "rope_theta"}) {
     if (const auto value = config.Number(key)) same[std::string(key)] = *value;
   }
-  // The defaults are those of gpt-oss's ModelConfig.
+  // gpt-oss's ModelConfig has the same defaults.
   const double factor = config.Number("rope_scaling_factor").value_or(32);
   const std::int64_t original =
       config.Integer("initial_context_length").value_or(4096);

@@ -79,7 +79,7 @@ struct Tower {
   // Parts ("vision audio") in which the tower has only one axis, of images,
   // frames or sound. Such a part is read like a language model.
   absl::string_view sequence = {};
-  // The reason why the class's computation is no rotation; empty if it is one.
+  // Why the class's computation is not a rotation; empty if it is a rotation.
   absl::string_view no_rotation = {};
 };
 
@@ -445,7 +445,7 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
                              "a vision tower, ",
                              whole, "; leave it unset, or vision")));
   }
-  // The type of the innermost surrounding configuration that names one.
+  // The type of the innermost surrounding configuration that names a type.
   std::string parent;
   int depth = 0;
   for (bool descends = part != ModelPart::kUnspecified; descends;) {

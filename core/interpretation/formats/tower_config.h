@@ -31,7 +31,7 @@ struct TowerPart {
   std::string warning = {};  // about the part's model_type; empty: no warning
 };
 
-// True if the whole configuration is that of a tower.
+// True if the whole configuration describes a tower.
 bool IsTowerConfig(const JsonObject& root);
 
 // Finds the vision or audio part. Reports FieldInvalid of "part" if the file

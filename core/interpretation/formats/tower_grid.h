@@ -8,8 +8,8 @@
 
 namespace posenc::core::interpretation {
 
-// Errors: those of ResolveSource; FieldInvalid of "spec", "preset" or
-// "config_json" if the source is not a vision tower whose patches lie on a
+// Returns the errors of ResolveSource. Returns FieldInvalid of "spec", "preset"
+// or "config_json" if the source is not a vision tower whose patches lie on a
 // grid.
 absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source);
 

@@ -75,9 +75,9 @@ void ReadProportional(const RopeDict& from, RopeSpec* spec) {
   spec->scaling = ProportionalScaling{factor, static_cast<std::int32_t>(pairs)};
 }
 
-// ggml gives a pair without an axis a fourth position, which llama.cpp sets to
-// 0: the pair does not rotate. In other projects such a pair follows the time
-// axis.
+// ggml gives a pair without an axis a fourth position. llama.cpp sets that
+// position to 0, so the pair does not rotate. In other projects such a pair
+// follows the time axis.
 void StopLeftoverPairs(RopeSpec* spec, Report* report) {
   if (!spec->axes || spec->axes->assignment != AxisAssignment::kInterleaved ||
       spec->axes->sections.size() != 3) {
@@ -154,9 +154,9 @@ void WarnOfUnreadKeys(const RopeDict& from) {
   }
 }
 
-// `type` is the older name of rope_type, and some files have both. Two
-// published pairs of differing values have the same meaning. In all other cases
-// readers silently use one of the two, or refuse the file as vLLM does.
+// `type` is the older name of rope_type, and some files have both keys. Two
+// published combinations of different values have one meaning. In all other
+// cases readers silently use one of the two keys, or refuse the file (vLLM).
 void CheckTypesAgree(const RopeDict& from) {
   const auto newer = from.dict.Text("rope_type");
   const auto older = from.dict.Text("type");
@@ -266,8 +266,8 @@ Value HeadDim(const JsonObject& config, const Family& family,
   }
   if (layer_type == "full_attention") {
     keys.insert(keys.begin(), "global_head_dim");
-    // The file's per_layer_config replaces that of the class, which gives
-    // layers with full attention their width.
+    // The class's per_layer_config gives layers with full attention their
+    // width. A per_layer_config in the file may replace the class's.
     const nlohmann::json* entries = config.Find("per_layer_config");
     const bool is_replaced =
         entries != nullptr && (!family.merges_entries || entries->is_null() ||

@@ -65,8 +65,8 @@ Value HeadDim(const JsonObject& config, const Family& family,
               absl::string_view layer_type);
 
 // Returns how many channels of from.head rotate. If this number of channels
-// cannot rotate, reports an error and returns 0. The result is odd only for
-// encodings for which transformers, too, accepts this odd number of channels.
+// cannot rotate, reports an error and returns 0. The result is odd only if
+// transformers also accepts that odd number of channels.
 std::int64_t ReadWidth(const RopeDict& from);
 
 // PartialFactor: the rotated share of a head's channels that the file gives.
@@ -77,7 +77,7 @@ double DefaultShare(const RopeDict& from);
 // Returns the base of the frequencies.
 double ReadTheta(const RopeDict& from);
 
-// Sets spec->axes by the sections of the dict, or else by those of the class.
+// Sets spec->axes by the dict's sections, or else by the class's sections.
 // spec->rotary_dim must be set. Invalid sections are an error.
 void ReadAxes(const RopeDict& from, RopeSpec* spec);
 

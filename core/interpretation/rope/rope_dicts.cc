@@ -74,8 +74,8 @@ std::vector<std::string> NeededTypes(const ModelLayers& model,
   return kinds;
 }
 
-// Warns of a missing entry. A class that has an entry for each layer type fails
-// without that entry.
+// Warns if a layer type's entry is missing, or is null in a class that fails at
+// null. A class with an entry for each layer type fails if one is missing.
 void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
                         const JsonObject& dict) {
   const ReadingRow* const at_null =
@@ -264,8 +264,8 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
     WarnOfStrangeTypes(model);
   }
   if (dicts->from_class) return;
-  // model_type has lost "_text" (ModelKey), but the table has Kyutai's
-  // speech-to-text with "_text".
+  // ModelKey() has removed "_text" from model_type, but the row of Kyutai's
+  // speech-to-text model has the type with "_text".
   bool known = false;
   FindFamily(model.model_type, &known);
   if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);

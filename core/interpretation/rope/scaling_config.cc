@@ -12,7 +12,7 @@ namespace posenc::core::interpretation {
 namespace {
 
 // True if transformers' class has a dict for each layer type, even if the class
-// copies all of them from a flat dict. Such a class reads no
+// copies all these dicts from a flat dict. Such a class reads no
 // original_max_position_embeddings beside the dicts.
 bool HasDictForEachType(const RopeDict& from) {
   return from.by_class() &&
@@ -22,7 +22,7 @@ bool HasDictForEachType(const RopeDict& from) {
 
 // Returns original_max_position_embeddings, if the dict or the configuration
 // gives it. transformers moves a value beside a flat dict into the dict, so
-// that value replaces the dict's own. In a nested dict, and in mlx-lm and
+// that value replaces the dict's own value. In a nested dict, and in mlx-lm and
 // exllamav3, the dict's own value comes first.
 std::optional<Value> GivenOriginal(const RopeDict& from) {
   const auto inner = IntegerAt(from.dict, kOriginal);
@@ -152,9 +152,9 @@ void ReadLlama3(const RopeDict& from, RopeSpec* spec) {
 }
 
 // vLLM makes one table for all lengths. Before 0.22.0 this was the table of the
-// longest sequence L = Lmax * s, for which the formula s * L / Lmax - (s - 1)
+// longest sequence L = Lmax * s. For that L, the formula s * L / Lmax - (s - 1)
 // gives s * s - (s - 1). Since 0.22.0 it is the table of Lmax, and the formula
-// with the training length T is s * Lmax / T - (s - 1).
+// has the training length T instead: s * Lmax / T - (s - 1).
 void ReadVllmDynamic(const RopeDict& from, double s, RopeSpec* spec) {
   if (from.Row(ReadingRule::kDynamicConstant) != nullptr) {
     const double constant = s * s - (s - 1);

@@ -30,7 +30,7 @@ std::optional<Value> BaseInDict(const RopeDict& from,
       return std::nullopt;
     case ReadingRule::kParametersFill:
       if (outer) {
-        // rope_parameters repeats the same base, which needs no warning.
+        // If rope_parameters repeats the base, no warning is needed.
         if (from.dict.Path() == from.config.Path("rope_parameters") &&
             from.dict.Peek().Number(kKey) == outer->value) {
           from.dict.MarkRead(kKey);
@@ -164,7 +164,7 @@ Choice BaseOfDict(const RopeDict& from) {
           absl::StrCat("without rope_parameters, ", from.rules.project,
                        " takes its class's, whose rope_theta is ", inner->text);
     }
-    // If the outer base equals that of a layer type's entry, no warning is
+    // If a layer type's entry has the same base as the outer key, no warning is
     // needed.
     if (outer &&
         (!from.nested || from.from_class || !IsOfAnEntry(from, outer->value))) {
@@ -184,8 +184,8 @@ Choice BaseOfDict(const RopeDict& from) {
   return choice;
 }
 
-// Each layer has its own base in layer_rope_theta. A rope_theta that is not in
-// that list is a base of no layer.
+// Each layer has its own base in layer_rope_theta. If the value of rope_theta
+// is not in that list, no layer uses that value.
 Choice BaseOfLayer(const RopeDict& from, const Value& own) {
   Choice choice = {own};
   choice.why = absl::StrCat(

@@ -75,8 +75,7 @@ Value LatentWidth(const RopeDict& from) {
   // A proportional share decides which pairs rotate, not how many pairs there
   // are.
   if (from.type == "proportional") share.reset();
-  // The class's default dict has the right share, and so has every dict of Dots
-  // 3.
+  // The class's default dict, and every dict of Dots 3, has the right share.
   if ((from.from_class && !from.config.Has(kShare)) ||
       !from.family.kinds[0].type.empty() || (!head_dim && !share)) {
     return *slice;
@@ -205,7 +204,7 @@ Value RotatedWidth(const RopeDict& from) {
   return choice.taken;
 }
 
-// Reports an error: this number of channels cannot rotate.
+// Reports the error that this number of channels cannot rotate.
 void FailWidth(const RopeDict& from, const Value& width) {
   const auto channels = WholePart(width.value);
   from.report().Refuse(ConfigError(

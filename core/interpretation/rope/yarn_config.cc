@@ -101,8 +101,8 @@ Wide VllmAttentionFactor(const RopeDict& from, double factor) {
   return pair ? Ratio(from, factor) : YarnMscale(factor, 1);
 }
 
-// The mscale pair counts only if the file has both keys; their values may be 0.
-// Older versions read neither key.
+// mscale and mscale_all_dim count only if the file has both keys. Their values
+// may be 0. Older versions read neither key.
 Wide SglangAttentionFactor(const RopeDict& from, double factor) {
   const bool pair =
       FindReadingRow(from.rules, from.model_type,
@@ -144,8 +144,8 @@ void ReadAttentionFactor(const RopeDict& from, YarnScaling* yarn) {
       yarn->attention_factor = 1;  // the class's default
     }
     if (from.rules.profile == Profile::kExllamav3) {
-      // exllamav3 reads the mscale pair only for DeepSeek's models, in which a
-      // factor of queries replaces the amplitude.
+      // exllamav3 reads mscale and mscale_all_dim only for DeepSeek's models.
+      // With llama_4_scaling_beta, a factor of queries replaces the amplitude.
       if (!yarn->attention_factor &&
           dict.Number("llama_4_scaling_beta").value_or(0) != 0) {
         yarn->attention_factor = 1;
