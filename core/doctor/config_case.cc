@@ -293,8 +293,8 @@ bool ConfigCase::HasOtherBase() const {
 
 std::optional<double> ConfigCase::Original(const json& dict) const {
   const auto own = NumberAt(dict, "original_max_position_embeddings");
-  // A class with a dict for each layer type reads the length only inside the
-  // dicts.
+  // A class with a dict for each layer type reads the original length only
+  // inside the dicts.
   if (own || !family_.kinds[0].type.empty()) return own;
   return Number("original_max_position_embeddings");
 }

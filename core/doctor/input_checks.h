@@ -18,8 +18,8 @@ namespace posenc::core::doctor {
 struct Runtime;
 
 // Runs the checks gguf.* on the GGUF after the command line has changed it.
-// `config` may be null. `all` are all inputs: if one of them has a table with
-// the GGUF's base, the finding about the base says so.
+// `config` may be null. `all` are all inputs: the finding about the base tells
+// whether one of them has a table with the GGUF's base.
 void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
                const ConfigCase* config, const Runtime& runtime,
                const Reach& reach, std::vector<Finding>* findings);

@@ -254,10 +254,11 @@ bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
   return false;
 }
 
-// True if the difference needs no finding, for one of four reasons: the numbers
-// are the same; ours is longer and has a larger base, because training extended
-// the context; only ours is scaled, or ours is scaled by a larger factor; ours
-// is their model before it was scaled.
+// True if the difference needs no finding, for one of four reasons:
+// - The numbers are the same.
+// - Training extended the context: ours is longer and has a larger base.
+// - Only ours is scaled, or ours is scaled by a larger factor.
+// - Ours is their model before it was scaled.
 bool Fits(const Likeness& likeness) {
   return likeness.numbers ||
          (likeness.longer && likeness.larger_bases && likeness.scaling) ||
@@ -420,9 +421,9 @@ void CheckPublished(ConfigCase* config) {
                  likeness};
       });
   if (!nearest || fits_length) return;
-  // If another model fits, the file gets a finding only in two cases: one key
-  // separates it from a model; or it is too long for the model that fits, and
-  // as long as the nearest model.
+  // If another model fits, the file gets a finding only in two cases. One key
+  // separates the file from a model, or the file is too long for the model that
+  // fits and as long as the nearest model.
   const bool as_long =
       nearest->likeness.same_length || nearest->likeness.extends;
   if (fits && !one_key && (fits_reach || !as_long)) return;

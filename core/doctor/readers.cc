@@ -228,7 +228,7 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
       group.layers = {i};
       return {group};
     }
-    // Stops at the end of a list that is too short; WarnOfLists() warns of it.
+    // Stops at the end of a list that is too short. WarnOfLists() warns of it.
     // If the first layer is refused, the code below tries layer types.
     if (!rope.ok() &&
         (groups.empty() || (fault && fault->field == "layer_index"))) {

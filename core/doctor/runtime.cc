@@ -40,9 +40,9 @@ constexpr Flag kFlags[] = {
     {"--override-kv"},        {"-c"},
 };
 
-// A number of a GGUF under `key`, which --override-kv can replace. Some numbers
-// also have a flag of their own. A new value that is not larger than `above` is
-// ignored.
+// A number that a GGUF has under `key`. --override-kv can replace the number.
+// Some numbers also have a flag of their own. A new value that is not larger
+// than `above` is ignored.
 struct KeyFlag {
   absl::string_view key;
   absl::string_view flag;

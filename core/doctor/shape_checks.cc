@@ -56,7 +56,7 @@ void CheckPartialConflict(ConfigCase* config) {
     widths.insert(width);
     keys.push_back(key);
     facts.push_back(Say("partial.width", {key, *value, width, head}));
-    // If the reference drops one of the keys, the key that it reads must stay.
+    // The fix removes the keys that the reference drops, if there are any.
     if (!config->WarningOf(key).empty()) dropped.push_back(key);
   };
   for (const char* key : {"partial_rotary_factor", "rotary_pct", "rope_pct"}) {

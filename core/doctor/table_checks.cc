@@ -211,8 +211,8 @@ class TableChecks {
 
   // Reports a table that was cast to few bits. Returns true if the cast is the
   // table's only fault. Equal tables of several layers share a finding. If the
-  // table is a cast of common frequencies, and not of the reference's, the
-  // common frequencies replace the values of the table.
+  // table is a cast of common frequencies, but not of the reference's
+  // frequencies, the common frequencies replace the values of the table.
   bool IsCast(SavedTable* table, const ResolvedRope* reference) {
     // A cast of frequencies has only finite values.
     for (const double w : table->values) {

@@ -11,7 +11,7 @@ namespace posenc::core::interpretation {
 class JsonObject;
 
 // Returns the max_position_embeddings of the language model in a preset or
-// configuration. Some models have another key for it (n_positions). Returns 0
+// configuration. Some models have another name for it (n_positions). Returns 0
 // if the source claims no length. A spec never claims a length.
 std::int64_t ClaimedLength(const RopeSource& source);
 // Does the same for a parsed configuration.

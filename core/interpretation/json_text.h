@@ -1,4 +1,4 @@
-// Facts of a JSON text that parsing loses.
+// Facts that are lost when a JSON text is parsed.
 
 #pragma once
 

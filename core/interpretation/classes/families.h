@@ -113,7 +113,7 @@ struct Family {
   // Types of scaling that the class accepts, separated by blanks; empty: all.
   absl::string_view rope_types = {};
   // The layer types that the class accepts, as files spell them; empty: all
-  // that transformers knows.
+  // types that transformers knows.
   absl::string_view layer_types = {};
   // Refuses a scaled dict without original_max_position_embeddings.
   bool needs_original = false;
@@ -155,8 +155,8 @@ struct Family {
   // The class reads one entry of per_layer_config for each layer type.
   bool entries_by_type = false;
   bool scaling_layers = false;  // rope_scaling_layers is read
-  // The class adds the file's per_layer_config to its own per_layer_config.
-  // Other classes replace their own.
+  // The class adds the file's per_layer_config to its own per_layer_config. In
+  // other classes, the file's per_layer_config replaces the class's.
   bool merges_entries = false;
   // The types without a class in transformers: model_types if `remote` is true,
   // else remote_types. The code of these types lies beside the checkpoints.

@@ -72,8 +72,8 @@ std::string PatternType(absl::string_view pattern, std::int64_t index,
 }  // namespace
 
 std::vector<std::string> LayerTypes(const JsonObject& config) {
-  // Bounds the work, because each type may have its own encoding. No model has
-  // ten types.
+  // The bound limits the work, because each type may have its own encoding. No
+  // model has ten types.
   constexpr std::size_t kMostTypes = 64;
   std::vector<std::string> types;
   std::set<std::string> different;
@@ -339,7 +339,7 @@ bool IsNopeByList(const ModelLayers& model, const Question& question) {
     return false;
   }
   // The class derives layer types from the marks only if the file has no
-  // layer_types, and layers have chunked attention.
+  // layer_types and no null attention_chunk_size.
   const bool says_type = layer_type && family.nope == NopeRule::kChunkedList &&
                          !config.Has("layer_types") &&
                          !config.HasNull("attention_chunk_size");

@@ -20,7 +20,7 @@ constexpr Reader kReaders[] = {
 #include "readers.inc"
 };
 
-// Returns "v0.33.0", or llama.cpp's "b1234", without the letter.
+// Returns "0.33.0" for "v0.33.0", and "1234" for llama.cpp's "b1234".
 absl::string_view WithoutLetter(absl::string_view text) {
   return absl::StartsWith(text, "v") || absl::StartsWith(text, "b")
              ? text.substr(1)

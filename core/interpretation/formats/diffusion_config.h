@@ -4,7 +4,7 @@
 // Most classes compute frequencies and angles in float64. Their encoding is
 // read as RotaryAxes and a base, and exact angles reproduce their tables. For
 // classes that compute in float32, the frequencies are read as float32 numbers,
-// like those of towers (tower_config.h).
+// like the frequencies of towers (tower_config.h).
 
 #pragma once
 
@@ -19,7 +19,7 @@ namespace posenc::core::interpretation {
 // model_type.
 bool IsDiffusionConfig(const JsonObject& root);
 
-// Reports FieldInvalid of "part" for any part but vision, and
+// Reports FieldInvalid of "part" if `part` is set and is not vision. Reports
 // kModelConfigInvalid for an unknown class or an invalid value.
 ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
                         Profile profile);

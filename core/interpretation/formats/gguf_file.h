@@ -82,8 +82,8 @@ struct GgufFile {
                                       absl::Status* status) const;
   std::optional<std::string> Text(absl::string_view key,
                                   absl::Status* status) const;
-  // A single number counts as a list with one element. An array whose elements
-  // llama.cpp does not read as numbers is an error.
+  // A single number counts as a list with one element. An array is an error if
+  // llama.cpp does not read its elements as numbers.
   std::vector<double> Numbers(absl::string_view key,
                               absl::Status* status) const;
 };

@@ -79,9 +79,9 @@ bool IsFactorTensor(absl::string_view name);
 absl::Status SetFactors(absl::string_view name, std::vector<double> values,
                         GgufRope* rope);
 
-// Errors name the key or tensor. They are a known key of the wrong type, a base
-// that is not > 1, a factor that is not > 0, and a tensor of factors that lies
-// outside of the file.
+// Returns an error that names the key or tensor, for example for a known key of
+// the wrong type, a base that is not > 1, a factor that is not > 0, or a tensor
+// of factors that lies outside of the file.
 absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
                                       const ByteSource& source);
 

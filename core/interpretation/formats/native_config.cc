@@ -177,7 +177,7 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
   return {std::move(same), std::move(given)};
 }
 
-// True for the arguments of Megatron-LM that its checkpoints contain.
+// True for Megatron-LM's arguments, which its checkpoints contain.
 bool IsMegatronArgs(const JsonObject& config) {
   return config.Find("model_type") == nullptr &&
          config.Find("num_attention_heads") != nullptr &&

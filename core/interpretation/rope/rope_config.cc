@@ -154,8 +154,8 @@ void WarnOfUnreadKeys(const RopeDict& from) {
   }
 }
 
-// `type` is the older name of rope_type, and some files have both keys. Two
-// published combinations of different values have one meaning. In all other
+// `type` is the older name of rope_type, and some files have both keys. In two
+// published combinations, the values differ but mean the same. In all other
 // cases readers silently use one of the two keys, or refuse the file (vLLM).
 void CheckTypesAgree(const RopeDict& from) {
   const auto newer = from.dict.Text("rope_type");

@@ -30,7 +30,7 @@ std::optional<Value> BaseInDict(const RopeDict& from,
       return std::nullopt;
     case ReadingRule::kParametersFill:
       if (outer) {
-        // If rope_parameters repeats the base, no warning is needed.
+        // If rope_parameters repeats the outer base, no warning is needed.
         if (from.dict.Path() == from.config.Path("rope_parameters") &&
             from.dict.Peek().Number(kKey) == outer->value) {
           from.dict.MarkRead(kKey);

@@ -85,7 +85,7 @@ Wide VllmAttentionFactor(const RopeDict& from, double factor) {
   if (!by_keys) {
     const double multiplier = from.dict.Number("attn_factor").value_or(1);
     if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
-    // vLLM has a class for TeleChat, which ignores factors up to 1.
+    // vLLM's class for TeleChat ignores factors up to 1.
     if (IsTelechats(from)) {
       return TelechatAmplitude(std::max(factor, 1.0)) * multiplier;
     }
