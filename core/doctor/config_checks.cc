@@ -389,7 +389,7 @@ void CheckConfig(ConfigCase* config) {
 }
 
 void CheckUnreadKeys(ConfigCase* config) {
-  // These keys have findings that say more.
+  // Findings that name these keys already say more.
   const std::set<std::string> reported_keys = ReportedKeys(config);
   std::map<std::string, std::set<const Reading*>> unread;
   for (const Reading& reading : config->readings()) {

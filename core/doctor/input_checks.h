@@ -18,7 +18,7 @@ namespace posenc::core::doctor {
 struct Runtime;
 
 // Runs the checks gguf.* on the GGUF after the command line has changed it.
-// `config` may be null. `all` are all inputs: the finding about the base tells
+// `config` may be null. `all` has all inputs. The finding about the base tells
 // whether one of them has a table with the GGUF's base.
 void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
                const ConfigCase* config, const Runtime& runtime,

@@ -59,8 +59,8 @@ std::string ScalingFix(const ConfigCase& config, const ResolvedRope& ours) {
   return Say("readers.class-scales", {*ours.spec.rope_theta, dict.dump()});
 }
 
-// Returns the fix if a reader has other frequencies: a key, or else another
-// reader.
+// Returns the fix if a reader has other frequencies. The fix is to write a key,
+// or else to use another reader.
 std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
                          const ResolvedRope& theirs) {
   const auto base = ours.spec.rope_theta, other = theirs.spec.rope_theta;

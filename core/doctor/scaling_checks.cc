@@ -153,7 +153,7 @@ void CheckDynamic(const NamedDict& named, ConfigCase* config) {
 
 void CheckScaling(ConfigCase* config) {
   // In a file with more dicts, Drops() is not called, because each call takes
-  // long. No class has dicts for more layer types.
+  // long. No class has more than kMostTried dicts.
   constexpr std::size_t kMostTried = 4;
   const std::vector<NamedDict> dicts = config->Dicts();
   for (const NamedDict& named : dicts) {
