@@ -6,7 +6,7 @@
 //
 // The pages show the connections and the configuration, and change nothing.
 // Everybody who can reach the address may read all pages. So the address should
-// be loopback, or one that only the scraper can reach.
+// be loopback, or an address that only the scraper can reach.
 
 #pragma once
 
@@ -23,7 +23,7 @@ struct MHD_Daemon;
 namespace posenc::server {
 
 struct AdminOptions {
-  // The same forms as --listen: "host:port" (port 0: any free one),
+  // The same forms as --listen: "host:port" (port 0: any free port),
   // "[::1]:port", "unix:/path".
   std::string address;
   // Further host names, without port, that requests may use. Requests may

@@ -32,9 +32,9 @@ std::vector<double> ReadNumbers(const std::string& path) {
   return numbers;
 }
 
-// Sets `*to` to `limit` if it has no value or a larger one. Ignores a `limit`
-// that is not above 0. If there is no limit, cgroup version 1 has -1, and
-// version 2 has "max", which ReadNumbers() returns as NaN.
+// Sets `*to` to `limit` if `*to` has no value or a larger value. Ignores a
+// `limit` that is not above 0. If there is no limit, cgroup version 1 has -1,
+// and version 2 has "max", which ReadNumbers() returns as NaN.
 template <typename T>
 void Tighten(double limit, std::optional<T>* to) {
   if (!(limit > 0)) return;

@@ -20,8 +20,9 @@ class ReadyFile {
   ReadyFile& operator=(const ReadyFile&) = delete;
 
   // Returns INVALID_ARGUMENT, field "--ready-file", if a file cannot be made at
-  // `path`: its folder is missing or not writable. Creates another file in the
-  // same folder, and removes it again. An empty path is valid.
+  // `path`, for example because its folder is missing. To find out, creates
+  // another file in the same folder, and removes it again. An empty path is
+  // valid.
   static absl::Status Check(const std::string& path);
 
   // Writes one address per line. The file gets its name when it is complete, so

@@ -15,18 +15,18 @@
 namespace posenc::server {
 namespace {
 
-// A unary call's response up to this size is sent together with the status, in
-// one write. That saves an event, which matters only for small calls. A larger
+// Largest response of a unary call that is sent together with the status, in
+// one write. One write saves an event; only small calls notice this. A larger
 // response is written alone, so that the call's claim is released while the
 // status waits for the peer. Tick() can end both kinds of write.
 constexpr std::size_t kWithStatusBytes = 64 << 10;
 
-// Largest message of an exempt method. Such a message has a name, and a host
-// that reflection repeats in its response.
+// Largest message of an exempt method. Such a message holds a name, and for
+// reflection also a host, which the response repeats.
 constexpr std::int64_t kExemptBytes = 4 << 10;
 
 // In the queue, a call without a deadline is treated as if it had the server's
-// default deadline or this one, whichever is earlier.
+// default deadline or a deadline after this time, whichever is earlier.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 // While other calls wait for memory, sending or reading a message may take
@@ -45,17 +45,17 @@ constexpr std::int64_t kHeldBeside = std::int64_t{32} << 20;
 constexpr absl::Duration kPlaceLease = absl::Milliseconds(40);
 constexpr double kPlaceLeaseTimes = 4;
 
-// Makes clients' retries wait (gRFC A6) about as long as the largest request
-// takes.
+// This trailer makes clients wait before a retry (gRFC A6), about as long as
+// the largest request takes.
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kPushbackMs[] = "1000";
 
 // Limit for the size of a text from a peer's metadata in a CallRecord.
 constexpr std::size_t kMostObserved = 128;
 
-// Returns whether messages of this peer came over a socket, so that the server
-// alone owns their memory. A client in the same process owns the memory of its
-// messages; gRPC calls such a peer "inproc" or "unknown".
+// Returns whether messages of this peer come over a socket. If they do, the
+// server alone owns their memory. A client in the same process owns the memory
+// of its messages; gRPC calls such a peer "inproc" or "unknown".
 bool IsSocket(const std::string& peer) {
   return absl::StartsWith(peer, "unix") || absl::StartsWith(peer, "ipv4:") ||
          absl::StartsWith(peer, "ipv6:");
@@ -160,7 +160,7 @@ absl::Status Call::Route() {
 }
 
 // The four operations on messages. They are defined before the coroutines,
-// which need the deduced types of their results.
+// because the coroutines need their deduced return types.
 
 auto Call::Read() {
   reading_ = {SteadyNow(), memory_->expected()};
@@ -332,8 +332,8 @@ Task Call::WriteAll(Handover<grpc::ByteBuffer>* computed) {
 }
 
 Task Call::Run(Step* step) {
-  // A unary call has its place already, unless it has released it while it
-  // waited.
+  // A unary call already has its place, unless the place was released while the
+  // call waited.
   if (must_enter_) {
     EnterPlace(false);
     const absl::Status status = co_await wait_;
@@ -396,8 +396,8 @@ void Call::ClaimMemory() {
   if (!wait_.await_ready()) LeavePlace(std::nullopt);
 }
 
-// If less time is left than the call has waited for memory, it can probably not
-// be answered in time.
+// A call whose remaining time is shorter than its wait for memory was can
+// probably not be answered in time.
 absl::Status Call::CheckTimeLeft(const absl::Status& status) const {
   if (!status.ok() || wait_.last() == absl::ZeroDuration() ||
       headers_.TimeLeft() >= wait_.last()) {
@@ -421,7 +421,7 @@ grpc::Status Call::Conclude(const absl::Status& status) {
 }
 
 void Call::Report(absl::Status status, bool cancelled) {
-  // The client is gone, so it could not send its message.
+  // A client that is gone could not send its message, so NoMessage() is wrong.
   if (cancelled && (status.ok() || status == NoMessage())) {
     status = absl::CancelledError("cancelled");
   }
@@ -485,8 +485,8 @@ void Call::Tick(absl::Time now) {
     allowed += absl::Seconds(static_cast<double>(bytes) / kLeastBytesPerSecond);
   }
   if (begun && !writes) {
-    // The stream waits for its client's next message, of which gRPC may hold a
-    // part.
+    // The stream waits for its client's next message. gRPC may already hold a
+    // part of this message.
     if (messages_in_ != answered_ || now - since <= kSlowAfter) return;
     if (over) return CutOff(OverBudget("no memory for a waiting stream"));
     memory_->Lend();

@@ -164,8 +164,8 @@ class Call final : private Loop::Ticked {
   std::optional<CallMemory> memory_;
   OpenCalls::Slot slot_;
   Places::Ticket place_;
-  double deadline_ = 0;     // for all its Places::Requests
-  bool must_enter_ = true;  // has not asked Places since it last left
+  double deadline_ = 0;     // in all Places::Requests
+  bool must_enter_ = true;  // no place requested since LeavePlace()
   Wait wait_;
   bool counted_ = false;  // by CallsInProgress
   bool status_written_ = false;

@@ -42,8 +42,8 @@ class CallHeaders final {
 
   // Returns whether the client has set a deadline.
   bool has_deadline() const;
-  // Returns the time until the deadline; negative if it has passed, infinite
-  // without deadline.
+  // Returns the time until the deadline; negative if the deadline has passed,
+  // infinite if there is none.
   absl::Duration TimeLeft() const;
 
  private:
@@ -66,8 +66,8 @@ struct MethodTraits {
   // Whether a full server returns UNAVAILABLE instead of RESOURCE_EXHAUSTED,
   // for clients that retry only after UNAVAILABLE.
   bool full_is_unavailable = false;
-  // Whether messages have at most 4 KiB. Such calls need no place and no claim,
-  // and are answered during a drain, too.
+  // Whether messages have at most 4 KiB, so that calls need no place and no
+  // claim. Such calls are answered during a drain, too.
   bool exempt = false;
   bool observed = true;  // by metrics, log and traces
 };

@@ -4,7 +4,7 @@
 //
 // A stream has at most kMessages messages in the server: one is being read or
 // waits, one is being computed, one waits to be sent, one is being sent. A
-// response that overwrites its request counts as the same message.
+// request and the response that overwrites it count as one message.
 //
 // Must be used on the loop's thread. ClaimMade(), AddCopied(), ClaimFinished(),
 // ReleaseResponse(), and ClaimResponse() without a waiter may also be called on
@@ -34,8 +34,8 @@ class CallMemory final : public RequestMessage::Claimer {
   static constexpr std::int64_t kUncountedBytes = 64 << 10;
 
   // stream: the call has many requests, many responses, or both. caller: the
-  // claim within the caller's limit, which counts requests and a unary call's
-  // response.
+  // call's claim within its caller's limit. This limit counts requests and a
+  // unary call's response.
   CallMemory(Admission* admission, CallerBudgets::Share* caller,
              std::int64_t max_request_bytes, bool stream)
       : admission_(admission),
@@ -71,10 +71,10 @@ class CallMemory final : public RequestMessage::Claimer {
   void AddCopied(std::int64_t bytes);
 
   // Adjusts the claim for data made from the message. The claim of a stream
-  // already covers two copies of a message. So a stream claims only what
-  // exceeds them, and keeps its largest claim of this kind. kOverloaded if the
-  // bytes cannot be claimed immediately, kMessageTooLarge if they can never be
-  // claimed.
+  // already covers two copies of a message. So a stream claims only the bytes
+  // beyond two copies, and keeps its largest claim of this kind. kOverloaded if
+  // the bytes cannot be claimed immediately, kMessageTooLarge if they can never
+  // be claimed.
   absl::Status ClaimMade(std::int64_t bytes,
                          std::int64_t message_bytes) override;
 

@@ -10,7 +10,7 @@
 
 namespace posenc::server {
 
-// A call that is over. Its views are valid only during
+// A call that is over. The string_views are valid only during
 // CallObserver::Finished().
 struct CallRecord {
   // "posenc.v1.PositionalEncodingService" and "ApplyRope"; "" for an unknown
@@ -38,8 +38,8 @@ struct CallRecord {
   absl::string_view traceparent;  // metadata traceparent (W3C); "" if none
 };
 
-// Safe for many threads. Threads of loops call it: functions must return in
-// microseconds and must not hold a lock for longer.
+// Must be safe for many threads. Loops call these functions, so they must
+// return within microseconds, and must not hold a lock for longer.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;

@@ -75,7 +75,7 @@ class CallStream {
     bool ok_ = false;
   };
 
-  // stop: requested when the peer is gone or its deadline has passed.
+  // stop: requested when the peer is gone or the call's deadline has passed.
   CallStream(Loop* loop, Stop* stop)
       : loop_(loop), stop_(stop), stream_(&context_), closing_(this) {}
   CallStream(const CallStream&) = delete;
@@ -199,7 +199,7 @@ class CallStream {
   grpc::GenericServerAsyncReaderWriter stream_;
   grpc::ByteBuffer incoming_;
   ReadOperation read_{this};
-  Reading* reader_ = nullptr;  // the one that waits for read_
+  Reading* reader_ = nullptr;  // the Reading that waits for read_
   Closing closing_;
 };
 

@@ -50,8 +50,8 @@ const core::ConstPieces* RowMapComputation::InputInPlace(std::size_t i) const {
                                                            : nullptr;
 }
 
-// The tiles of the first output have the lowest numbers, then come those of the
-// next output.
+// The tiles of the first output have the lowest numbers; the tiles of the next
+// output follow.
 absl::Status RowMapComputation::Compute(std::int64_t tile,
                                         absl::Span<const OutputBuffer> outputs,
                                         StopCheck /*stop*/) const {

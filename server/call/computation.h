@@ -81,7 +81,7 @@ class Computation {
 
   // Returns a measure of the work, except for the storing of outputs: the bytes
   // that are read, or the nanoseconds that the work takes. (A byte takes about
-  // a nanosecond.) It decides which thread computes.
+  // a nanosecond.) This measure decides which thread computes.
   std::size_t work() const { return work_; }
 
   // Returns the bytes of the request that output `i` may overwrite; null if it
@@ -165,7 +165,7 @@ struct TensorAnswer {
   // response's order; unset: all tensors. Other tensors are computed and
   // dropped.
   std::optional<absl::InlinedVector<std::size_t, 2>> sent;
-  // Number of bytes of shared memory to claim: those that are read and written.
+  // Number of bytes of shared memory to claim, for reading and writing.
   std::int64_t shared_bytes = 0;
   // The response's small fields, if the computation makes them; null: they are
   // known before the computation.

@@ -47,8 +47,7 @@ class Handover {
       return HasWhatItWants() || handover_->closed_ ||
              handover_->stop_->requested();
     }
-    // Posts an event, because the loop, and not the other side, must resume the
-    // coroutine.
+    // Posts an event: the loop resumes the coroutine instead of the other side.
     void GiveUp() override {
       if (std::exchange(handover_->sides_[wants_value_], nullptr) == nullptr) {
         return;

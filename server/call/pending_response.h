@@ -42,7 +42,7 @@ class PendingResponse final {
   // hundred instructions. request: owns the data that the answer borrows; kept
   // until the end. message: holds the slices that the computation's inputs
   // point into; null if they point elsewhere. one_slice: size of the whole
-  // response, if it must be in one slice; else 0. In one slice, the answer's
+  // response, if it must be in one slice; else 0. If it is not 0, the answer's
   // buffers must not need alignment.
   PendingResponse(TensorAnswer&& answer, std::shared_ptr<const void> request,
                   const RequestMessage* message, std::string fields,

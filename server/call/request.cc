@@ -16,8 +16,8 @@ constexpr std::size_t kFewBytes = 1 << 20;
 constexpr std::size_t kFewPart = 2;
 
 // The memory of a freed message stays in the heap. For messages of at least
-// this size, it is returned to the kernel: that takes less time than parsing
-// the message.
+// this size, it is returned to the kernel, because that takes less time than
+// parsing the message.
 constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace
@@ -63,8 +63,8 @@ absl::Status ParseSmall(const KnownFields& known, const std::string& small,
   if (!parsed->ParseFromString(small)) return NotAMessage();
   for (const auto& [field, bytes] : seen->ropes) {
     if (ropes == nullptr) break;
-    // Protobuf merges a field that occurs several times as if the bytes were
-    // joined.
+    // If a field occurs several times, protobuf merges the occurrences as if
+    // their bytes were joined.
     (*ropes)[field->name()].append(bytes.data(), bytes.size());
   }
   if (may_share != nullptr) *may_share = seen->shares || !seen->known;

@@ -22,7 +22,7 @@ namespace posenc::server {
 template <typename Request>
 struct ParsedRequest {
   Request request;         // without the bytes of borrowed tensors
-  RequestMessage message;  // owns those bytes; may be empty
+  RequestMessage message;  // owns the borrowed bytes; may be empty
   // False if there are no tensor fields, or if only the generated parser
   // understands the message's framing: then `request` has all bytes.
   bool borrows = false;
@@ -60,17 +60,17 @@ absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
 // Returns INVALID_ARGUMENT: the bytes are not a valid message of this call.
 absl::Status NotAMessage();
 
-// Parses `small` into `parsed`. Its bytes were claimed twice; releases one
-// claim. Errors are those of Parse(). may_share, ropes: as in ParsedRequest;
-// may be null.
+// Parses `small` into `parsed`. The bytes of `small` were claimed twice; this
+// releases one claim. Errors are those of Parse(). may_share, ropes: as in
+// ParsedRequest; may be null.
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
                         google::protobuf::Message* parsed,
                         bool* may_share = nullptr, RopeBytes* ropes = nullptr);
 
 // Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
-// INVALID_ARGUMENT for a malformed message, or one that would need many times
-// its size (KnownFields::Walk()); UNIMPLEMENTED, kFieldUnknown, for fields that
+// INVALID_ARGUMENT if the message is malformed, or would need many times its
+// size (KnownFields::Walk()); UNIMPLEMENTED, kFieldUnknown, for fields that
 // this server does not know; RESOURCE_EXHAUSTED if there is no memory for the
 // parsed fields.
 template <typename Request>

@@ -77,8 +77,8 @@ Step::Need Step::Advance(bool on_pool) {
   return Need::kNothing;
 }
 
-// An error of Claimed() does not come here: it ends the call, because that
-// frees memory.
+// An error of Claimed() does not come here, because it must end the call to
+// free memory.
 absl::Status Step::Tell() {
   const std::optional<std::string> told = with_.handler->Tell(status_);
   if (!told) return status_;
@@ -155,8 +155,8 @@ absl::Status Step::Compute(bool on_pool) {
   if (on_pool) {
     ran = with_.pool->ForEach(tiles, compute);
   } else {
-    // A loop must not wait for a thread of the pool, which may have to wait for
-    // the processor.
+    // A loop must not wait for a thread of the pool, because that thread may
+    // have to wait for the processor.
     while (ran < tiles && compute(ran)) ++ran;
   }
   computed_ += ran;

@@ -10,14 +10,14 @@
 
 namespace posenc::server {
 
-// Finds the errors that can be found before anything is bound or written: those
-// of CheckOptions(), invalid addresses of the admin server and of the collector
-// of traces, and a ready file that cannot be written. The error's field is a
-// flag, for example "--listen".
+// Finds the errors that can be found before anything is bound or written: the
+// errors of CheckOptions(), invalid addresses of the admin server and of the
+// collector of traces, and a ready file that cannot be written. The error's
+// field is a flag, for example "--listen".
 absl::Status CheckConfig(const Config& config);
 
 // Returns warnings if a valid configuration needs more than the machine or the
-// container has. An operator should see this at the start, and not when the
+// container has. An operator should see them at the start, and not when the
 // kernel ends the process. Also warns of expired tokens, and of addresses that
 // other machines can reach.
 std::vector<std::string> Doubts(const Config& config);

@@ -10,9 +10,9 @@
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
-// No other file includes toml++. These macros make it return errors as values.
-// Its assertions would fail for malformed files; without assertions it returns
-// an error for them.
+// No other file includes toml++. These macros make toml++ return errors as
+// values. Its assertions would fail for malformed files; without assertions, it
+// returns an error for such a file.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_cast<void>(0)
 #define TOML_EXCEPTIONS 0
@@ -47,8 +47,8 @@ FileValue ValueOf(const toml::node& node) {
   if (const auto* const number = node.as_integer()) {
     return {kInteger, absl::StrCat(number->get())};
   }
-  // The text gives the same number when it is parsed again, like that of
-  // KeyText().
+  // When this text is parsed again, it gives the same number, like the text
+  // that KeyText() returns.
   if (const auto* const number = node.as_floating_point()) {
     return {kFloat, core::NumberText(number->get())};
   }
@@ -86,7 +86,7 @@ void Flatten(const std::string& prefix, const toml::table& table,
 
 // Returns the key or table whose statement contains the line: "threads" of
 // "threads = many", or "[tls]". toml++'s errors do not name the key or table.
-// Empty if unknown.
+// The result is empty if the key is unknown.
 absl::string_view KeyAt(const std::vector<absl::string_view>& lines,
                         std::size_t line) {
   for (std::size_t i = line; i > 0; --i) {

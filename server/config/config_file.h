@@ -33,9 +33,9 @@ struct FileEntry {
   bool empty_table = false;
 };
 
-// Returns the entries of a file's text, in its order. Keys may be unknown, and
-// one key may come both flat and in a table. For malformed TOML,
-// INVALID_ARGUMENT. The message begins with file name, line and, if known, key:
+// Returns the entries of a file's text, in the file's order. Keys may be
+// unknown, and one key may come both flat and in a table. INVALID_ARGUMENT for
+// malformed TOML; the message begins with file name, line and, if known, key:
 // "NAME:3: threads: ...". `name` is the file's name.
 absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
                                                        absl::string_view text);

@@ -32,8 +32,8 @@ std::map<std::string, const InferParameter*> Sorted(
   return sorted;
 }
 
-// Returns true for an empty value. Clients that do not use sequences send such
-// values.
+// Returns true if the value is false, 0 or empty. Clients that do not use
+// sequences send such values.
 bool SaysNothing(const InferParameter& value) {
   return !value.bool_param() && value.int64_param() == 0 &&
          value.uint64_param() == 0 && value.double_param() == 0 &&
@@ -44,14 +44,15 @@ bool IsShared(const Input& input) {
   return input.parameters().contains(kRegion);
 }
 
-// KServe's client adds empty contents to an input in a region.
+// KServe's client adds empty contents to an input in a region; they do not
+// count.
 bool HasContents(const Input& input) {
   return input.has_contents() &&
          (!IsShared(input) || input.contents().ByteSizeLong() > 0);
 }
 
-// These limits are far above the needs of any model. They are so low that the
-// growth of a message by parsing is harmless.
+// Any model needs far less than these limits allow. The limits also keep the
+// memory for a parsed message small.
 constexpr std::size_t kMostTensors = 64;
 constexpr std::size_t kMostParameters = 1024;
 constexpr std::size_t kMostSmallBytes = 16 << 20;
@@ -97,8 +98,8 @@ absl::StatusOr<wire::BorrowedBytes> Only(absl::string_view field,
 }
 
 // Returns the bytes of an input's typed contents, which stay in `input`.
-// INVALID_ARGUMENT, without a field, if they do not match its datatype, or if
-// the datatype has no typed form.
+// INVALID_ARGUMENT, without a field, if the contents do not match the datatype,
+// or if the datatype has no typed form.
 absl::StatusOr<wire::BorrowedBytes> TypedBytes(const Input& input) {
   const inference::InferTensorContents& contents = input.contents();
   const Datatype* const datatype = FindDatatype(input.datatype());

@@ -166,7 +166,7 @@ void Inference::EndPart(absl::Duration InferTimes::*part) {
 }
 
 absl::Status Inference::GoesOn() {
-  // The request has waited until now: for its claim, or for a thread.
+  // Until now, the request has waited for its claim or for a thread.
   if (!computing_.exchange(true)) EndPart(&InferTimes::queue);
   return CheckTime();
 }
@@ -179,8 +179,8 @@ absl::Status Inference::Complete(const absl::Status& holds) {
 
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
   // Outputs in regions are not in the message, but each must fit into its file.
-  // MakeResponse() checks the size of the message, because it is not known
-  // before.
+  // So the limit here is that of the files, and MakeResponse() checks the
+  // message's size.
   Limits limits = *context_.limits;
   MethodContext native_context = context_;
   native_context.limits = &limits;

@@ -92,8 +92,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
     const google::protobuf::FieldDescriptor* field;
   };
 
-  // Parses into envelope_. INVALID_ARGUMENT for a malformed message, or one
-  // with more tensors or parameters than any model takes; UNIMPLEMENTED,
+  // Parses into envelope_. INVALID_ARGUMENT if the message is malformed, or has
+  // more tensors or parameters than any model takes; UNIMPLEMENTED,
   // kFieldUnknown, for fields that this server does not know; kMessageTooLarge
   // if the message has more than 16 MiB outside raw_input_contents.
   absl::Status Parse(RequestMessage message);
@@ -110,12 +110,11 @@ class Inference : public std::enable_shared_from_this<Inference> {
                           Placed* placed) const;
   absl::Status Find(Placed* placed) const;
 
-  // These set the field at the end of a path of the native request. SetTensor()
-  // sets a tensor, and SetParameter() any other field. Both return an error
-  // without a field if the path does not exist or was set before. The bytes of
-  // a tensor are borrowed if it is a direct field of the request; otherwise
-  // they are copied into the request. A tensor in shared memory has no bytes
-  // before ReadShared().
+  // SetTensor() sets the tensor at the end of a path of the native request, and
+  // SetParameter() any other field. Both return an error without a field if the
+  // path does not exist or was set before. The bytes of a tensor are borrowed
+  // if it is a direct field of the request; otherwise they are copied into the
+  // request. A tensor in shared memory has no bytes before ReadShared().
   absl::Status SetTensor(const std::string& path, v1::Tensor tensor,
                          const wire::BorrowedBytes& data);
   absl::Status SetParameter(const std::string& path,
@@ -131,8 +130,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
   absl::Status CheckKnown() const;
   // Reads the tensors in shared memory. INVALID_ARGUMENT if a parameter of the
-  // request names a place for an output: only the parameters of the output
-  // itself may.
+  // request names a place for an output. Only a parameter of the output itself
+  // may name it.
   absl::Status ReadShared();
 
   // Selects the outputs of the answer, and sets the places of the outputs in

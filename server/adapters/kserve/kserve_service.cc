@@ -211,7 +211,7 @@ constexpr char kNoMemory[] = "this server has no shared memory";
 constexpr char kFlags[] = "posencd is configured by flags and SIGHUP";
 
 constexpr Question kQuestions[] = {
-    // Any peer may learn whether the server is live and ready, as with health.
+    // Any peer may learn whether the server is live and ready, as from Health.
     {"ServerLive", Ask<AskLive>, "", false},
     {"ServerReady", Ask<AskReady>, "", false},
     {"ModelReady", Ask<AskModelReady>, "", false},

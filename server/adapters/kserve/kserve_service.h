@@ -8,7 +8,7 @@
 
 namespace posenc::server {
 
-// Returns nullopt in builds without it (POSENC_KSERVE=OFF).
+// Returns nullopt in builds without the service (POSENC_KSERVE=OFF).
 std::optional<ExtraServiceFactory> KserveService();
 
 }  // namespace posenc::server

@@ -110,8 +110,8 @@ std::vector<Model> MakeModels() {
            {{"movement.new_positions", kPositions, 1}, true},
            {{"movement.shifts", kPositions, 1}, true}},
           {{{"k", kHeads, 4}, v1::RepositionResponse::kKFieldNumber}}),
-      // BuildTable has two models. Tools request every output of a model, and
-      // no table has all three outputs.
+      // BuildTable has two models, because tools request every output of a
+      // model, and no table has all three outputs.
       MakeModel<AnswerBuildTable>(
           "build_table", {positions},
           {{{"cos", kFloats, 2}, Table::kCosFieldNumber},
@@ -141,7 +141,7 @@ std::vector<Model> MakeModels() {
       MakeModel<ResolveRope>(
           "resolve_rope", {},
           {{{"inv_freq", "FP64", 1}, Resolved::kInvFreqFieldNumber},
-           // It is not listed, because most encodings have none.
+           // axis_of_pair is not listed, because most encodings have none.
            {{"axis_of_pair", "INT32", 1},
             Resolved::kAxisOfPairFieldNumber,
             0,

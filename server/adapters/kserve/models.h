@@ -1,6 +1,6 @@
 // The models of KServe's service: RPCs of the contract in snake case, version
-// "1". Inputs and outputs are those of the contract; their names are paths in
-// its messages (native_request.cc).
+// "1". The names of inputs and outputs are paths in the contract's messages
+// (native_request.cc).
 
 #pragma once
 

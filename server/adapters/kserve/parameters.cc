@@ -25,7 +25,7 @@ absl::Status Invalid(const Parts&... parts) {
   return core::FieldInvalid("", absl::StrCat(parts...));
 }
 
-// Returns for example "int64_param", or "no value".
+// Returns the kind of the value, for example "int64_param", or "no value".
 std::string KindOf(const InferParameter& value) {
   const FieldDescriptor* const kind =
       value.GetReflection()->GetOneofFieldDescriptor(
@@ -154,8 +154,8 @@ absl::Status SetScalar(const InferParameter& value,
 
 // Limit for the nesting of JSON, the same as for a model's configuration.
 constexpr int kMaxDepth = 64;
-// Limit for the objects and lists in JSON. Each of them has two bytes or more,
-// and becomes a message that takes many times as much.
+// Limit for the objects and lists in JSON. Each of them may have only two bytes
+// of text, but becomes a message that takes many times more memory.
 constexpr int kMostContainers = KnownFields::kMostElements;
 
 // Refuses invalid JSON and repeated keys. Protobuf's own parser accepts some

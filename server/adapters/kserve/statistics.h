@@ -1,4 +1,4 @@
-// Statistics of a model for ModelStatistics: numbers and times since the start.
+// A model's statistics for ModelStatistics: counts and times since the start.
 
 #pragma once
 
@@ -23,7 +23,8 @@ struct InferTimes {
 // Safe for many threads.
 class ModelCounts {
  public:
-  // Clients read all sums, also those of caches, so all fields are set.
+  // Clients read all sums, including the sums for caches, so all fields are
+  // set.
   ModelCounts() {
     inference::InferStatistics& sums = *sums_.mutable_inference_stats();
     for (int i = 0; i < sums.GetDescriptor()->field_count(); ++i) {
@@ -31,7 +32,7 @@ class ModelCounts {
                                            sums.GetDescriptor()->field(i));
     }
   }
-  // If the request failed, its times are those until the failure.
+  // Adds a request. The times of a failed request end at its failure.
   void Add(const InferTimes& times, bool succeeded) {
     const std::int64_t now = absl::ToUnixMillis(absl::Now());
     const absl::Duration all =
