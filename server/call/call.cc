@@ -421,7 +421,7 @@ grpc::Status Call::Conclude(const absl::Status& status) {
 }
 
 void Call::Report(absl::Status status, bool cancelled) {
-  // A client that is gone could not send its message, so NoMessage() is wrong.
+  // The client is gone, so a missing message is not the client's mistake.
   if (cancelled && (status.ok() || status == NoMessage())) {
     status = absl::CancelledError("cancelled");
   }

@@ -58,8 +58,8 @@ struct Key {
   // explanation.
   const char* default_means;
   // Whether an empty value is an error. Without the file that this key names,
-  // the server or the probe would be less safe; an unset variable must not
-  // cause that.
+  // the server or the probe would be less safe. So an unset variable in the
+  // value must not remove the file.
   bool no_empty = false;
 };
 

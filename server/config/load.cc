@@ -79,8 +79,8 @@ void AddOptions(CLI::App* app, Commands* commands) {
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (key.kind == KeyKind::kSwitch) {
       // CLI11 replaces a missing value by the option's default_str. Switches
-      // set none, so that a switch without a value has an empty text, which
-      // means "on".
+      // have no default_str, so a switch without a value has an empty text,
+      // which means "on".
       option->expected(0, 1)->type_name(
           absl::StrCat(ValueText(key), "=", DefaultText(key)));
     } else {
@@ -223,7 +223,7 @@ bool HasKeysBelow(absl::string_view table) {
 }
 
 // Sets keys from the file, unless a flag or the environment has set them. All
-// entries must be valid, also those that are not used.
+// entries must be valid, even entries that are not used.
 absl::Status ReadFile(const std::string& path, LoadedConfig* loaded) {
   const absl::StatusOr<std::string> text =
       ReadSmallFile("--config", path, /*may_be_empty=*/true);

@@ -12,7 +12,7 @@ namespace posenc::server {
 
 namespace {
 
-// Replaces values of 0 by those that the running server uses.
+// Replaces values of 0 by the values that the running server uses.
 Config Chosen(Config config) {
   config.server.limits = WithDefaults(config.server.limits);
   config.server.connections = WithDefaults(config.server.connections);

@@ -1,6 +1,6 @@
-// Checks at compile time that core's enums have the same numbers as those of
-// the contract, because this directory casts one to the other. This file
-// generates no code.
+// Checks at compile time that enums have the same numbers in core and in the
+// contract, because this directory casts one to the other. This file generates
+// no code.
 
 #include "core/absolute/add_encoding.h"
 #include "core/absolute/sinusoidal.h"

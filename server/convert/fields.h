@@ -37,7 +37,7 @@ inline std::string Serialize(const google::protobuf::Message& message) {
   google::protobuf::io::StringOutputStream stream(&bytes);
   google::protobuf::io::CodedOutputStream coded(&stream);
   coded.SetSerializationDeterministic(true);
-  // It only fails if the stream does, and a string takes all bytes.
+  // Serializing fails only if the stream fails, and this stream cannot fail.
   static_cast<void>(message.SerializeToCodedStream(&coded));
   coded.Trim();
   return bytes;

@@ -1,5 +1,5 @@
-// Converts rotary encodings of requests to core's arguments, and resolved ones
-// to responses.
+// Converts rotary encodings of requests to core's arguments, and resolved
+// encodings to responses.
 //
 // Enums have the same numbers in core and in the contract, so they are cast.
 // Parse() has already refused values that this server does not know.

@@ -1,6 +1,6 @@
-// The sequence of bytes in a stream: first those of ids and shifts, then those
-// of the tensors to rotate. The first message of the stream describes these
-// tensors.
+// The sequence of bytes in a stream: first the bytes of ids and shifts, then
+// the bytes of the tensors to rotate. The first message of the stream describes
+// these tensors.
 
 #pragma once
 

@@ -45,9 +45,9 @@ absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
   return absl::OkStatus();
 }
 
-// FP8 cannot store numbers beyond its largest, and E4M3 cannot store infinity.
-// A request with `values` has no setting for saturation, so such values are
-// refused.
+// FP8 cannot store numbers beyond its largest number, and E4M3 cannot store
+// infinity. A request with `values` has no setting for saturation, so such
+// values are refused.
 absl::Status CheckFloat8(double value, core::Dtype dtype, int index) {
   unsigned char stored;
   core::StoreDouble(value, {dtype, {}, &stored}, 0);

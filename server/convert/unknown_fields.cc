@@ -110,7 +110,7 @@ bool KnownFields::AddList(CodedInputStream* in, const Field& field,
   const std::size_t size =
       std::min<std::size_t>(bytes, static_cast<std::size_t>(left));
   const auto* const first = static_cast<const std::uint8_t*>(data);
-  // The last byte of each varint is below 128, the others are not.
+  // The last byte of a varint is below 128; its other bytes are not.
   const auto numbers = static_cast<std::size_t>(std::count_if(
       first, first + size, [](std::uint8_t byte) { return byte < 0x80; }));
   const std::size_t in_memory = numbers * field.number_bytes;
@@ -206,8 +206,8 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   std::size_t of_ropes = 0;
   for (const Seen::Rope& rope : seen.ropes) of_ropes += rope.bytes.size();
   seen.grown = kRopeGrowth * of_ropes;
-  // On the wire an element has at least two bytes and a number at least one, so
-  // a message this short cannot exceed the bounds.
+  // On the wire, an element has at least two bytes and a number at least one.
+  // So such a short message cannot exceed the limits.
   if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
   seen.grown += 2 * seen.growth + seen.elements * kElementBytes;
   if (of_ropes > kMostRopeBytes) seen.ropes.clear();

@@ -32,7 +32,7 @@ namespace posenc::server {
 using RopeBytes = std::map<absl::string_view, std::string>;
 
 // Bytes of memory that an encoding takes for each byte of its message, while it
-// is read, resolved and prepared. Explicit frequencies take 15.
+// is read, resolved and prepared. For explicit frequencies, this is 15.
 inline constexpr std::size_t kRopeGrowth = 16;
 
 // The known fields and enum values of one message type and of the types inside
@@ -71,10 +71,10 @@ class KnownFields {
     std::size_t grown = 0;
   };
 
-  // Walks over the unparsed `bytes`. INVALID_ARGUMENT if they have more than
-  // kMostElements, or grow by more than kMostGrowth; the error names the field
-  // that exceeds the limit. Does not report malformed messages, which the
-  // parser refuses later.
+  // Walks over the unparsed `bytes`. INVALID_ARGUMENT if they have more
+  // elements than kMostElements, or grow by more than kMostGrowth; the error
+  // names the field that exceeds the limit. Does not report malformed messages,
+  // which the parser refuses later.
   absl::StatusOr<Seen> Walk(absl::string_view bytes) const;
 
   // Returns UNIMPLEMENTED, kFieldUnknown, if `message` has at any depth a field
@@ -112,7 +112,7 @@ class KnownFields {
       google::protobuf::io::CodedInputStream* in, const Type& type, Seen* seen);
   // Walks over one value, after its tag. Returns false if the message is
   // malformed or exceeds a limit. Sets `crowded` if a field inside the value
-  // exceeds it.
+  // exceeds a limit.
   static bool LookAt(google::protobuf::io::CodedInputStream* in,
                      std::uint32_t tag, const Field* field, Seen* seen,
                      const google::protobuf::FieldDescriptor** crowded);

@@ -61,7 +61,7 @@ class Health final {
   std::int64_t most_;
   const std::int64_t most_of_connection_;
   std::map<std::string, bool> serving_;
-  std::set<Watch*> watches_;  // those that have not ended
+  std::set<Watch*> watches_;  // watches that have not ended
   std::map<std::uint64_t, std::int64_t> by_connection_;  // numbers of watches
 };
 

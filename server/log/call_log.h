@@ -15,7 +15,7 @@ namespace posenc::server {
 
 // Successful calls are sampled, at level info. Failures that are the server's
 // fault are written at level info, at most 10 a second after the first hundred;
-// "suppressed" counts those that are not written. Failures that are the
+// "suppressed" counts the failures that are not written. Failures that are the
 // client's fault are written at level debug.
 class CallLog final : public CallObserver {
  public:

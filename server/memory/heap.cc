@@ -30,8 +30,8 @@ std::size_t UsedMemory() {
 }
 
 std::size_t ResidentMemory() {
-  // Numbers of pages: all pages, the resident ones, and those of them that are
-  // shared (proc(5)).
+  // Numbers of pages: all pages, the resident pages, and the resident pages
+  // that are shared (proc(5)).
   std::size_t size = 0, resident = 0, shared = 0;
   std::ifstream("/proc/self/statm") >> size >> resident >> shared;
   return (resident - shared) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

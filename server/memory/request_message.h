@@ -1,8 +1,8 @@
 // A request message as gRPC received it: bytes in slices, never copied.
 //
 // Results may be written over the bytes only through Writable(), and only if
-// there is no other reader. A client in the same process is such a reader: it
-// lends its own memory to the server.
+// there is no other reader. A client in the same process is such a reader,
+// because it lends its own memory to the server.
 
 #pragma once
 
@@ -73,7 +73,7 @@ class RequestMessage {
     return claimer_->ClaimMade(made_, static_cast<std::int64_t>(bytes_));
   }
 
-  // Releases `bytes` of that claim.
+  // Releases `bytes` of the claim that ClaimMore() has made.
   void GiveBack(std::int64_t bytes) { ClaimMore(-bytes).IgnoreError(); }
 
   // Releases the slices.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 
 // Buffers of this size and more come from the pool; the heap handles smaller
-// ones well.
+// buffers well.
 constexpr std::size_t kPooledBytes = 256 << 10;
 
 }  // namespace
@@ -41,15 +41,15 @@ struct ResponseBuffers::Allocation {
 
 ResponseBuffers::ResponseBuffers(std::shared_ptr<Admission> admission)
     : admission_(std::move(admission)), pool_(std::make_shared<BlockPool>()) {
-  // Kept blocks take memory too: they must fit into the unclaimed budget.
+  // Kept blocks take memory, too, so they must fit into the unclaimed budget.
   admission_->OnClaim([pool = pool_](std::int64_t left) {
     pool->KeepAtMost(static_cast<std::size_t>(left));
   });
 }
 
 absl::StatusOr<WritableSlice> ResponseBuffers::Allocate(std::size_t bytes) {
-  // This object is allocated first, so that nothing leaks if its allocation
-  // fails.
+  // `allocation` comes before the buffer, so that no buffer leaks if memory for
+  // `allocation` is missing.
   auto allocation = std::make_unique<Allocation>();
   BlockPool::Block& block = allocation->block;
   const bool pooled = bytes >= kPooledBytes;

@@ -121,7 +121,8 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
   CheckedBias(InputBias input, core::BiasTiles bias)
       : input_(std::move(input)), bias_(std::move(bias)) {}
 
-  // Returns the bias tile at `cursor` and advances it; nullopt after the last.
+  // Returns the bias tile at `cursor`, and advances `cursor`. Returns nullopt
+  // after the last bias tile.
   std::optional<core::BiasRange> Next(Cursor* cursor) const {
     const core::BiasRange& range = input_.args.range;
     if (bias_.heads() == 0 || cursor->query >= range.query_length) {

@@ -15,8 +15,8 @@ namespace {
 using Response = v1::BuildPositionsResponse;
 
 // A tile has kTileElements elements and takes less than a millisecond. Larger
-// answers have larger tiles, at most kMostTiles of them, because each tile
-// walks over all sequences before it.
+// answers have larger tiles, and at most kMostTiles of them, because the work
+// for a tile includes a walk over all sequences before the tile.
 constexpr std::int64_t kTileElements = 1 << 16;
 constexpr std::int64_t kMostTiles = 128;
 

@@ -87,7 +87,7 @@ class BuildTableStreamHandler final : public CallHandler {
     return absl::OkStatus();
   }
 
-  // Positions of any number of rows may have to be expanded.
+  // The first answer may have to expand the positions of any number of rows.
   bool TakesLong() const override {
     return table_ == nullptr && request_ != nullptr;
   }

@@ -304,8 +304,8 @@ TensorAnswer CheckedTable::Answer(std::int64_t first, std::int64_t n) const {
         const std::int64_t begin = tile * tile_rows;
         const std::int64_t rows = std::min(tile_rows, n - begin);
         std::vector<core::TensorView> views;
-        // With frequencies of heads, the tile's rows of a head lie apart from
-        // those of the next head.
+        // If frequencies differ by head, the tile's rows of a head lie apart
+        // from its rows of the next head.
         std::vector<std::vector<char>> apart(
             self->rows_first_ ? 0 : tensors.size());
         for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -25,8 +25,8 @@ namespace posenc::server {
 // Borrows the request.
 class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
  public:
-  // Checks everything now, also all positions, because rows are computed later.
-  // rows_in_message: number of rows in one message; 0: all rows.
+  // Checks everything now, including all positions, because rows are computed
+  // later. rows_in_message: number of rows in one message; 0: all rows.
   // max_response_bytes: limit for the size of this message.
   static absl::StatusOr<std::shared_ptr<const CheckedTable>> Check(
       const v1::BuildTableRequest& request, const MethodContext& context,

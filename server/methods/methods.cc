@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kService[] = "posenc.v1.PositionalEncodingService";
 
-// The order is that of service.proto.
+// The methods are in the order of service.proto.
 const std::vector<Method>& All() {
   static const auto* const all = new std::vector<Method>{
       {{kService, "GetServerInfo"}, StartUnary<AnswerGetServerInfo>},

@@ -38,7 +38,7 @@ struct ComparedRopes {
 // Resolves the fields "rope" and "compare_with" (null: not given) with the
 // field "head_dim" (0: not given). A scaling that needs a length takes the
 // original length. An error names all wrong fields. more: an error of another
-// field, which is reported together with them.
+// field, which is reported together with these fields.
 absl::StatusOr<ComparedRopes> ResolveCompared(
     const v1::RopeSource& rope, const v1::RopeSource* compare_with,
     std::int32_t head_dim, const absl::Status& more = absl::OkStatus());
@@ -56,11 +56,11 @@ core::RopeLookup CachedLookup(absl::string_view field,
                               const v1::RopeSource& source,
                               const MethodContext& context);
 
-// Returns whether resolving the source takes half a millisecond or more: its
-// width or its configuration is larger than that of any model. The largest
-// width takes 20 ms, and the largest configuration 70 ms. That is too long for
-// a thread that serves connections. head_dim: the request's field, for a source
-// without a width.
+// Returns whether resolving the source takes half a millisecond or more. This
+// is so if its width or its configuration is larger than in any model. The
+// largest width takes 20 ms, and the largest configuration 70 ms. That is too
+// long for a thread that serves connections. head_dim: the request's field, for
+// a source without a width.
 bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim = 0);
 
 // These return whether the answer to a request takes half a millisecond or more

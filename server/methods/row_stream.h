@@ -60,12 +60,12 @@ class RowStream {
  public:
   explicit RowStream(Rotation rotation);
 
-  // Returns an upper bound on the kept memory: the bytes of a cut row, and
-  // those of the maps.
+  // Returns an upper bound on the kept memory: the bytes of a cut row and the
+  // bytes of the maps.
   std::size_t kept_bytes() const;
 
   // Adds the next bytes of the tensors. All bytes together must not exceed the
-  // tensors. All whole rows of the earlier bytes must have been answered.
+  // tensors' size. All whole rows of the earlier bytes must have been answered.
   // message: holds the bytes if they may be overwritten; else null. owner:
   // keeps the bytes and the message alive.
   void Add(core::ConstPieces bytes, const RequestMessage* message,

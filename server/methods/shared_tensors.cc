@@ -144,8 +144,8 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
       return absl::OkStatus();
     };
     absl::Status status = core::Prefixed(each.path, read());
-    // Errors of this check already have the whole path, so it comes after
-    // Prefixed().
+    // Errors of CheckNotCut() already have the whole path, so it is called
+    // after Prefixed().
     if (status.ok() && lent == nullptr) status = CheckNotCut(inputs_.back());
     if (!status.ok()) return status;
   }

@@ -3,7 +3,7 @@
 //
 // A tensor whose rows are read once is used in place. Other tensors are first
 // copied out of shared memory and then checked. So a caller that changes the
-// bytes during the call only gets other numbers.
+// bytes during the call gets other numbers, but cannot harm the server.
 
 #pragma once
 
@@ -80,9 +80,9 @@ class SharedTensors {
   static absl::Status CheckAllowed(const CallSharing& call);
 
   // Makes the request's tensors in shared memory readable. bytes[i] becomes the
-  // bytes of the tensor fields[i], even if it is not in shared memory. Other
-  // tensors in shared memory are copied into their field `data`. Errors are
-  // those of SharedFiles and of a tensor's size, with the tensor's path.
+  // bytes of the tensor in fields[i], in shared memory or not. Other tensors in
+  // shared memory are copied into their field `data`. Errors are those of
+  // SharedFiles and of a tensor's size, with the tensor's path.
   absl::Status ReadInputs(const SharedParts& parts,
                           google::protobuf::Message* request,
                           absl::Span<const int> fields, BorrowedList* bytes);
@@ -103,7 +103,7 @@ class SharedTensors {
   absl::Status PlaceOutput(const std::string& field,
                            const v1::SharedMemory& place, std::size_t output,
                            TensorAnswer* answer);
-  // Attaches this object and its final check to the complete answer.
+  // Attaches `shared` and its final check to the complete answer.
   static void Attach(std::shared_ptr<const SharedTensors> shared,
                      TensorAnswer* answer);
 

@@ -88,8 +88,8 @@ class RotationStream final : public CallHandler {
   }
   absl::Status HalfClosed() override { return bytes_.CheckComplete(); }
 
-  // Only the first answer takes long: it resolves encodings and expands all
-  // positions.
+  // Only the first answer takes long, because it resolves encodings and expands
+  // all positions.
   bool TakesLong() const override { return call_ != nullptr; }
 
   bool HasNext() const override { return rows_ && rows_->HasNext(); }

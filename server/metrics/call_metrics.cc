@@ -38,8 +38,8 @@ constexpr const char* kReasons[] = {"overloaded",        "draining",
                                     "message_too_large", "unauthenticated",
                                     "permission_denied", kOther};
 
-// Bounds of the histograms' buckets in seconds: the usual ones of gRPC servers,
-// and smaller ones for calls under a millisecond.
+// Bounds of the histograms' buckets in seconds: the usual bounds of gRPC
+// servers, and smaller bounds for calls under a millisecond.
 const prometheus::Histogram::BucketBoundaries& Buckets() {
   static const auto* const buckets =
       new prometheus::Histogram::BucketBoundaries{

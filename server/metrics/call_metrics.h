@@ -31,7 +31,7 @@ namespace posenc::server {
 // for nanoseconds. The messages of a call are counted when the call is over.
 class CallMetrics final : public CallObserver {
  public:
-  // more: services in addition to those of the contract.
+  // more: services in addition to the contract's services.
   explicit CallMetrics(
       const std::vector<const google::protobuf::ServiceDescriptor*>& more = {});
   ~CallMetrics() override;

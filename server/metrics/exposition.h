@@ -13,8 +13,8 @@ namespace posenc::server {
 inline constexpr char kMetricsType[] = "text/plain; version=0.0.4";
 
 // Returns Prometheus's text format of `calls`, `status` (posenc_*), the process
-// (process_*) and posenc_build_info. `instruction_set` is the one that the SIMD
-// kernels use.
+// (process_*) and posenc_build_info. `instruction_set` is the instruction set
+// that the SIMD kernels use.
 std::string MetricsText(const CallMetrics& calls, const ServerStatus& status,
                         const std::string& instruction_set);
 

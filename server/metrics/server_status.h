@@ -22,7 +22,7 @@ struct ServerStatus {
 
   std::int64_t calls_waiting = 0;
   std::int64_t calls_in_service = 0;  // calls that have a place (Places)
-  std::int64_t calls_limit = 0;       // current limit for them
+  std::int64_t calls_limit = 0;       // current limit of calls_in_service
   std::int64_t calls_in_progress = 0;
 
   // Free response blocks that are kept for the next responses.

@@ -17,9 +17,9 @@ constexpr std::int64_t kHeadDim = 128;
 constexpr std::int64_t kStart = 1000003;
 constexpr double kTheta = 10000;
 
-// Hashes of the expected bytes. Their cosines and sines were computed with 60
-// digits and rounded to float32. Each product and each sum was rounded to
-// float32, and the result was rounded to the dtype.
+// Hashes of the expected bytes. For these bytes, cosines and sines were
+// computed with 60 digits and rounded to float32. Each product and each sum was
+// rounded to float32, and the result was rounded to the dtype.
 struct Golden {
   core::Dtype dtype;
   core::Pairing pairing;

@@ -73,7 +73,7 @@ void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
   const ConfigChanges changes = TakeChanges(fresh->config, &next.config);
   // The new values are checked together with the old values of keys that need a
   // restart. Certificates and tokens are always read again, even if no key
-  // changed. An error in them does not keep other keys from changing.
+  // changed. If they have an error, other keys still change.
   const absl::Status status =
       WithSource(server->Reload(next.config.server), *fresh);
   if (!status.ok()) return WriteRefusal(status, log);

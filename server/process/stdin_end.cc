@@ -11,7 +11,7 @@
 namespace posenc::server {
 
 absl::Status CheckStdin() {
-  // gRPC's descriptors of events are of no type.
+  // gRPC's descriptors have no file type: they are for events.
   struct stat input = {};
   if (fstat(STDIN_FILENO, &input) == 0 && (input.st_mode & S_IFMT) != 0) {
     return absl::OkStatus();

@@ -7,7 +7,7 @@
 namespace posenc::server {
 
 // Returns the number of threads of a server with this number of compute
-// threads, including those of gRPC.
+// threads, including gRPC's threads.
 int ThreadsOf(int compute_threads);
 
 // Starts `count` threads, all at the same time, and ends them.

@@ -21,7 +21,7 @@ namespace posenc::server {
 // names, add nothing to it. Must outlive its calls.
 class Reflection final {
  public:
-  // more: services in addition to those of the contract and of gRPC.
+  // more: services in addition to the contract's and gRPC's services.
   explicit Reflection(
       const std::vector<const google::protobuf::ServiceDescriptor*>& more);
 

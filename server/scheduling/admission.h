@@ -85,7 +85,7 @@ class Admission {
   // other call is left that could release bytes. For the same reason, a waiting
   // call may later be resumed with an error. Without a waiter (null), kWaiting
   // means that the call would have to wait. Does not call OnClaim's function,
-  // which would free kept memory that the caller may reuse.
+  // because that would free kept memory that the caller may reuse.
   Entry EnterMore(std::int64_t bytes, std::int64_t held, Ticket* ticket,
                   Waiter* waiter);
 
@@ -97,7 +97,7 @@ class Admission {
   // Claims more bytes for a call that holds a claim. Returns false if the
   // claims would exceed the budget by more than `beyond`. Pass the call's
   // `ticket` if the call may be waiting in EnterMore() at the same time. The
-  // new bytes are then added to those that the waiting call already holds.
+  // new bytes are then added to the bytes that the waiting call already holds.
   bool TryClaim(std::int64_t bytes, Ticket* ticket = nullptr,
                 std::int64_t beyond = 0);
 

@@ -16,15 +16,16 @@ constexpr double kCheapSeconds = 40e-6;
 // processors.
 constexpr double kMostSlowdown = 2.0;
 
-// The limit may change each time that this many calls have ended, or as many
-// calls as the limit itself if that is more.
+// The limit may change each time that this many calls have ended, or each time
+// that `limit_` calls have ended if that is more.
 constexpr std::size_t kLeastEnded = 10;
 
 // Upper bound on the calls at work. Each may hold a message.
 constexpr double kMostLimit = 1024;
 
-// A call may wait for this part of its remaining time, and not for all of it:
-// estimates of waits may be wrong, and work on a call that ends late is wasted.
+// A call may wait for this part of its remaining time, and not for all of it,
+// because estimates of waits may be wrong, and work on a call that ends late is
+// wasted.
 constexpr double kWaitPart = 0.25;
 
 // Weight of the newest call in a mean.
@@ -53,10 +54,10 @@ double Places::SecondsOf(int method) const {
   return Expected(method);
 }
 
-// Parties are served in turn. So two groups of calls come before this call: its
-// own party's calls with earlier deadlines, and from each other party the calls
-// of as much time as that group and this call together (or all, if they are
-// fewer).
+// Parties are served in turn. So these calls come before this call: its own
+// party's calls with earlier deadlines, and, from each other party, calls that
+// take as much time as this call and those earlier calls together. A party with
+// less work has all its calls before this call.
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
   const auto mine = parties_.find(request.party);

@@ -5,7 +5,7 @@
 // in turn. Among a party's calls, the call with the earliest deadline comes
 // first.
 //
-//   Enter --a place is free--> at work --Leave--> the next one's turn
+//   Enter --a place is free--> at work --Leave--> the next call's turn
 //     |---waits---------------'  |
 //     |     '---its deadline cannot be met any more: refused
 //     '---could not end in time: refused, before its payload is read
@@ -82,9 +82,9 @@ class Places {
   bool StopWaiting(Ticket* ticket);
 
   // Releases the place, if the call has one. computed: the computing time, if
-  // the call was served; nullopt if it was not. The times of served calls count
-  // for the means of their method. unread: the last part of the call's time, in
-  // which the peer did not read the response; it does not count.
+  // the call was served; nullopt if it was not. Only served calls change the
+  // means of their method. unread: the last part of the call's time, in which
+  // the peer did not read the response; it does not count.
   void Leave(Ticket* ticket, std::optional<absl::Duration> computed,
              absl::Duration unread = absl::ZeroDuration());
 
@@ -101,7 +101,7 @@ class Places {
     double computing = 0;  // mean of computing, in seconds
     bool known = false;
     double seconds = 0;  // mean time with a place
-    double least = 0;    // the same on a server that is nearly idle
+    double least = 0;    // this mean if the server is nearly idle
   };
   struct Party {
     std::multimap<double, Ticket*> calls;  // by deadline

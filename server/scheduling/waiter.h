@@ -10,8 +10,8 @@ namespace posenc::server {
 class Waiter {
  public:
   // Ends the wait. `result` is OK, or the reason why the wait failed. Called
-  // only once, on any thread, which may hold a lock. So it must return
-  // immediately, and resume the waiting code on another thread or later.
+  // only once, on any thread, which may hold a lock. So this function must
+  // return immediately, and resume the waiting code on another thread or later.
   virtual void Resume(const absl::Status& result) = 0;
 
  protected:

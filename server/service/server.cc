@@ -239,9 +239,9 @@ void AddMessageLimits(const Limits& limits, grpc::ServerBuilder* builder) {
       std::min(limits.max_request_bytes + kReceiveSlack, kMaxProtobufBytes)));
   builder->SetMaxSendMessageSize(static_cast<int>(limits.max_response_bytes));
   // A message is received only after its call is admitted, so that the payload
-  // of a refused call is not read. So the flow-control window of a stream is
-  // small, and bandwidth probes do not enlarge it. When the server begins to
-  // read, the window grows to the whole message.
+  // of a refused call is not read. For this, the flow-control window of a
+  // stream is small, and bandwidth probes do not enlarge it. When the server
+  // begins to read, the window grows to the whole message.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               kUnreadBytes);

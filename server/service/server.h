@@ -36,15 +36,16 @@ struct ExtraServiceFactory {
 };
 
 struct ServerOptions {
-  // "host:port" (port 0: any free one), "[::1]:port", "unix:/path". Empty: no
+  // "host:port" (port 0: any free port), "[::1]:port", "unix:/path". Empty: no
   // listener, in-process channels only.
   std::vector<std::string> listen;
 
   // Allows plaintext on addresses other than loopback and unix sockets.
   bool allow_insecure = false;
 
-  // With certificates all TCP addresses speak TLS, also loopback. Unix sockets
-  // are always plaintext: file permissions decide who may open them.
+  // With certificates, all TCP addresses speak TLS, including loopback. Unix
+  // sockets are always plaintext, because file permissions decide who may open
+  // them.
   TlsFiles tls;
 
   // File of the bearer tokens that callers must send

@@ -75,8 +75,8 @@ class RpcService final : public CallService {
 
   // Must be called about once a second, on one thread. Every tenth call returns
   // memory to the kernel, if RPCs have not needed it since the last return. If
-  // this happened more often, bursts of RPCs would cause page faults again and
-  // again.
+  // memory were returned more often, bursts of RPCs would cause page faults
+  // again and again.
   void ReturnUnneededMemory();
 
   // These functions implement CallService.
@@ -115,14 +115,13 @@ class RpcService final : public CallService {
   // State of ReturnUnneededMemory().
   int looks_ = 0;
   std::size_t idle_ = 0;            // IdleMemory() after the last return
-  std::size_t used_at_return_ = 0;  // UsedMemory() just before that
+  std::size_t used_at_return_ = 0;  // UsedMemory() just before it
   CallerBudgets callers_;
   std::atomic<std::int64_t> bytes_per_token_;
   std::atomic<std::int64_t> default_deadline_ns_;
   Places places_;
   const std::size_t other_at_start_;  // resident bytes outside the heap
-  // The pool is destroyed first, which ends its threads: their work uses the
-  // other members.
+  // Destroyed first, because the work of its threads uses the other members.
   core::ComputePool pool_;
   const CallResources resources_;
 };

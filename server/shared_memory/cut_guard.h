@@ -7,8 +7,8 @@
 // jump out of the handler would skip destructors, and a check of the file's
 // size before each use would be a race.
 //
-// A SIGBUS at any other address ends the process with a core dump, which is the
-// default.
+// A SIGBUS at any other address ends the process with a core dump, as it does
+// by default.
 
 #pragma once
 

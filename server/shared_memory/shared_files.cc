@@ -29,8 +29,8 @@ constexpr char kPrefixFlag[] = "--shared-memory-prefix";
 // The longest name of a file (NAME_MAX).
 constexpr std::size_t kLongestName = 255;
 
-// Half of CutGuard's slots. Files that the cache has dropped but calls still
-// use need slots, too.
+// Half of CutGuard's slots. Files that calls still use after the cache has
+// dropped them need slots, too.
 constexpr std::size_t kMostFiles = CutGuard::kMost / 2;
 
 constexpr absl::Duration kUnused = absl::Minutes(1);
@@ -274,8 +274,8 @@ bool SharedFiles::MakeRoom(std::int64_t bytes, Files* out) {
   while (mapped > limit_ - bytes || files_.size() >= kMostFiles) {
     auto oldest = files_.end();
     for (auto at = files_.begin(); at != files_.end(); ++at) {
-      // A count of 1 means that no call uses the file: calls get references
-      // under the lock.
+      // A count of 1 means that no call uses the file, because calls get
+      // references only under the lock.
       if (at->use_count() > 1) continue;
       if (oldest == files_.end() || (*at)->used_ < (*oldest)->used_) {
         oldest = at;

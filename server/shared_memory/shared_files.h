@@ -4,7 +4,7 @@
 // Names come from untrusted clients. They are opened only in one directory,
 // which stays open from the start. A file must be regular, with one link and a
 // trusted owner; for all other files the caller gets the same error. Each use
-// opens the name again, which takes microseconds. It reuses a cached mapping if
+// opens the name again (this takes microseconds). A cached mapping is reused if
 // the name still belongs to the same file with the same size. See
 // docs/shared-memory.md.
 

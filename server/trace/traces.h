@@ -17,7 +17,7 @@
 namespace posenc::server {
 
 // Returns INVALID_ARGUMENT, field "--otlp-endpoint", if StartTraces() would
-// return it.
+// refuse `endpoint`.
 absl::Status CheckTraces(const std::string& endpoint);
 
 // Starts to send spans to `endpoint`: "http://host:4317", or https:// for TLS

@@ -1,5 +1,5 @@
-// Reads certificates from files, and checks them before use: gRPC 1.51 accepts
-// a broken file and then fails every handshake.
+// Reads certificates from files, and checks them before use, because gRPC 1.51
+// accepts a broken file and then fails every handshake.
 
 #pragma once
 
@@ -36,7 +36,7 @@ absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain,
                                                absl::string_view client_ca,
                                                absl::Time now);
 
-// Reads the files and checks them in the same way. Errors name the file, also
+// Reads the files and checks them in the same way. Errors name the file, even
 // if it cannot be read.
 absl::StatusOr<Certificates> LoadCertificates(const TlsFiles& files,
                                               absl::Time now);

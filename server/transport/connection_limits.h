@@ -10,8 +10,9 @@
 namespace posenc::server {
 
 struct ConnectionLimits {
-  // Number of connections at the same time; further ones are closed. 0: 4096,
-  // or half of (the process' limit of file descriptors - 64) if that is less.
+  // Number of connections at the same time; further connections are closed. 0:
+  // 4096, or half of (the process' limit of file descriptors - 64) if that is
+  // less.
   std::int64_t max_connections = 0;
   // Connections from one IPv4 address, or one /64 of IPv6. Peers on a unix
   // socket cannot be distinguished and have no such limit.

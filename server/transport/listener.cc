@@ -255,7 +255,7 @@ void Listener::Forget(int fd) {
     const auto count = by_host_.find(found->second.peer->Host());
     if (--count->second == 0) by_host_.erase(count);
   }
-  // Needed because gRPC may still have the socket open, which keeps the event.
+  // Without this, the event would stay as long as gRPC has the socket open.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   const std::lock_guard<std::mutex> lock(mutex_);
   connections_.erase(found);

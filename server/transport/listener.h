@@ -75,8 +75,9 @@ class Listener {
   }
 
   // Begins to accept. The acceptors' server must have started, and must not be
-  // shut down before Stop(). `tls`, if not null, gets the TCP connections, and
-  // `plaintext` those of unix sockets.
+  // shut down before Stop(). `tls` gets the TCP connections, and `plaintext`
+  // the connections of unix sockets. If `tls` is null, `plaintext` gets all
+  // connections.
   void Start(Acceptor plaintext, Acceptor tls);
 
   // Closes the listening sockets. May be called again.

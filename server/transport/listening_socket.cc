@@ -109,8 +109,8 @@ absl::Status BindTcp(const Address& address,
   return absl::OkStatus();
 }
 
-// Gives the group permission to write, which is needed to connect, if the
-// directory passes its group on to its files (set-group-ID bit). In a
+// Gives the group permission to write, which is needed to connect. Does so only
+// if the directory passes its group on to its files (set-group-ID bit). In a
 // Kubernetes volume with an fsGroup, callers may be other users of that group.
 // A failure does not stop the server.
 void ShareWithGroup(const std::string& path) {
@@ -125,8 +125,8 @@ void ShareWithGroup(const std::string& path) {
            AT_SYMLINK_NOFOLLOW);
 }
 
-// Returns UNAVAILABLE if the path is that of a file, or of a socket on which a
-// process listens. BindUnix() removes an unused socket.
+// Returns UNAVAILABLE if the path has a file that is not a socket, or a socket
+// on which a process listens. BindUnix() removes an unused socket.
 absl::Status CheckUnixPath(const Address& address) {
   struct stat info;
   if (lstat(address.path.c_str(), &info) != 0) {

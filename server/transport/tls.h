@@ -18,7 +18,7 @@ namespace posenc::server {
 // Safe for any number of threads.
 class Tls {
  public:
-  // Loads the files. INVALID_ARGUMENT if one cannot be used.
+  // Loads the files. INVALID_ARGUMENT if a file cannot be used.
   static absl::StatusOr<std::unique_ptr<Tls>> Load(const TlsFiles& files);
 
   // Returns credentials with TLS 1.2 and above. With a client CA, clients must

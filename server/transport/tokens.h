@@ -9,7 +9,7 @@
 //   trainer  sha256:9f86d0...0f00a08         expires=2027-01-31T00:00:00Z
 //   notebook fJ0...=                         in-flight-bytes=64MiB
 //
-// A name may have several tokens, so that a new one can be rolled out before
+// A name may have several tokens, so that a new token can be rolled out before
 // the old one ends. TOKEN is the token itself or its SHA-256 in hexadecimal.
 
 #pragma once

@@ -179,8 +179,8 @@ absl::Status Inference::Complete(const absl::Status& holds) {
 
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
   // Outputs in regions are not in the message, but each must fit into its file.
-  // So the limit here is that of the files, and MakeResponse() checks the
-  // message's size.
+  // So the largest size of a file is the limit here; MakeResponse() checks the
+  // size of the message.
   Limits limits = *context_.limits;
   MethodContext native_context = context_;
   native_context.limits = &limits;
