@@ -12,10 +12,10 @@
 
 namespace posenc::server {
 
-// Functions that make the admin server's pages. They run on the server's
-// threads, concurrently if it has several. They must return within
-// milliseconds, because their thread answers no other request in this time. An
-// exception becomes status 500.
+// Functions that make the admin server's pages. They may run concurrently on
+// several threads of the server. They must return within milliseconds, because
+// their thread answers no other request in this time. An exception becomes
+// status 500.
 struct AdminPages {
   std::function<std::string()> metrics;  // /metrics
   std::function<std::string()> config;   // /config; without secrets

@@ -19,8 +19,7 @@ absl::Status ReadyFile::Check(const std::string& path) {
   struct stat about = {};
   std::string why;
   if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    // Write() would replace a device, and Remove() would delete it. This has
-    // happened to /dev/full.
+    // Write() would replace a device, and Remove() would delete it.
     why = S_ISDIR(about.st_mode) ? "is a folder" : "is no file";
   } else {
     // This name differs from the name in Write(), because a running server in

@@ -4,7 +4,7 @@ namespace posenc::server {
 namespace {
 
 // Returns the length of the valid UTF-8 sequence at the start of `text`, or 0
-// if the text starts with an invalid one.
+// if the text starts with an invalid sequence.
 std::size_t SequenceLength(absl::string_view text) {
   const auto byte = [&](std::size_t i) {
     return static_cast<unsigned char>(text[i]);

@@ -66,7 +66,7 @@ struct CallResources {
   const std::vector<CallObserver*>* observers;
 };
 
-// The owner of the calls, which routes them to methods.
+// Owns the calls, and routes them to methods.
 class CallService {
  public:
   virtual grpc::AsyncGenericService* generic() = 0;

@@ -29,8 +29,8 @@ class CallMemory final : public RequestMessage::Claimer {
  public:
   static constexpr std::int64_t kMessages = 4;
 
-  // The first 64 KiB of copies and answers are not claimed: the memory that
-  // each call needs anyway covers them.
+  // The first 64 KiB of copies and answers are not claimed, because the memory
+  // that each call needs anyway covers them.
   static constexpr std::int64_t kUncountedBytes = 64 << 10;
 
   // stream: the call has many requests, many responses, or both. caller: the
@@ -62,8 +62,8 @@ class CallMemory final : public RequestMessage::Claimer {
   // bytes cannot be claimed.
   absl::Status Received(std::int64_t bytes);
 
-  // Releases the claim while other calls wait for memory. Received() claims it
-  // again, or fails.
+  // Releases the claim while other calls wait for memory. Received() claims the
+  // bytes again, or fails.
   void Lend();
 
   // Claims bytes that the handler has copied (CallHandler::copied_bytes()),
@@ -93,7 +93,7 @@ class CallMemory final : public RequestMessage::Claimer {
   // resumed.
   bool StopWaiting();
 
-  // Releases all bytes that the call has claimed, including those of its
+  // Releases all bytes that the call has claimed, including the bytes of its
   // response, and its claim within the caller's limit. May be called again.
   void Release();
 

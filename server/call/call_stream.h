@@ -17,7 +17,7 @@
 
 namespace posenc::server {
 
-// An operation of gRPC. The function `start` begins it, with a tag for its end.
+// An operation of gRPC. `start` begins it, and gets the tag for its end.
 template <typename Start>
 class Operation final : private Loop::Event {
  public:

@@ -47,7 +47,7 @@ class Handover {
       return HasWhatItWants() || handover_->closed_ ||
              handover_->stop_->requested();
     }
-    // Posts an event: the loop resumes the coroutine instead of the other side.
+    // Posts an event, so that the loop resumes the coroutine.
     void GiveUp() override {
       if (std::exchange(handover_->sides_[wants_value_], nullptr) == nullptr) {
         return;

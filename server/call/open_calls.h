@@ -75,7 +75,8 @@ class OpenCalls {
     return slot;
   }
 
-  // With 25 kB for each call, these calls take 400 MB.
+  // When this many calls are open, each connection gets an equal part. With 25
+  // kB for each call, they take 400 MB.
   static constexpr int kMostInAll = 16384;
 
  private:

@@ -32,7 +32,7 @@ struct ParsedRequest {
   bool may_share = false;  // may name shared memory
   RopeBytes ropes;         // by field name
 
-  // Returns the borrowed tensors. fields: the same as for Parse().
+  // Returns the borrowed tensors. fields: the tensor_fields of Parse().
   BorrowedTensors Borrowed(absl::Span<const int> fields) const {
     if (!borrows && !shared) return BorrowedTensors();
     return BorrowedTensors(fields, split.tensors, shared);

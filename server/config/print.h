@@ -9,9 +9,10 @@
 
 namespace posenc::server {
 
-// Returns a file that --config reads back to the same values. It has every key
-// with its value, and the value's source as a comment. For 0 or "" the comment
-// also has the value that the server chooses, or the meaning.
+// Returns the text of a file from which --config reads the same values. It has
+// every key with its value, and the value's source as a comment. For 0 or "",
+// the comment also has the value that the server chooses, or what 0 or ""
+// means.
 std::string ConfigText(const LoadedConfig& loaded);
 
 // Returns the table of all keys in docs/server.md.

@@ -12,7 +12,7 @@
 
 namespace posenc::server {
 
-// Notes faults of the messages in `faults`, with fields such as
+// Notes in `faults` the faults of the messages, with fields such as
 // "inputs[1].tables[0].tensor.dtype". A fault inside a description is stored in
 // the description's input instead. Calls `stop` while it reads GGUF headers.
 std::vector<core::doctor::DoctorInput> ReadDescriptions(

@@ -20,8 +20,8 @@ namespace posenc::server {
 class StreamedBytes {
  public:
   // Adds ids or shifts whose elements the stream brings. Does nothing if they
-  // already have elements. path: their field in the call. `ids` must outlive
-  // this object.
+  // already have elements. path: the field of `ids` in the call. `ids` must
+  // outlive this object.
   absl::Status AddIds(absl::string_view path, v1::Tensor* ids);
   // Adds the next tensor to rotate, which must have no elements. Must also be
   // called for a tensor that is not given.

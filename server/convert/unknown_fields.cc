@@ -172,7 +172,7 @@ bool KnownFields::LookAt(CodedInputStream* in, std::uint32_t tag,
   if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
     return WireFormatLite::SkipField(in, tag);
   }
-  // Packed lists of enums are rare, so this leaves them to Check().
+  // Packed lists of enums are rare, so they are left to Check().
   if (field->values != 0) seen->known = false;
   std::uint32_t length = 0;
   if (!in->ReadVarint32(&length)) return false;

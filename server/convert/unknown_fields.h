@@ -40,7 +40,7 @@ inline constexpr std::size_t kRopeGrowth = 16;
 class KnownFields {
  public:
   // Limit for the number of elements of repeated messages and texts, and of
-  // unknown fields, in one message. They take about 3 MiB.
+  // unknown fields, in one message. This many elements take about 3 MiB.
   static constexpr int kMostElements = 16384;
   // Limit for the growth of one message's lists of numbers: a small number has
   // one byte on the wire, but eight in memory. About ten million position ids
@@ -119,7 +119,8 @@ class KnownFields {
   static bool TooMany(const Seen& seen) {
     return seen.elements > kMostElements || seen.growth > kMostGrowth;
   }
-  // Counts and skips a packed list of `bytes`. Returns false if fewer are left.
+  // Counts and skips a packed list of `bytes`. Returns false if it is
+  // truncated.
   static bool AddList(google::protobuf::io::CodedInputStream* in,
                       const Field& field, std::uint32_t bytes, Seen* seen);
   // Walks over the parsed message and returns the error that names the first

@@ -10,7 +10,7 @@
 
 namespace posenc::server {
 
-// TLS of the probe. Unix sockets are always plaintext, for the server, too.
+// TLS of the probe. Unix sockets are always plaintext, as on the server.
 struct ProbeTls {
   std::string ca;           // file of trusted authorities; empty: plaintext
   std::string server_name;  // name in the certificate; empty: the host

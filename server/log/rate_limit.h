@@ -18,7 +18,7 @@ class RateLimit {
       : at_once_(at_once), per_second_(per_second), left_(at_once) {}
 
   // If the event is allowed, returns how many events were refused since the
-  // last allowed one. If the event is refused, returns nullopt. `now` may be
+  // last allowed event. If the event is refused, returns nullopt. `now` may be
   // earlier than at the last call.
   std::optional<std::int64_t> Allow(absl::Time now) {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -74,7 +74,7 @@ class RowStream {
   // Returns whether there are whole rows without an answer.
   bool HasNext() const { return left() > 0; }
   // Returns the response with the next rows. Its `data` has at most
-  // kStreamChunkBytes, or one row. Requires HasNext().
+  // kStreamChunkBytes, or one row if a row is larger. Requires HasNext().
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
       std::int64_t max_response_bytes);
 

@@ -169,7 +169,7 @@ void CallMetrics::Started(absl::string_view method, bool /*stream*/) {
 
 void CallMetrics::Finished(const CallRecord& record) {
   const Method& method = Find(record.method);
-  // Counts a code that gRPC does not define as UNKNOWN.
+  // A code that gRPC does not define counts as UNKNOWN.
   std::size_t code = static_cast<std::size_t>(record.code);
   if (code >= kCodes) code = grpc::StatusCode::UNKNOWN;
   method.handled[code]->Increment();

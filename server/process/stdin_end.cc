@@ -11,7 +11,8 @@
 namespace posenc::server {
 
 absl::Status CheckStdin() {
-  // gRPC's descriptors have no file type: they are for events.
+  // If standard input was closed, this is gRPC's descriptor for events, which
+  // has no file type.
   struct stat input = {};
   if (fstat(STDIN_FILENO, &input) == 0 && (input.st_mode & S_IFMT) != 0) {
     return absl::OkStatus();

@@ -177,7 +177,7 @@ absl::StatusOr<std::string> PemText(const char* field,
   return std::string(text, static_cast<std::size_t>(bytes));
 }
 
-// One valid authority is enough, because old ones may stay during a rollout.
+// Old authorities may stay during a rollout, so one valid authority is enough.
 absl::StatusOr<std::string> CheckClientCa(absl::string_view text,
                                           absl::Time now) {
   const auto authorities = ParseCertificates(kClientCa, text);

@@ -43,7 +43,7 @@ Descriptor Spare() {
 
 // Returns whether the socket is not full, or its peer has taken bytes since
 // `*mark` was set: over TCP at least kLeastTaken, over a unix socket at least
-// one. (A full unix socket becomes writable only after three quarters are
+// one byte. (A full unix socket becomes writable only after three quarters are
 // read.)
 bool Takes(int fd, bool tcp, std::int64_t* mark) {
   pollfd socket = {.fd = fd, .events = POLLOUT, .revents = 0};

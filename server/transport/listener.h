@@ -92,7 +92,7 @@ class Listener {
   // nothing for peers on unix sockets.
   void EndConnectionOf(absl::string_view peer);
 
-  // Sets new limits. Existing connections beyond them are not ended.
+  // Sets new limits. Existing connections beyond the new limits are not ended.
   void SetCaps(std::int64_t connections, std::int64_t per_peer) {
     cap_.store(connections);
     cap_per_host_.store(per_peer);

@@ -39,7 +39,8 @@ Descriptor OpenTcp(const addrinfo& name) {
       socket(name.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fd;
   // Allows a port whose old connections are in TIME_WAIT. A port on which
-  // another socket listens is still an error: only SO_REUSEPORT would allow it.
+  // another socket listens is still an error, because only SO_REUSEPORT would
+  // allow it.
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (name.ai_family == AF_INET6) {

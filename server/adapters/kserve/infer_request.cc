@@ -44,8 +44,7 @@ bool IsShared(const Input& input) {
   return input.parameters().contains(kRegion);
 }
 
-// KServe's client adds empty contents to an input in a region; they do not
-// count.
+// Empty contents do not count: KServe's client adds them to inputs in regions.
 bool HasContents(const Input& input) {
   return input.has_contents() &&
          (!IsShared(input) || input.contents().ByteSizeLong() > 0);
@@ -225,7 +224,7 @@ absl::Status Inference::ReadInput(const Input& input,
                                   const wire::BorrowedBytes* raw) {
   Placed placed;
   for (const auto& [name, value] : Sorted(input.parameters())) {
-    // KServe's client sends the number of bytes.
+    // KServe's client sends this number of bytes. It is not needed.
     if (name == "binary_data_size" && IsInteger(*value)) continue;
     const absl::Status read = ReadPlaced(name, *value, &placed);
     if (!read.ok()) return read;

@@ -144,7 +144,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Checks the timeout. Called before each tile, on any thread.
   absl::Status GoesOn();
   absl::Status Complete(const absl::Status& holds);
-  // Adds the time since the last call to a part of the request's time.
+  // Adds the time since the previous EndPart() to one part of times_.
   void EndPart(absl::Duration InferTimes::*part);
 
   const MethodContext context_;

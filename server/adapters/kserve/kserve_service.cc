@@ -67,7 +67,7 @@ void AskServer(const ServerMetadataRequest& /*request*/, const Facts& facts,
   }
 }
 
-// Returns the datatype to report for a tensor that may have several: the first.
+// Returns the datatype to report for a tensor: the first of its datatypes.
 absl::string_view DatatypeOf(const ModelTensor& tensor) {
   return tensor.datatypes.substr(0, tensor.datatypes.find(','));
 }
@@ -167,7 +167,7 @@ void Unregister(const SystemSharedMemoryUnregisterRequest& request,
   facts.regions->Unregister(request.name());
 }
 
-// Returns an empty response. perf_analyzer asks about CUDA memory, and
+// Returns an empty response to perf_analyzer, which asks about CUDA memory, and
 // unregisters regions that it has never registered.
 template <typename Request, typename Response>
 void AskNothing(const Request& /*request*/, const Facts& /*facts*/,
