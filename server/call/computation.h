@@ -116,8 +116,8 @@ class RowMapComputation final : public Computation {
     core::ConstPieces input;
   };
 
-  // owner: owns the data that maps and inputs borrow; the request has another
-  // owner. tile_bytes: bytes that a tile reads and writes.
+  // owner: owns the data that maps and inputs borrow, except for the request.
+  // tile_bytes: bytes that a tile reads and writes.
   RowMapComputation(absl::InlinedVector<Output, 2> outputs,
                     std::shared_ptr<const void> owner, std::size_t tile_bytes);
 

@@ -1,7 +1,8 @@
 // Resolves the rotary encodings of requests, with a cache for the calls that
 // rotate.
 //
-// `field` is the request's field ("rope", "old_rope"). Errors begin with it.
+// `field` is the request's field ("rope", "old_rope"). The fields of errors
+// begin with it.
 
 #pragma once
 

@@ -55,9 +55,9 @@ int Milliseconds(absl::Duration duration) {
       absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
 }
 
-// Returns the largest number of health watches on one connection. A proxy may
-// use one connection for the watches of many clients. So half of the
-// connection's streams are left for other calls.
+// Returns the largest number of health watches on one connection: half of its
+// streams, but at least 8. A proxy may use one connection for the watches of
+// many clients. The other streams are left for other calls.
 std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
   return std::max(limits.max_concurrent_streams / 2, 8);
 }

@@ -21,8 +21,8 @@ namespace {
 // sockets are served, and for the events that are read at a time.
 constexpr int kBatch = 64;
 
-// Interval between checks of unix sockets, and the pause in accepting after the
-// kernel has run out of memory or descriptors.
+// Interval between checks for blocked connections, and the pause in accepting
+// after the kernel has run out of memory or descriptors.
 constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 
 // Size of a unix socket's send buffer; TCP's buffers grow by themselves. While
@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 // net.core.wmem_max.
 constexpr int kUnixSendBytes = 512 << 10;
 
-// A TCP peer that takes fewer bytes than this between two checks counts as
+// A TCP peer that takes fewer bytes than this in keepalive_timeout counts as
 // blocked. This limit is more than gRPC writes at a time. As long as gRPC has
 // bytes to write, it keeps the memory of whole responses, even if their calls
 // have ended.
