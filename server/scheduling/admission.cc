@@ -52,10 +52,10 @@ bool Admission::PassesAsSmall(std::int64_t bytes) const {
   return IsSmall(bytes) && claimed_ + bytes <= budget_ + budget_ / kSmallsPart;
 }
 
-// A small response may also pass large responses, so that clients that do not
-// read large responses do not delay it. It may do so only until a large
-// response has waited for kPatience. Otherwise a call that needs the whole
-// budget would wait as long as there are small calls.
+// A small response may also pass large responses. Otherwise it would wait for
+// clients that do not read large responses. It may pass only until a large
+// response has waited for kPatience, because otherwise a call that needs the
+// whole budget would wait as long as there are small calls.
 bool Admission::ResponsePassesAsSmall(std::int64_t bytes) const {
   return PassesAsSmall(bytes) &&
          (inside_.empty() ||

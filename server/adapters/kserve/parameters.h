@@ -37,8 +37,8 @@ absl::StatusOr<std::uint64_t> ReadCount(const inference::InferParameter& value,
                                         absl::string_view unit = "");
 
 // Sets `field` of `message`, which must not be set yet. Returns an error for a
-// value of the wrong kind or one that does not fit, and for JSON with a
-// repeated or unknown key or more than 64 levels.
+// value of the wrong kind, a value that does not fit, and JSON with a repeated
+// or unknown key or more than 64 levels.
 absl::Status SetField(const inference::InferParameter& value,
                       const google::protobuf::FieldDescriptor& field,
                       google::protobuf::Message* message);
