@@ -10,8 +10,8 @@
 //   Rotate()          one message, or a stream if the message is too large
 //   RotateInStream()  a stream, or one message if there are no bytes
 //
-// Each function calls only functions above it, so a call makes at most two
-// attempts.
+// Each function calls only functions above it. So a call is sent at most twice:
+// in one message, then through a stream.
 
 #include <algorithm>
 #include <cstring>
@@ -64,8 +64,8 @@ bool HasTensorBytes(const typename Rpc::Args& args) {
 }
 
 // Runs a stream: sends the request, then the bytes of large position ids, then
-// the bytes of `next`. `calls` is a Client::Calls, here and below. `lend` is
-// that of Calls::StreamBytes().
+// the bytes of `next`. `calls` is a Client::Calls, here and below. For `lend`
+// see Calls::StreamBytes().
 template <typename Rpc, typename Calls>
 absl::Status StreamBytes(Calls* calls, const typename Rpc::Args& args,
                          const NextBytes& next, bool lend,
@@ -112,7 +112,7 @@ absl::StatusOr<typename Rpc::Result> InStream(Calls* calls,
                                               const typename Rpc::Args& args,
                                               const CallOptions& options) {
   auto owners = std::make_shared<std::vector<std::shared_ptr<char>>>();
-  std::vector<StreamedTensor> tensors;  // those with bytes
+  std::vector<StreamedTensor> tensors;  // only tensors with bytes
   ReceivedTensors whole;
   std::int64_t bytes = 0;
   for (const auto& tensor : Rpc::kTensors) {

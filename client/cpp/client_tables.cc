@@ -1,5 +1,5 @@
-// Tables and biases, which the server builds. Requests are small; responses may
-// be larger than a message and can come as a stream.
+// Tables and biases, which the server builds. Requests are small. Responses may
+// be too large for one message, and can come as a stream.
 
 #include <cstdint>
 #include <iterator>
@@ -99,8 +99,7 @@ absl::Status CheckTable(const v1::BuildTableRequest& request,
 // many slices and are copied once, to memory that later tiles reuse.
 class TileBytes {
  public:
-  // The result is valid until Of() is called again, and not longer than
-  // `message`.
+  // The result is valid until Of() is called again or `message` is destroyed.
   absl::Span<const char> Of(const ReceivedMessage& message) {
     const wire::BorrowedBytes& bytes = message.bytes(0);
     if (bytes.pieces.empty()) return {};
@@ -186,9 +185,9 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
         return absl::OkStatus();
       },
       call.Rest());
-  // The caller's request does not have the field `table`, which wraps it here.
+  // `stream` wraps the caller's request in the field `table`.
   if (!status.ok()) return OutsideOf("table", status);
-  // All tensors share one owner: a result is kept or dropped as a whole.
+  // All tensors have one owner, so a result is kept or dropped as a whole.
   const auto memory = std::make_shared<std::vector<std::shared_ptr<char>>>();
   ReceivedTensors whole;
   whole.owner = memory;

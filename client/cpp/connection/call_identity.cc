@@ -13,7 +13,7 @@ namespace {
 constexpr char kRequestId[] = "x-request-id";
 constexpr char kTraceparent[] = "traceparent";
 
-// Longest request id and traceparent in bytes: servers do not log more.
+// Limit on the bytes of a request id or traceparent. Servers do not log more.
 constexpr std::size_t kMaxBytes = 128;
 
 // Refuses bytes that are not printable ASCII: gRPC would abort the process if a

@@ -15,8 +15,8 @@ namespace posenc {
 std::string RandomId();
 
 // Adds request id and traceparent to a call's metadata, and returns the id. An
-// empty `request_id` becomes a random id. INVALID_ARGUMENT for text that no
-// header can carry.
+// empty `request_id` becomes a random id. INVALID_ARGUMENT for text that is not
+// printable ASCII or is too long.
 absl::StatusOr<std::string> AddIdentity(const std::string& request_id,
                                         const std::string& traceparent,
                                         grpc::ClientContext* context);

@@ -26,12 +26,13 @@ constexpr char kService[] = "/posenc.v1.PositionalEncodingService/";
 // Size of the largest message that protobuf can frame: 2 GiB - 1.
 constexpr std::int64_t kMaxProtoBytes = std::numeric_limits<int>::max();
 
-// Bulk connections do not make smaller messages faster.
+// Size of the smallest message that uses a bulk connection. A bulk connection
+// does not make smaller messages faster.
 constexpr std::int64_t kBulkBytes = 64 << 10;
 
-// Size of a stream's messages, as the contract recommends. About 4 MiB were the
-// fastest in measurements: requests, computation and responses overlap, and a
-// message stays in the cache during its computation.
+// Size of a stream's messages, as the contract recommends. In measurements,
+// messages of about 4 MiB were the fastest, because requests, computation and
+// responses overlap and a message stays in the cache during its computation.
 constexpr std::int64_t kStreamedBytes = (4 << 20) - (64 << 10);
 
 // Largest size of the framing of a stream's message.
@@ -45,8 +46,7 @@ constexpr absl::Duration kLongestStream = absl::Hours(24);
 // remaining bytes.
 constexpr absl::Duration kGrace = absl::Milliseconds(200);
 
-// Timeout of the request for the server's version, which the text of an error
-// names.
+// Timeout of the request that gets the server's version for an error message.
 constexpr absl::Duration kVersionTimeout = absl::Seconds(2);
 
 }  // namespace
@@ -68,8 +68,8 @@ absl::Status WithRequestId(absl::Status status, const std::string& request_id) {
 }
 
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
-  // gRPC would not refuse such a timeout: it rounds deadlines up to its next
-  // millisecond, and a quick call may end before that.
+  // gRPC would not refuse a timeout of 0 or less. It rounds deadlines up to its
+  // next millisecond, and a quick call may end before that.
   if (timeout <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError(absl::StrCat(
         "timeout: ", absl::FormatDuration(timeout), "; must be above 0"));
@@ -86,8 +86,7 @@ WholeCall::WholeCall(const CallOptions& options)
 
 CallOptions WholeCall::Rest() const {
   CallOptions rest = options_;
-  // A timeout that was never positive is the caller's mistake, which Begin()
-  // refuses.
+  // A timeout of 0 or less stays unchanged, so that Begin() refuses it.
   if (rest.timeout > absl::ZeroDuration()) {
     rest.timeout = std::max(end_ - absl::Now(), absl::Nanoseconds(1));
   }
@@ -103,8 +102,8 @@ absl::Status CheckBytes(std::int64_t bytes) {
 
 namespace {
 
-// Returns true if the server accepts no tensors in shared memory: it shares no
-// memory with this client, or is too old to know shared memory.
+// Returns true if the server accepts no tensors in shared memory, because it
+// shares no memory with this client or is too old to know shared memory.
 bool IsNotShared(const absl::Status& status) {
   const std::string reason = ErrorReason(status);
   return (status.code() == absl::StatusCode::kUnimplemented &&
@@ -114,8 +113,8 @@ bool IsNotShared(const absl::Status& status) {
           reason == "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE");
 }
 
-// Returns true if the error needs no advice about the tensor: by the contract
-// nothing was written, or the server's text has the advice (ABORTED).
+// Returns true if the error needs no advice to write the tensor again, because
+// the call wrote nothing or the server's text has the advice (ABORTED).
 bool NeedsNoAdvice(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:

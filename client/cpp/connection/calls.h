@@ -36,8 +36,8 @@ namespace posenc {
 // (status_type.h).
 absl::Status ToAbsl(const grpc::Status& status);
 
-// Adds the request id of a call to its error, unless the error has an id
-// already: it may be the error of another call, which a stream's callback made.
+// Adds the request id of a call to its error, unless the error already has an
+// id, because a stream's callback returned the error of another call.
 absl::Status WithRequestId(absl::Status status, const std::string& request_id);
 
 // Returns DEADLINE_EXCEEDED if the timeout is not positive. An infinite timeout
@@ -54,8 +54,8 @@ absl::Status CheckBytes(std::int64_t bytes);
 bool TooLarge(const absl::Status& status);
 
 // The options of a call that may make several requests. Each request gets the
-// time that remains of CallOptions::timeout. If that is unset, the client's
-// timeout applies to each request separately.
+// time that remains of CallOptions::timeout. If this timeout is unset, the
+// client's timeout applies to each request separately.
 class WholeCall {
  public:
   explicit WholeCall(const CallOptions& options);
@@ -80,7 +80,7 @@ struct SentTensors {
 // The tensors of a unary response, and the memory for them.
 struct WantedTensors {
   std::vector<int> fields;   // field numbers
-  std::vector<Output> into;  // one output for each
+  std::vector<Output> into;  // one output for each field
   // Approximate size of the response, if it is larger than the request.
   std::int64_t expected_bytes = 0;
   // Size of each tensor in bytes; negative, or an empty vector, if it is not
@@ -114,8 +114,8 @@ class Client::Calls {
   // Makes the error for the caller from the error of a call that the server or
   // gRPC ended. Adds the request id; the target if no server answered; and the
   // versions of client and server if the server does not know the request. To
-  // learn the server's version, it sends a request, which ends at `deadline`,
-  // the deadline of the failed call, at the latest.
+  // learn the server's version, it sends a request, which ends at the latest at
+  // `deadline`, the deadline of the failed call.
   absl::Status Ended(const absl::Status& status, const std::string& request_id,
                      std::chrono::system_clock::time_point deadline) const;
 
@@ -145,11 +145,11 @@ class Client::Calls {
                                        const CallOptions& options);
 
   // Runs a stream of bytes: sends `first`, then the bytes of `next` in messages
-  // of a few MiB, until it returns none. If `lend` is true, the bytes are not
-  // copied and must stay valid until the call returns; otherwise they must stay
-  // valid until `next` is called again. `take` gets the bytes of all responses,
-  // piece by piece. `next` and `take` are called in this thread. The first
-  // error of either ends the call and is returned.
+  // of a few MiB, until `next` returns no bytes. If `lend` is true, the bytes
+  // are not copied and must stay valid until the call returns; otherwise they
+  // must stay valid until `next` is called again. `take` gets the bytes of all
+  // responses, piece by piece. `next` and `take` are called in this thread. The
+  // first error of either function ends the call and is returned.
   absl::Status StreamBytes(const char* name,
                            const google::protobuf::Message& first,
                            const NextBytes& next, bool lend,
@@ -191,7 +191,7 @@ class Client::Calls {
       const SentTensors& sent, google::protobuf::Message* response,
       const WantedTensors& wanted, bool once, const CallOptions& options);
 
-  // Makes the next message of a stream; false if there is none.
+  // Makes the next message of a stream; returns false after the last message.
   using NextMessage =
       std::function<absl::StatusOr<bool>(grpc::ByteBuffer* next, Loans* loans)>;
   // Takes the next response.
@@ -202,9 +202,9 @@ class Client::Calls {
                          const NextMessage& next, const TakeResponse& take,
                          const CallOptions& options);
 
-  // Asks the server for its version, until `deadline` at most. Returns "; the
-  // server is posencd 0.1.0, this client is 0.2.0", or "" if both versions are
-  // the same.
+  // Asks the server for its version, and waits at most until `deadline`.
+  // Returns "; the server is posencd 0.1.0, this client is 0.2.0", or "" if
+  // both versions are the same.
   std::string VersionsText(
       std::chrono::system_clock::time_point deadline) const;
 

@@ -29,9 +29,8 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   // the first reconnect comes after the first backoff of retries, instead of
   // gRPC's 1 s.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // By default gRPC resolves a name at most every 30 s, which is too rare if
-  // all known servers have been replaced. Names in Kubernetes may be cached for
-  // 5 s.
+  // By default gRPC resolves a name at most every 30 s. That is too rare if all
+  // known servers were replaced. Names in Kubernetes may be cached for 5 s.
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 5000);
   // While a stuck peer accepts no bytes, gRPC holds the caller's memory
   // (loans.h). gRPC releases it when TCP gives up, after TCP_USER_TIMEOUT. gRPC

@@ -256,7 +256,7 @@ absl::StatusOr<ChannelSecurity> ChannelSecurity::Of(
                            absl::StrCat("would be sent in the clear to ",
                                         options.target, "; must have TLS"));
     }
-    // Plaintext; gRPC closes connections to other machines.
+    // Plaintext credentials. gRPC closes their connections to other machines.
     security.credentials_ = grpc::experimental::LocalCredentials(
         local == Local::kUnix ? UDS : LOCAL_TCP);
     level = GRPC_SECURITY_NONE;

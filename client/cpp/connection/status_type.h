@@ -7,8 +7,8 @@ namespace posenc {
 // it.
 constexpr char kStatusType[] = "type.googleapis.com/google.rpc.Status";
 
-// In that google.rpc.Status: the type of the detail with reason and field, and
-// the domain of posenc's reasons.
+// Type of the detail that has the reason and the field in such a
+// google.rpc.Status, and the domain of posenc's reasons.
 constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr char kErrorDomain[] = "posenc";
 

@@ -26,11 +26,11 @@ constexpr int kData = v1::ApplyRopeStreamRequest::kDataFieldNumber;
 // messages of at least this size, hold the caller's memory.
 constexpr std::size_t kLentBytes = 64 << 10;
 
-// A cache line, and the largest vector register.
+// Size in bytes of a cache line, and of the largest vector register.
 constexpr std::size_t kAlignment = 64;
 
-// Reflection serves all RPCs with one function; its cost is negligible beside
-// that of a tensor.
+// With reflection, one function serves all RPCs. Reflection costs little
+// compared with the work for a tensor.
 const FieldDescriptor* FieldOf(const Message& message, int number) {
   return message.GetDescriptor()->FindFieldByNumber(number);
 }

@@ -122,10 +122,10 @@ absl::Status CheckAnswer(const ReceivedMessage& message, std::size_t index,
 absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
                          const google::protobuf::Message& request);
 
-// Copies tensor i to into[i], or, if that is unset, to one block of memory that
-// the result owns. INTERNAL as in CheckAnswer() with like[i]; `like` may be
-// empty, and its bytes are not read. INVALID_ARGUMENT if an output does not
-// have exactly the size of its tensor.
+// Copies tensor i to into[i], or, if into[i] is unset, to one block of memory
+// that the result owns. INTERNAL if CheckAnswer() refuses the tensor for
+// like[i]; `like` may be empty, and the bytes of its views are not read.
+// INVALID_ARGUMENT if an output does not have exactly the size of its tensor.
 absl::StatusOr<ReceivedTensors> TakeTensors(
     const ReceivedMessage& message, absl::Span<const Output> into,
     absl::Span<const absl::optional<TensorView>> like = {});
@@ -133,8 +133,8 @@ absl::StatusOr<ReceivedTensors> TakeTensors(
 // Returns the result of a call with one tensor.
 TensorResult OnlyTensor(ReceivedTensors tensors);
 
-// Returns INVALID_ARGUMENT if `output` is not as large as `tensor`, or if there
-// is no tensor. This check is for calls whose result has the size of the
+// Returns INVALID_ARGUMENT if `output` is set and `tensor` is unset or has
+// another size. This check is for calls whose result has the size of the
 // tensor. Without it, a wrong size would be found only after the server's work,
 // and an output without a tensor would not be found at all.
 absl::Status CheckOutput(absl::string_view name,

@@ -53,12 +53,12 @@ class BulkStream final
   // Runs the call to its end. Call Run() only once. `next` and `take` are
   // called in this thread. The first error of either function, or the end of
   // `patience`, cancels the call and is stored in `local`. If `local` is OK,
-  // the returned status is that of the call.
+  // the call's status is returned.
   grpc::Status Run(const std::shared_ptr<grpc::Channel>& channel,
                    const std::string& method, grpc::ClientContext* context,
                    const Next& next, const Take& take, absl::Status* local);
 
-  // True if `patience` ended the call; `local` then has this error.
+  // True if `patience` ended the call; `local` is then DEADLINE_EXCEEDED.
   bool silent() const { return silent_; }
 
  private:
@@ -84,8 +84,8 @@ class BulkStream final
   // Used only by the caller's thread.
   std::int64_t answered_ = 0;  // responses taken so far
   bool silent_ = false;
-  bool stopped_ = false;       // nothing more is to be written
-  grpc::ByteBuffer outgoing_;  // in gRPC's use while writing_
+  bool stopped_ = false;       // no further write begins
+  grpc::ByteBuffer outgoing_;  // gRPC uses it while writing_
 
   // Guards the members below. For the buffers, see the top of this file.
   std::mutex mutex_;

@@ -24,7 +24,7 @@ grpc::Slice Loans::Lend(absl::Span<const char> bytes) {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     ++state_->out;
   }
-  // grpc::Slice takes no const, but gRPC does not write to bytes that it sends.
+  // grpc::Slice needs a mutable pointer, but gRPC only reads the bytes.
   return grpc::Slice(const_cast<char*>(bytes.data()), bytes.size(),
                      &Loans::Return, new Loan{state_});
 }

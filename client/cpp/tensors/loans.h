@@ -1,9 +1,9 @@
 // Lends the caller's memory to gRPC, which sends from it without a copy.
 //
-// A call that lends memory must not return before gRPC has released all of it:
-// the caller may then free or overwrite it at once. gRPC may keep a slice after
-// a call has ended: in the write buffer of a connection whose peer accepts no
-// bytes, or for a retry.
+// A call that lends memory must not return before gRPC has released all of it,
+// because the caller may free or overwrite the memory as soon as the call
+// returns. gRPC may keep a slice after a call has ended: in the write buffer of
+// a connection whose peer accepts no bytes, or for a retry.
 //
 //   the call's thread        gRPC's slices and threads
 //   Lend(q)           -->    slice with a Loan

@@ -19,7 +19,7 @@ namespace posenc {
 // How the tensors of a unary call are passed: as bytes, or by their places in
 // regions. Keeps these regions alive.
 struct SharedParts {
-  std::vector<TensorField> sent;  // the other tensors
+  std::vector<TensorField> sent;  // tensors passed as bytes
   bool any = false;
   // An output overwrites an input, so the call must not be made twice.
   bool in_place = false;

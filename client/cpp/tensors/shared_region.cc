@@ -38,8 +38,8 @@ absl::Status CheckName(const std::string& name) {
                            "'-', and not '.' or '..'"));
 }
 
-// Returns true if new files in the directory get its group, as in a volume with
-// an fsGroup.
+// Returns true if new files in the directory get the directory's group, as in a
+// Kubernetes volume with an fsGroup.
 bool IsGroupsOwn(const std::string& directory) {
   struct stat found = {};
   return stat(directory.c_str(), &found) == 0 && (found.st_mode & S_ISGID) != 0;
@@ -66,8 +66,8 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Create(
   // get SIGBUS. An empty file cannot be allocated or mapped.
   int error =
       bytes == 0 ? 0 : posix_fallocate(file, 0, static_cast<off_t>(bytes));
-  // Gives the group its rights. open() would apply the umask to them; fchmod()
-  // does not.
+  // Lets the group read and write. open() would apply the umask to the mode;
+  // fchmod() does not.
   if (error == 0 && IsGroupsOwn(directory) && fchmod(file, 0660) != 0) {
     error = errno;
   }

@@ -15,14 +15,14 @@
 
 namespace posenc {
 
-// A tensor is seen as [heads, rows, columns]. One axis is that of the rows; the
-// axes before it count as heads, and the axes after it as columns. A part has
-// all heads of some rows and columns. Parts come in row-major order:
+// A tensor is seen as [heads, rows, columns]. One axis has the rows; the axes
+// before it count as heads, and the axes after it as columns. A part has all
+// heads of some rows and columns. Parts come in row-major order:
 //
 //            column
 //              v
 //   +-----+-----+
-//   |  0  |  1  |   parts of one band have equal rows
+//   |  0  |  1  |   parts of one band have the same number of rows
 //   +-----+ - - +   <- row
 //   |  2  |  3  |   here part 2 has come, and part 3 must be the next
 //   +-----+-----+
@@ -35,10 +35,10 @@ class TensorParts {
   // row_axis: the index of the axis of the rows.
   explicit TensorParts(std::size_t row_axis) : row_axis_(row_axis) {}
 
-  // Sets the shape of the whole tensor. Its dtype is that of tensor `index` of
-  // the first message. `into` is the caller's memory; if it is unset, Begin()
-  // allocates memory. INTERNAL if the message has no such tensor or the shape
-  // is not valid, INVALID_ARGUMENT if `into` has another size,
+  // Sets the shape of the whole tensor. The dtype comes from tensor `index` of
+  // `message`, the first message. `into` is the caller's memory; if it is
+  // unset, Begin() allocates memory. INTERNAL if the message has no such tensor
+  // or the shape is not valid, INVALID_ARGUMENT if `into` has another size,
   // RESOURCE_EXHAUSTED if the machine has less memory than `tensors` tensors of
   // this size need.
   absl::Status Begin(const ReceivedMessage& message, std::size_t index,
@@ -72,7 +72,7 @@ class TensorParts {
   std::size_t element_bytes_ = 0;
   char* data_ = nullptr;
   std::shared_ptr<char> owner_;
-  // The start of the next part, and the rows of the parts in its band.
+  // The start of the next part, and the row count of the parts in its band.
   std::int64_t row_ = 0;
   std::int64_t column_ = 0;
   std::int64_t band_rows_ = 0;

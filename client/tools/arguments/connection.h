@@ -16,7 +16,7 @@ namespace posenc::cli {
 class Connection {
  public:
   // Does not wait for the server: if no server answers, the first call fails.
-  // Errors, such as a --timeout that is not a duration, have exit code 2.
+  // Errors of flags, such as a malformed --timeout, have exit code 2.
   static absl::StatusOr<Connection> Open(const GlobalFlags& flags);
 
   const Client& client() const { return client_; }

@@ -41,7 +41,7 @@ void AddGlobalFlags(CLI::App* app, GlobalFlags* flags);
 struct SourceFlags {
   std::string prefix;  // before the flags' names: "compare-"
   std::string preset;  // a name that the server knows
-  std::string config;  // the path of a config.json
+  std::string config;  // the path of a config.json or a GGUF
   std::string spec;    // a posenc.v1.RopeSpec as JSON
   FieldFlags details{v1::RopeSource::descriptor()};
 
@@ -92,8 +92,8 @@ absl::StatusOr<v1::Positions> BuildPositions(const FieldFlags& flags);
 // AbsoluteEncoding.
 void AddAbsoluteFlags(CLI::App* app, FieldFlags* flags);
 
-// Returns the error that neither a rotary nor an absolute encoding is given,
-// with exit code 2.
+// Returns an error with exit code 2: neither a rotary nor an absolute encoding
+// is given.
 absl::Status NoEncoding();
 
 // Adds --layout, which is required.
@@ -103,8 +103,8 @@ void AddLayoutFlag(CLI::App* app, v1::Layout* layout);
 // refuses FP8 without it.
 void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation);
 
-// Parses "1,2,-3". Errors of this and the next two functions have exit code 2
-// and name `flag`.
+// Parses "1,2,-3". Errors of ParseIntegers(), ParseNumbers() and ParseExtents()
+// have exit code 2 and name `flag`.
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
     const std::string& flag, const std::string& text);
 

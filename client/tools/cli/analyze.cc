@@ -40,7 +40,7 @@ constexpr int kHeight = 12;
 
 // Draws `values`, which are finite and not empty, from left to right for a
 // terminal of 80 columns. If there are more values than columns, a column shows
-// a mean. The ends of both axes are labelled; those of the x axis are 0 and
+// a mean. The ends of both axes have labels; the labels of the x axis are 0 and
 // `last_x`.
 std::string Plot(absl::Span<const double> values, const std::string& last_x) {
   const std::size_t width = std::min(kWidth, values.size());

@@ -18,9 +18,9 @@
 
 namespace posenc::cli {
 
-// Upper bounds on a picture's contents. More distances than this would not be
-// distinct pixels. The cells are enough for a table of 8192 rows and 2048
-// columns.
+// Upper bounds on a picture's contents. More than kMaxPlottedDistances
+// distances would not be distinct pixels. kMaxPlottedCells is enough for a
+// table of 8192 rows and 2048 columns.
 inline constexpr std::int64_t kMaxPlottedDistances = 4096;
 inline constexpr std::int64_t kMaxPlottedCells = std::int64_t{1} << 24;
 
@@ -37,7 +37,7 @@ struct FigureFlags {
   std::optional<std::int64_t> max_distance, distance_step, trained_length;
   std::string image;                  // extents: "64x64"
   std::string in;                     // a file with a bias or scores
-  std::vector<std::string> profiles;  // empty: the most used ones
+  std::vector<std::string> profiles;  // empty: the most used readers
 };
 
 using Figure = std::variant<plot::Chart, plot::HeatMap>;
@@ -51,7 +51,7 @@ struct Reading {
 
 // Resolves the encoding of `flags`. Returns an error with exit code 2 if the
 // encoding has no frequencies (NoPE) or more than one row of frequencies. If
-// `one_axis`, several position axes are an error, too.
+// `one_axis` is true, several position axes are an error, too.
 absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
                                    const Client& client, bool one_axis);
 
@@ -60,8 +60,8 @@ absl::StatusOr<Reading> ReadSource(const FigureFlags& flags,
 absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
                         std::int64_t high);
 
-// Makes a figure. Bad flags are errors with exit code 2; other errors are the
-// server's.
+// Makes a figure. Errors of flags have exit code 2; other errors come from the
+// server.
 using MakeFigure = absl::StatusOr<Figure>(const FigureFlags& flags,
                                           const Client& client);
 // These are in figure_curves.cc:

@@ -49,7 +49,6 @@ constexpr FigureRow kFigures[] = {
 };
 
 // A flag that only some figures have, and the names of these figures.
-// "absolute" and "compare" mean all flags of these groups.
 struct Belonging {
   const char* flag;
   const char* figures;

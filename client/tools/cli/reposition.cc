@@ -32,9 +32,9 @@ constexpr FieldFlag kCache[] = {
 };
 
 // `old_rope` and `old_positions` are the encoding and the positions of the
-// keys. If no new encoding or no new position is given, the old one stays. One
-// of three forms gives the new positions: a shift, a shift for each token, or
-// the positions themselves.
+// keys. If no new encoding is given, the old encoding stays. One of three forms
+// must give the new positions: a shift, a shift for each token, or the
+// positions themselves.
 struct RepositionFlags {
   SourceFlags old_rope;
   SourceFlags new_rope;

@@ -25,7 +25,7 @@ namespace posenc::cli {
 namespace {
 
 // `compare` may name another encoding, or only another profile, part, layer or
-// length of the same one (BuildVariant).
+// length of the same encoding (BuildVariant).
 struct ResolveFlags {
   SourceFlags source;
   SourceFlags compare;

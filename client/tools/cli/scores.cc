@@ -47,7 +47,7 @@ struct ScoresFlags {
   std::string out;
 };
 
-// Returns the tensor of this name; its dtype must be one of the contract.
+// Returns the tensor of this name; its dtype must be a dtype of the contract.
 absl::StatusOr<TensorView> Find(TensorFile* file, const std::string& name) {
   ASSIGN_OR_RETURN(const auto found, file->Select({name}, {}));
   return AsTensor(*found[0]);

@@ -65,8 +65,8 @@ END
   done
 } >"$folder/posenc.fish"
 
-# The text of --help in the macros of man(7). troff reads '\' anywhere, and '.' and "'" at
-# the beginning of a line; a '-' would be a hyphen.
+# The text of --help in the macros of man(7). troff interprets '\' anywhere, and
+# '.' and "'" at the beginning of a line; it would print '-' as a hyphen.
 page() {
   "$posenc" "$@" --help | sed 's/\\/\\e/g; s/-/\\-/g' | awk '
     /^Examples?:$/ { print ".PP\n.EX"; example = 1; next }

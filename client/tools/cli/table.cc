@@ -1,5 +1,5 @@
 // `posenc table`: cosines and sines of a rotary encoding, or rows of an
-// absolute one, printed or written to files.
+// absolute encoding, printed or written to files.
 
 #include <cstdio>
 #include <memory>
@@ -17,7 +17,7 @@ namespace posenc::cli {
 namespace {
 
 // An encoding, rotary or absolute, and the positions of the rows. The positions
-// are `rows` numbers from --start on, or another form of positions gives them.
+// are `rows` numbers from --start on, unless `positions` has another form.
 struct TableFlags {
   SourceFlags source;
   FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
@@ -99,9 +99,9 @@ absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   return absl::OkStatus();
 }
 
-// Writes each tensor to its .npy file. Writes all tensors to --out if it is a
-// .safetensors file, or if it is standard output and there is more than one
-// tensor.
+// Writes each tensor to its .npy file, if flags name one. Writes all tensors to
+// --out if it is a .safetensors file, or if it is standard output and there is
+// more than one tensor.
 absl::Status WriteTensors(const TableFlags& flags, const Tensors& tensors) {
   Safetensors file;
   for (const auto& [name, tensor] : tensors) {

@@ -1,5 +1,5 @@
-// Mistakes of engines: moves of cached keys that differ from the move of the
-// configuration.
+// Mistakes of engines: moves of cached keys that differ from the move that the
+// configuration defines.
 
 #pragma once
 

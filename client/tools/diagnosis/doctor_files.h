@@ -1,6 +1,6 @@
 // The inputs of `posenc doctor`: the files of a model's folder that describe
-// rotary encodings. Files of weights are not read whole, but only their headers
-// and small tables.
+// rotary encodings. From files of weights, only the headers, small tables and a
+// few rows are read.
 
 #pragma once
 
@@ -29,10 +29,10 @@ absl::StatusOr<v1::ModelDescription> DescribePreset(const std::string& name);
 
 // Reads the text of a configuration from a file, a pipe or the config.json of a
 // folder. Returns INVALID_ARGUMENT for more than 64 MiB, because no
-// configuration is so large. Other errors are those of FileBytes::Read.
+// configuration is so large. Other errors come from FileBytes.
 absl::StatusOr<std::string> ReadConfigText(const std::string& path);
 
-// Returns true if the file begins like a GGUF.
+// Returns true if the name ends in .gguf or the file begins like a GGUF.
 bool IsGguf(const std::string& path);
 
 // Reads the rope of a GGUF file from its keys and factors. Errors say what is

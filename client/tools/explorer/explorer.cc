@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kMethods[] = "/v1/";
 
-// Enough for several browsers: one browser opens six connections.
+// Enough for several browsers, because one browser opens six connections.
 constexpr unsigned kMaxConnections = 32;
 constexpr unsigned kSecondsOfSilence = 30;
 

@@ -18,9 +18,9 @@
 
 namespace posenc::cli {
 
-// The bytes of a file. They are read, not mapped. Access to a mapped file that
-// has become shorter raises SIGBUS, and a result could not replace its own
-// input.
+// The bytes of a file. They are read, not mapped, because access to a mapped
+// file that has become shorter raises SIGBUS, and because a result could not
+// replace its own input.
 class FileBytes {
  public:
   // Reads a file; "-" is standard input. Errors have exit code 3 and name the

@@ -1,5 +1,5 @@
 // Finds unknown commands and flags in a command line that CLI11 refuses, and
-// suggests the nearest ones.
+// suggests the nearest names.
 
 #pragma once
 

@@ -20,7 +20,7 @@ namespace {
 struct Format {
   int width;
   int columns;
-  bool fixed;  // decimal points below each other
+  bool fixed;  // decimal points are aligned
 };
 
 bool IsInteger(v1::Dtype dtype) {

@@ -13,7 +13,7 @@ namespace posenc::flags {
 // reflow them, and lose the indentation of examples. A flag is shown with its
 // type and default, but without CLI11's lists of allowed values and of flags
 // that exclude or need each other. These lists would be longer than the rest of
-// the help, and error messages say the same.
+// the help, and error messages have the same facts.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override;
@@ -33,9 +33,9 @@ void SilenceGrpc();
 // After this call, flags for whole numbers (N, DIM, HEADS, ..) of `app` and its
 // commands accept only signed decimal numbers of 64 bits without leading zeros.
 // CLI11 would read 010 as 8 and 0x10 as 16, and replace a number that overflows
-// by the nearest number that does not. Returns INVALID_ARGUMENT if an argument
-// is `--flag=` without a value, because CLI11 would take the next argument as
-// the value. The error message begins with the flag.
+// by the nearest number that fits. Returns INVALID_ARGUMENT if an argument is
+// `--flag=` without a value, because CLI11 would take the next argument as the
+// value. The error message begins with the flag.
 absl::Status CheckArguments(CLI::App* app, int argc, const char* const* argv);
 
 }  // namespace posenc::flags

@@ -2,8 +2,8 @@
 // compared with the contract's formula in long double (client/tools/check,
 // which shares no code with the server). If there are more than 2^21 elements,
 // every n-th token is checked. Frequencies are 10000^(-2i/d) for the default
-// encoding. For a preset they are the server's own, from ResolveRope: the
-// rotation is checked, not the preset.
+// encoding. For a preset they are the server's own, from ResolveRope, so that
+// the rotation is checked, not the preset.
 
 #pragma once
 

@@ -53,7 +53,7 @@ int Fail(const absl::Status& status, int exit_code) {
 // have 2 GiB together, but at least 4 and at most 16384, so that this machine's
 // memory suffices. Requests do not count, because all calls share their bytes.
 // With `shared`, the limits are 256 MiB and 1024 calls: every slot has memory
-// for its tensors from the start, and /dev/shm is smaller.
+// for its tensors from the start, and /dev/shm is small.
 int OpenInFlight(const std::vector<Case>& workload, bool shared) {
   std::int64_t largest = 1;
   for (const Case& one : workload) {
@@ -139,8 +139,7 @@ int Run::MostSlots() const {
 }
 
 absl::Status Run::Prepare() {
-  // Checks that the report can be written before minutes are spent on the
-  // steps.
+  // Checks, before the steps take minutes, that the report can be written.
   for (const std::string* path : {&flags_.json_path, &flags_.html_path}) {
     if (path->empty()) continue;
     if (!std::ofstream(*path, std::ios::app)) {

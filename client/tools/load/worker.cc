@@ -18,7 +18,8 @@ namespace posenc::load {
 namespace {
 
 // If the dispatcher wakes up late because this machine is busy, it still sends
-// due calls up to 0.1 s after the end: the delay is not the server's fault.
+// due calls up to 0.1 s after the end, because the server did not cause the
+// delay.
 constexpr std::int64_t kLate = 100'000'000;
 
 // If a call is sent this long after its due time although a slot was free, this

@@ -77,8 +77,8 @@ class Worker {
   // called from any thread.
   void TakeInterval(Counts* counts);
 
-  // Adds this worker's results, except those that TakeInterval() returns. Call
-  // it after done() is true.
+  // Adds this worker's results, except the counts that TakeInterval() returns.
+  // Call it after done() is true.
   void AddTo(StepResult* result) const;
 
  private:

@@ -65,8 +65,8 @@ void MakeEqual(Scale* x, Scale* y) {
   narrow->high = center + half;
 }
 
-// Joins curves with equal points into one with all their names, because the
-// upper curve would hide the others.
+// Joins curves with equal points into one curve with all their names, because
+// the upper curve would hide the others.
 std::vector<Curve> JoinAlike(const std::vector<Curve>& curves) {
   std::vector<Curve> joined;
   for (const Curve& curve : curves) {

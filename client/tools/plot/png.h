@@ -9,8 +9,9 @@
 
 namespace posenc::plot {
 
-// A PNG file of width * height pixels, rows from the top; each byte of `levels`
-// is an index into Cividis(). With `masked`, level 0 is kMasked instead.
+// Returns a PNG of width * height pixels, rows from the top; each byte of
+// `levels` is an index into Cividis(). With `masked`, level 0 is kMasked
+// instead.
 std::string CividisPng(int width, int height,
                        absl::Span<const std::uint8_t> levels,
                        bool masked = false);

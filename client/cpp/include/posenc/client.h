@@ -18,8 +18,8 @@
 // memory that the result keeps alive. No call returns before gRPC has released
 // the caller's memory.
 //
-// Size: if tensors are too large for one message, ApplyRope and Reposition send
-// them as a stream. BuildTable receives a table that is too large as a stream.
+// Size: ApplyRope and Reposition use a stream for tensors that are too large
+// for one message. BuildTable uses a stream for a table that is too large.
 //
 // Errors: an absl::Status has the server's code and message. Nothing throws.
 // ErrorReason() returns the machine-readable reason. Every call may end as
@@ -87,7 +87,7 @@ struct ClientOptions {
 
   // Size in bytes of the largest message, sent or received. A larger message
   // ends its call as RESOURCE_EXHAUSTED. At most 2 GiB - 1. The server has the
-  // same default; if its limits are raised, raise this one, too.
+  // same default; if its limits are raised, raise this limit, too.
   std::int64_t max_message_bytes = std::int64_t{512} << 20;
 
   // Size in bytes of a request above which ApplyRope and Reposition use a
@@ -170,8 +170,8 @@ class Client {
 
   // Makes a client that sends all messages over the caller's channel, for
   // example the channel of an in-process server. The channel's limits apply. If
-  // the deadline of a call passes while the call sends, it returns after the
-  // channel has sent or dropped its tensors; see stuck_timeout.
+  // the deadline of a call passes while the call sends, the call returns only
+  // after the channel has sent or dropped the tensors; see stuck_timeout.
   explicit Client(std::shared_ptr<grpc::Channel> channel,
                   absl::Duration timeout = absl::Seconds(60));
 
@@ -182,7 +182,7 @@ class Client {
   // tensors are sent. Also RESOURCE_EXHAUSTED if the directory has too little
   // space, and INVALID_ARGUMENT if the server does not accept such a large
   // file. NOT_FOUND and similar errors mean that this process cannot use the
-  // directory: in another container it may have another path, see Share().
+  // directory. In a container the directory may have another path, see Share().
   absl::StatusOr<std::shared_ptr<SharedRegion>> MakeRegion(
       std::size_t bytes, const CallOptions& options = {}) const;
 

@@ -139,8 +139,8 @@ struct ApplyRopeArgs {
   Output k_out;
 };
 
-// The rotated tensors. A view of the caller's output is valid as long as that
-// memory. Other views are valid as long as `owner` or a copy of it.
+// The rotated tensors. A view of the caller's output is valid while that memory
+// exists. Other views are valid while `owner` or a copy of it exists.
 struct ApplyRopeResult {
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
@@ -206,15 +206,15 @@ struct BuildTableResult {
   std::shared_ptr<const void> owner;
 };
 
-// Memory for a table's tensors; see BuildTableResult. An output for a tensor
-// that the table does not have is INVALID_ARGUMENT.
+// Memory for a table's tensors; see BuildTableResult. INVALID_ARGUMENT if an
+// output is set for a tensor that the table does not have.
 struct TableOutputs {
   Output cos;
   Output sin;
   Output table;
 };
 
-// The rows of a table that one message brings. `first_row` is the index of
+// The rows of a table that came in one message. `first_row` is the index of
 // their first row, counted from 0. The caller may keep the rows, because `rows`
 // owns its memory.
 struct TableChunk {

@@ -36,12 +36,12 @@ namespace posenc {
 class SharedRegion {
  public:
   // Makes the file directory/name and allocates its full size. The mode is
-  // 0600. If the directory has the set-group-ID bit, which gives new files its
-  // group, the mode is 0660. INVALID_ARGUMENT if the name has characters other
-  // than letters, digits, '.', '_' and '-'; ALREADY_EXISTS if there is such a
-  // file; RESOURCE_EXHAUSTED if the file system has too little space; NOT_FOUND
-  // and similar errors if the directory cannot be used. Client::MakeRegion gets
-  // the directory from the server.
+  // 0600. If the directory has the set-group-ID bit, new files get the
+  // directory's group, and the mode is 0660. INVALID_ARGUMENT if the name has
+  // characters other than letters, digits, '.', '_' and '-'; ALREADY_EXISTS if
+  // the file exists; RESOURCE_EXHAUSTED if the file system has too little
+  // space; NOT_FOUND and similar errors if the directory cannot be used.
+  // Client::MakeRegion gets the directory from the server.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> Create(
       const std::string& directory, const std::string& name, std::size_t bytes);
 

@@ -11,7 +11,7 @@ class Fault extends Error {
 }
 
 const GONE = 'The explorer does not answer. Start posenc explore again with the same --port; ' +
-    'what is shown is of its last answers.';
+    'the page still shows its last answers.';
 
 // The server accepts two calls per core, including calls of other clients.
 const MOST_AT_ONCE = 3;
