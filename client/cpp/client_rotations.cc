@@ -1,8 +1,8 @@
 // ApplyRope and Reposition: rotate tensors of heads in one message or, if the
 // tensors are too large, through a stream.
 //
-// The two RPCs differ only in their messages. So each has a description
-// (rotation_rpcs.h), and the ways to make the call are templates:
+// The two RPCs differ only in their messages. So each RPC has a description
+// (rotation_rpcs.h), and these functions are templates:
 //
 //   StreamBytes()     a stream of bytes that the caller gives
 //   InStream()        a stream of the bytes of tensors in memory

@@ -22,7 +22,7 @@ constexpr std::int64_t kRowBytes = 1024;
 using TableMessage = v1::BuildTableStreamResponse;
 using BiasMessage = v1::BuildBiasResponse;
 
-// The tensors of BuildTableResponse and of BuildTableStreamResponse.
+// Returns the field numbers of the tensors, in this order: cos, sin, table.
 template <typename Message>
 std::vector<int> Fields() {
   return {Message::kCosFieldNumber, Message::kSinFieldNumber,

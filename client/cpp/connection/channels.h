@@ -60,7 +60,8 @@ class Channels {
   // Makes all calls go over the caller's channel.
   explicit Channels(std::shared_ptr<grpc::Channel> channel);
 
-  // Returns an error if no channel can be made. Then no call must be made.
+  // Returns an error if no channel can be made. Then the caller must make no
+  // call.
   const absl::Status& status() const { return security_.status(); }
 
   // The server's address; empty for the caller's own channel.

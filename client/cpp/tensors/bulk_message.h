@@ -74,8 +74,8 @@ class TensorReader {
 class ReceivedMessage {
  public:
   // Parses the buffer into `message`, except the bytes of the tensors with the
-  // field numbers `numbers`, or of the field `data` of `message` itself
-  // (wire::kOwnData). INTERNAL if the buffer does not hold such a message.
+  // field numbers `numbers`. The number wire::kOwnData means the field `data`
+  // of `message` itself. INTERNAL if the buffer does not hold such a message.
   static absl::StatusOr<ReceivedMessage> Parse(
       const grpc::ByteBuffer& buffer, std::vector<int> numbers,
       google::protobuf::Message* message);

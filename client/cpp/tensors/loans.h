@@ -24,7 +24,7 @@
 
 namespace posenc {
 
-// Safe for any number of threads: gRPC's threads return loans.
+// Safe for any number of threads, because gRPC's threads return loans.
 class Loans {
  public:
   Loans();

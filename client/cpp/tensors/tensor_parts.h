@@ -32,7 +32,7 @@ namespace posenc {
 // outside of the memory.
 class TensorParts {
  public:
-  // row_axis: the index of the axis of the rows.
+  // `row_axis` is the index of the axis that has the rows.
   explicit TensorParts(std::size_t row_axis) : row_axis_(row_axis) {}
 
   // Sets the shape of the whole tensor. The dtype comes from tensor `index` of

@@ -38,7 +38,7 @@ class Descriptor {
   int fd_;
 };
 
-// Returns the error in errno as an error about `path`.
+// Makes an error about `path` from errno.
 absl::Status SystemError(const std::string& path, absl::string_view action) {
   return FileError(path, absl::ErrnoToStatus(errno, action));
 }

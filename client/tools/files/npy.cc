@@ -22,8 +22,8 @@ namespace {
 
 constexpr absl::string_view kMagic("\x93NUMPY", 6);
 
-// NumPy pads the header so that data starts at a multiple of this many bytes
-// and can be mapped as vectors.
+// NumPy pads the header so that the data starts at a multiple of this number of
+// bytes.
 constexpr std::size_t kAlignment = 64;
 
 struct Descr {

@@ -48,9 +48,9 @@ void AddFlags(CLI::App* app, Flags* flags);
 absl::Status CheckFlags(const CLI::App& app, const Flags& flags);
 
 // Returns the steps that the flags describe; none with --find-capacity. With
-// --overload the steps are the closed loops whose best throughput is the peak,
-// from which the overloads follow. The steps do not have --max-in-flight yet,
-// because its default depends on the sizes of messages.
+// --overload the steps are closed loops. Their best throughput is the peak, and
+// the overloads are multiples of the peak. The steps do not have
+// --max-in-flight yet, because its default depends on the sizes of messages.
 std::vector<StepOptions> StepsOf(const Flags& flags);
 
 }  // namespace posenc::load

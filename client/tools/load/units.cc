@@ -40,7 +40,7 @@ absl::StatusOr<std::int64_t> ParseBytes(absl::string_view text) {
     absl::string_view number = text;
     if (!absl::ConsumeSuffix(&number, unit)) continue;
     double value;
-    // Checked before SimpleAtod, which also accepts "inf", "1e3" and " 1".
+    // Checks the characters, because SimpleAtod accepts "inf", "1e3" and " 1".
     if (number.empty() ||
         number.find_first_not_of("0123456789.") != absl::string_view::npos ||
         !absl::SimpleAtod(number, &value)) {

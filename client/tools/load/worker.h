@@ -13,10 +13,10 @@
 // The backlog has calls that are due and could not be sent, because all slots
 // are taken or this machine is too slow. The newest call is sent first, and
 // calls after their deadline are dropped. If the oldest call were sent first,
-// every later call would be sent too late to be answered before its deadline. A
-// server that is as fast as before would then seem to answer no call.
-// counts_mutex_ guards the counts, which the engine takes once a second. The
-// thread that sends owns random_, choose_, next_request_ and the stubs.
+// every later call would be sent too late to be answered before its deadline,
+// even by a fast server. counts_mutex_ guards the counts, which the engine
+// takes once a second. The thread that sends owns random_, choose_,
+// next_request_ and the stubs.
 
 #pragma once
 

@@ -24,8 +24,8 @@ const char* CurveDash(std::size_t i);
 
 // The map "cividis" from dark blue to yellow, with evenly growing lightness
 // (Nunez, Anderton, Renslow 2018, doi:10.1371/journal.pone.0199239). The table
-// in colors.cc has every eighth of its 256 colours; the others are interpolated
-// linearly, with errors of at most 5 of 255.
+// in colors.cc has every eighth of its 256 colours; the other colours are
+// interpolated linearly, with errors of at most 5 of 255.
 const std::array<Color, 256>& Cividis();
 
 // Returns the index into Cividis() of a value in [low, high]; other values are

@@ -222,9 +222,9 @@ class Client {
       const CallOptions& options = {}) const;
 
   // Builds rows of a table: cosines and sines of a rotary encoding, or an
-  // absolute encoding. BuildTableResult has the shapes. If the table is larger
-  // than a limit of client or server, it is requested again as a stream, and
-  // on_progress is called. Also NOT_FOUND and OUT_OF_RANGE.
+  // absolute encoding. BuildTableResult describes the shapes. If the table is
+  // larger than a limit of client or server, it is requested again as a stream,
+  // and on_progress is called. Also NOT_FOUND and OUT_OF_RANGE.
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request,
       const CallOptions& options = {}) const;
