@@ -1,4 +1,4 @@
-// Makes clients, and the calls without tensors.
+// Makes clients, and makes the calls without tensors.
 
 #include "posenc/client.h"
 

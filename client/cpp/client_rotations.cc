@@ -34,7 +34,7 @@ namespace {
 constexpr std::size_t kSmallIds = 64 << 10;
 
 // Returns whether a tensor has the number of bytes that its dtype and shape
-// imply. False also for a dtype or shape that the server must refuse.
+// imply. Returns false also for a dtype or shape that the server must refuse.
 bool IsWhole(v1::Dtype dtype, absl::Span<const std::int64_t> shape,
              std::size_t bytes) {
   const std::size_t element = wire::ElementBytes(dtype);

@@ -149,8 +149,8 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
     if (!whole.ok()) return whole;
     return TableOf(response.amplitude(), *std::move(tensors));
   }
-  // RowsOf() is 0 for a grid of more than 2^31 cells. Its table would not fit
-  // into any memory.
+  // RowsOf() is 0 for a grid of more than 2^31 cells. The table of such a grid
+  // would not fit into any memory.
   if (!TooLarge(tensors.status()) || RowsOf(request) == 0) {
     return tensors.status();
   }

@@ -68,8 +68,8 @@ absl::Status WithRequestId(absl::Status status, const std::string& request_id) {
 }
 
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
-  // gRPC would not refuse a timeout of 0 or less. It rounds deadlines up to its
-  // next millisecond, and a quick call may end before that.
+  // gRPC would not refuse a timeout of 0 or less. gRPC rounds deadlines up to
+  // its next millisecond, and a quick call may end before that.
   if (timeout <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError(absl::StrCat(
         "timeout: ", absl::FormatDuration(timeout), "; must be above 0"));
@@ -421,8 +421,8 @@ void Client::Calls::Recall(const Loans& loans, Channels::Lease lease) {
   // The peer does not accept the bytes that gRPC is still writing, and gRPC
   // does not close the connection before they are written. TCP gives up after
   // stuck_timeout. Until then other calls cannot use the connection. So Drop()
-  // replaces and releases it, and gRPC may close it. Drop() keeps the
-  // connection of small calls.
+  // replaces and releases the connection, and gRPC may close it. Drop() keeps
+  // the connection of small calls.
   channels_->Drop(std::move(lease));
   loans.AwaitReturn(absl::InfiniteDuration());
 }

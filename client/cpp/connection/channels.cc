@@ -25,18 +25,18 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   // A call that has sent more than this is not retried. gRPC's default, 256
   // KiB, would exclude most tensors. The buffer keeps references, not copies.
   args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
-  // A retry of a call helps only if gRPC has tried to reconnect before it. So
-  // the first reconnect comes after the first backoff of retries, instead of
-  // gRPC's 1 s.
+  // A retry of a call helps only if gRPC has tried to reconnect before the
+  // retry. So the first reconnect comes after the first backoff of retries,
+  // instead of gRPC's 1 s.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // By default gRPC resolves a name at most every 30 s. That is too rare if all
   // known servers were replaced. Names in Kubernetes may be cached for 5 s.
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 5000);
   // While a stuck peer accepts no bytes, gRPC holds the caller's memory
   // (loans.h). gRPC releases it when TCP gives up, after TCP_USER_TIMEOUT. gRPC
-  // sets this option to the keepalive timeout, but only if it also sends HTTP/2
-  // pings. Servers close connections that ping too often; one ping an hour is
-  // rare enough.
+  // sets TCP_USER_TIMEOUT to the keepalive timeout, but only if it also sends
+  // HTTP/2 pings. Servers close connections that ping too often; one ping an
+  // hour is rare enough.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 3600 * 1000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
               static_cast<int>(std::clamp<std::int64_t>(

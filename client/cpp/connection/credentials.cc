@@ -198,7 +198,7 @@ class Bearer final : public grpc::MetadataCredentialsPlugin {
   File file_;
 };
 
-// How the text of a target shows that it is on this machine.
+// How a target's text shows that the target is on this machine.
 enum class Local { kNo, kTcp, kUnix };
 
 bool IsLoopback(absl::string_view address) {

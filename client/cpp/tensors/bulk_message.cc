@@ -128,8 +128,8 @@ absl::StatusOr<ReceivedMessage> ReceivedMessage::Parse(
     parsed = message->ParseFromString(split.rest);
     result.bytes_ = std::move(split.tensors);
   } else {
-    // The bytes are malformed, or have a valid but unusual framing: the
-    // generated parser decides. `message` then holds the tensors' bytes, too.
+    // The bytes are malformed, or valid with an unusual framing. The generated
+    // parser decides. `message` then holds the tensors' bytes, too.
     std::string whole;
     for (const absl::Span<const char> piece : pieces) {
       whole.append(piece.data(), piece.size());

@@ -74,7 +74,7 @@ BulkStream::Event BulkStream::Await() {
                                 something)) {
     return Event::kSilence;
   }
-  // Writing goes first: the server then has work while a response is taken.
+  // Writes come first, so that the server has work while a response is taken.
   if (may_write()) return Event::kMayWrite;
   return response_ready_ ? Event::kResponse : Event::kNoMore;
 }
@@ -97,7 +97,7 @@ absl::Status BulkStream::Write(const Next& next) {
 }
 
 absl::Status BulkStream::Read(const Take* take) {
-  // The next response may arrive while `take` processes this one.
+  // The next response may arrive while `take` processes this response.
   grpc::ByteBuffer response;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

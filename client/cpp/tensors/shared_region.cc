@@ -21,8 +21,8 @@ std::string PathOf(const std::string& directory, const std::string& name) {
   return absl::StrCat(directory, "/", name);
 }
 
-// Accepts the names that the server accepts, which cannot lead out of its
-// directory.
+// Accepts the names that the server accepts, which cannot lead out of the
+// server's directory.
 absl::Status CheckName(const std::string& name) {
   const bool letters = std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' ||
@@ -62,8 +62,8 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Create(
   if (file < 0) return failed(errno, "cannot make");
   // From here on the region's destructor removes the file.
   const std::shared_ptr<SharedRegion> region(new SharedRegion(directory, name));
-  // Allocates now: if the file system were full later, client and server would
-  // get SIGBUS. An empty file cannot be allocated or mapped.
+  // Allocates now, because client and server would get SIGBUS if the file
+  // system were full later. An empty file cannot be allocated or mapped.
   int error =
       bytes == 0 ? 0 : posix_fallocate(file, 0, static_cast<off_t>(bytes));
   // Lets the group read and write. open() would apply the umask to the mode;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kSliding[] = "sliding_attention";
 
-// Refuses flags about the reading of a configuration, because they have no
+// Refuses flags that say how to read a configuration, because they have no
 // effect on a GGUF.
 absl::Status CheckFlags(const SourceFlags& flags,
                         const v1::RopeSource& details) {

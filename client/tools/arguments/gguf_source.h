@@ -12,8 +12,8 @@ namespace posenc::cli {
 // with full attention. With --layer-type sliding_attention, returns them for
 // the layers with a sliding window. If the file has the two lists of longrope,
 // --length selects the list; without --length, the context length in the file
-// does. Errors have exit code 2 (flags that do not apply to a GGUF) or 3 (the
-// file).
+// selects it. Errors have exit code 2 (flags that do not apply to a GGUF) or 3
+// (the file).
 absl::StatusOr<v1::RopeSource> GgufSource(const SourceFlags& flags);
 
 }  // namespace posenc::cli

@@ -1,6 +1,6 @@
 // posenc: positional encodings from the command line. This file lists the
 // commands and turns their results into output and an exit code; each command
-// is in the file of its name.
+// has its own file.
 
 #include <unistd.h>
 

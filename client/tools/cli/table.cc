@@ -36,7 +36,7 @@ struct TableFlags {
 using Tensors = std::vector<std::pair<std::string, TensorView>>;
 
 // Sets the request's encoding. A detail of a model can only be changed in the
-// model's complete specification, for which this function asks the server.
+// model's complete specification, which this function gets from the server.
 absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
                          v1::BuildTableRequest* request) {
   if (!flags.absolute.Empty()) {

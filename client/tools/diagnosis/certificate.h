@@ -2,10 +2,10 @@
 // cached keys to the keys that the engine itself computes at the new positions.
 //
 // The flags name two files of keys, `cache` and `after`. Pair i of every key of
-// `cache` is rotated by the angle shift * w_i in long double, where w_i is the
-// frequency of the pair, and compared with `after`. The error of a pair is
-// measured in ulps of the pair's length in the keys' dtype. If a layer exceeds
-// its bound, its keys are compared with known mistakes (cache_explanations.h).
+// `cache` is rotated by the angle shift * w_i in long double, and compared with
+// `after`. w_i is the frequency of pair i. The error of a pair is measured in
+// ulps of the pair's length in the keys' dtype. If a layer exceeds its bound,
+// its keys are compared with known mistakes (cache_explanations.h).
 //
 // `after` is made in one of two ways. (a) The engine's rotary module rotates
 // the same key to both positions. This is exact, and the bound applies. (b) The

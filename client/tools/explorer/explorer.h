@@ -20,7 +20,7 @@ struct MHD_Daemon;
 
 namespace posenc::explorer {
 
-// The longest body of a call: a config.json, or a GGUF file's keys without its
+// The largest body of a call: a config.json, or a GGUF file's keys without its
 // vocabulary.
 inline constexpr std::size_t kMaxBodyBytes = 1 << 20;
 

@@ -13,7 +13,7 @@
 
 namespace posenc::explorer {
 
-// Limit on the number of cells of a table's tensor. Fewer fit on a screen.
+// Limit on the number of cells of a table's tensor. A screen shows fewer cells.
 inline constexpr int kMaxTableCells = 512 * 256;
 
 struct JsonAnswer {

@@ -12,7 +12,7 @@
 namespace posenc::load {
 namespace {
 
-// Returns why the text is not a number in [0, 1]; empty if it is. CLI::Range
+// Returns why the text is not a number in [0, 1], or an empty text. CLI::Range
 // would accept NaN.
 std::string ShareFault(const std::string& text) {
   double share;

@@ -39,7 +39,7 @@ namespace {
 // too slow, wrong or absent, 2 if the command line is wrong.
 enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2 };
 
-// Set by SIGINT and SIGTERM. A signal handler can safely change only such a
+// Set by SIGINT and SIGTERM. A signal handler can safely change only an atomic
 // variable.
 std::atomic<bool> interrupted{false};
 
@@ -104,7 +104,7 @@ class Run {
   const int open_in_flight_;
   std::vector<StepOptions> steps_;
   // The closed loop that begins a search. The options of the search's open
-  // loops and of overloads start as copies of it.
+  // loops and of overloads start as copies of search_.
   StepOptions search_;
   SteadyClock clock_;
   std::shared_ptr<SharedRegion> region_;  // null: tensors are sent

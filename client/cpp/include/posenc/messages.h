@@ -121,7 +121,7 @@ struct ApplyRopeArgs {
   v1::Direction direction = v1::DIRECTION_UNSPECIFIED;
 
   // Also multiplies q by a factor that depends on the position. Unset: no
-  // factor, even if the model has such a rule (ResolveRope returns it).
+  // factor, even if the model defines a factor (ResolveRope returns it).
   absl::optional<v1::QueryScale> query_scale;
 
   // Treatment of results past the largest number of an FP8 dtype. Required if
