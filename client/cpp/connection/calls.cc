@@ -113,8 +113,8 @@ bool IsNotShared(const absl::Status& status) {
           reason == "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE");
 }
 
-// Returns true if the error needs no advice to write the tensor again, because
-// the call wrote nothing or the server's text has the advice (ABORTED).
+// Returns true if the error needs no advice to write the tensor again. Then the
+// call wrote nothing, or the server's message has the advice (ABORTED).
 bool NeedsNoAdvice(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -282,8 +282,8 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
     const WantedTensors& wanted, bool once, const CallOptions& options) {
   const absl::Status size = CheckBytes(sent.message_bytes);
   if (!size.ok()) return size;
-  // The context is destroyed before Recall(), because it keeps the call alive,
-  // and the call keeps the slices that it sends.
+  // The context is destroyed before Recall(), because the context keeps the
+  // call alive, and the call keeps the slices that it sends.
   auto context = std::make_unique<grpc::ClientContext>();
   const absl::StatusOr<std::string> id = Begin(options, context.get());
   if (!id.ok()) return id.status();

@@ -41,7 +41,7 @@ namespace posenc {
 class BulkStream final
     : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // Fills in the next message; false if there is none.
+  // Fills in the next message; returns false after the last message.
   using Next = std::function<absl::StatusOr<bool>(grpc::ByteBuffer*)>;
   // Takes the next response.
   using Take = std::function<absl::Status(const grpc::ByteBuffer&)>;
