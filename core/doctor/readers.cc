@@ -203,7 +203,7 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   std::int64_t layers = 0;
   for (const char* key : {"num_hidden_layers", "n_layer", "num_layers"}) {
     const json& given = ValueAt(part, key);
-    if (given.is_number_integer()) layers = given.get<int>();
+    if (given.is_number_integer()) layers = given.get<std::int64_t>();
   }
   const json& types = ValueAt(part, "layer_types");
   const auto type_of = [&types](std::size_t layer) {

@@ -255,7 +255,14 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
     const Flag* const flag =
         std::find_if(std::begin(kFlags), std::end(kFlags),
                      [&name](const Flag& one) { return one.name == name; });
-    if (flag == std::end(kFlags)) continue;
+    if (flag == std::end(kFlags)) {
+      // The value of an unknown flag, such as a model's path, names no engine.
+      const bool has_value = absl::StartsWith(name, "--") &&
+                             equals == word.npos && i + 1 < words->size() &&
+                             !absl::StartsWith((*words)[i + 1], "-");
+      if (has_value) ++i;
+      continue;
+    }
     std::string value;
     if (equals != word.npos) {
       value = word.substr(equals + 1);

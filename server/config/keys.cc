@@ -26,7 +26,7 @@ constexpr Key kKeys[] = {
      "it.",
      "FILE", ""},
     {"listen", kList, 1, kMostTexts, kRestart, POSENC_FIELD(server.listen),
-     "Addresses to listen on: `host:port` (port 0: any free one), "
+     "Addresses to listen on: `host:port` (port 0: any free port), "
      "`[ipv6]:port` or `unix:/path`.",
      "ADDRESS", ""},
     {"allow-insecure", kSwitch, 0, 0, kRestart,
@@ -72,7 +72,7 @@ constexpr Key kKeys[] = {
      "User ids whose files may be used, besides the server's own.", "UID", ""},
     {"shared-memory-bytes", kBytes, 0, kUnbounded, kRestart,
      POSENC_FIELD(server.shared_memory.bytes),
-     "Most bytes of such files that are mapped at once.", "SIZE",
+     "Most bytes of shared-memory files that are mapped at once.", "SIZE",
      "a quarter of the memory"},
 
     {"max-request-bytes", kBytes, 1, kMaxProtobufBytes, kRestart,
@@ -111,8 +111,8 @@ constexpr Key kKeys[] = {
      "4096, or (limit of file descriptors - 64) / 2 if that is fewer"},
     {"max-connections-per-peer", kInteger, 1, 1000000, kReloads,
      POSENC_FIELD(server.connections.max_connections_per_peer),
-     "Most connections from one address; those over unix sockets are not "
-     "counted.",
+     "Most connections from one address; connections over unix sockets are "
+     "not counted.",
      "COUNT", ""},
     {"max-concurrent-streams", kInteger, 1, kMaxInt, kRestart,
      POSENC_FIELD(server.connections.max_concurrent_streams),
@@ -137,7 +137,7 @@ constexpr Key kKeys[] = {
      "Time without traffic after which a connection is pinged.", "TIME", ""},
     {"keepalive-timeout", kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.keepalive_timeout),
-     "Time for the peer to answer a ping, and to receive some of what is sent; "
+     "Time for the peer to answer a ping, and to receive some of the sent bytes; "
      "else the connection is closed.",
      "TIME", ""},
     {"keepalive-min-interval", kDuration, 0, kYear, kRestart,
@@ -152,7 +152,7 @@ constexpr Key kKeys[] = {
      "TIME", ""},
     {"max-connection-age-grace", kDuration, 0, kYear, kRestart,
      POSENC_FIELD(server.max_connection_age_grace),
-     "Time for running calls to finish on such a connection.", "TIME", ""},
+     "Time for running calls to finish on a connection of that age.", "TIME", ""},
 
     {"lame-duck", kDuration, 0, kYear, kRestart, POSENC_FIELD(server.lame_duck),
      "Time after SIGTERM in which new calls are still taken, for clients that "
@@ -168,8 +168,8 @@ constexpr Key kKeys[] = {
      "removed at the end.",
      "FILE", ""},
     {"exit-with-stdin", kSwitch, 0, 0, kRestart, POSENC_FIELD(exit_with_stdin),
-     "Ends as after SIGTERM once standard input ends. A parent that holds a "
-     "pipe to it then leaves no server behind, however it ends.",
+     "Ends as after SIGTERM once standard input ends. So the server ends with "
+     "the parent process that holds its pipe.",
      "", ""},
     {"probe", kText, 0, 0, kRestart, POSENC_FIELD(probe),
      "Asks the server at this address for its health instead of serving.",
@@ -189,7 +189,7 @@ constexpr Key kKeys[] = {
      "Address of the admin server, for metrics and health over HTTP.",
      "ADDRESS", "off"},
     {"admin-host", kList, 0, kMostTexts, kRestart, POSENC_FIELD(admin_hosts),
-     "Host names that the admin server accepts, besides that of `--admin`, "
+     "Host names that the admin server accepts, besides the host of `--admin`, "
      "localhost and IP addresses.",
      "NAME", ""},
     {"log-level", kChoice, 0, 0, kReloads, POSENC_FIELD(log.level),

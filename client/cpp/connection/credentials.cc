@@ -157,7 +157,7 @@ class Bearer final : public grpc::MetadataCredentialsPlugin {
  public:
   // `path` may be empty.
   Bearer(std::string token, std::string path)
-      : token_(std::move(token)), path_(std::move(path)), file_(Stamp()) {}
+      : token_(std::move(token)), path_(std::move(path)) {}
 
   bool IsBlocking() const override { return false; }
   const char* GetType() const override { return "posenc-token"; }
@@ -172,8 +172,10 @@ class Bearer final : public grpc::MetadataCredentialsPlugin {
       const File file = Stamp();
       if (file != file_) {
         auto fresh = ReadToken(path_);
-        if (fresh.ok()) token_ = *std::move(fresh);
-        file_ = file;
+        if (fresh.ok()) {
+          token_ = *std::move(fresh);
+          file_ = file;
+        }
       }
     }
     metadata->emplace("authorization", absl::StrCat("Bearer ", token_));
@@ -195,7 +197,7 @@ class Bearer final : public grpc::MetadataCredentialsPlugin {
   std::string token_;
   const std::string path_;
   absl::Time checked_;
-  File file_;
+  File file_;  // of which token_ was read; empty before the first check
 };
 
 // How a target's text shows that the target is on this machine.

@@ -11,6 +11,14 @@
 #include "client/cpp/connection/error_fields.h"
 
 namespace posenc {
+namespace {
+
+bool IsUnix(absl::string_view target) {
+  return absl::StartsWith(target, "unix:") ||
+         absl::StartsWith(target, "unix-abstract:");
+}
+
+}  // namespace
 
 absl::Status CheckTarget(absl::string_view target) {
   if (target.empty()) {
@@ -24,7 +32,7 @@ absl::Status CheckTarget(absl::string_view target) {
                        ", without ", scheme, "; TLS is an option"));
     }
   }
-  if (absl::StartsWith(target, "unix")) return absl::OkStatus();
+  if (IsUnix(target)) return absl::OkStatus();
   for (const absl::string_view address : absl::StrSplit(target, ',')) {
     const std::size_t colon = address.rfind(':');
     if (colon == absl::string_view::npos) continue;
@@ -45,7 +53,7 @@ absl::Status CheckTarget(absl::string_view target) {
 }
 
 bool HasPort(absl::string_view target) {
-  if (absl::StartsWith(target, "unix")) return true;
+  if (IsUnix(target)) return true;
   const absl::string_view port = target.substr(target.rfind(':') + 1);
   return !port.empty() &&
          std::all_of(port.begin(), port.end(), absl::ascii_isdigit);

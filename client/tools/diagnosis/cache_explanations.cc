@@ -116,7 +116,7 @@ std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
     scaled.amplitude = factor;
     add(absl::StrCat("have the amplitude ",
                      absl::StrFormat("%.6g", own.attention_factor),
-                     factor > 1 ? " twice" : " divided out"),
+                     factor == own.attention_factor ? " twice" : " divided out"),
         "move keys by a rotation alone: the amplitude is in them already",
         scaled);
   }

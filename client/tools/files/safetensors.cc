@@ -228,7 +228,7 @@ absl::StatusOr<TensorView> AsTensor(const SafetensorsEntry& entry) {
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "tensor \"", entry.name, "\" is ", entry.dtype,
-      "; F16, BF16, F32 and F64 can be computed with (I32, I64: positions)"));
+      "; must be F32, F16, BF16, F64, F8_E4M3 or F8_E5M2 (positions: I32, I64)"));
 }
 
 absl::StatusOr<SafetensorsEntry> FromTensor(const std::string& name,

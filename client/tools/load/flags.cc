@@ -154,7 +154,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
   parsed("--shape", "BxSxHxD,...", "", Into(&workload->shapes, ParseShapes),
          "Shapes instead of sizes");
   parsed("--dtype", "NAME,...", "float32", Into(&workload->dtypes, ParseDtypes),
-         "float32, float16, bfloat16, float64");
+         "float32, float16, bfloat16, float64, float8_e4m3fn, float8_e5m2");
   add("--preset", &workload->preset, "NAME",
       "A model's encoding instead of the plain one");
   add("--variants", &workload->variants, "N",

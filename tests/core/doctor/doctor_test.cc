@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/tensor.h"
 #include "core/doctor/readers.h"
+#include "core/doctor/runtime.h"
 #include "core/interpretation/presets.h"
 #include "nlohmann/json.hpp"
 
@@ -315,6 +316,13 @@ TEST(DoctorRuntimeTest, OneOverrideKvMayGiveSeveralKeys) {
       unread("--rope-freq-base 5e5 --override-kv "
              "gemma3.context_length=int:8192,"
              "gemma3.rope.freq_base_swa=float:500000"));
+}
+
+TEST(DoctorRuntimeTest, TheValueOfAnUnknownFlagNamesNoEngine) {
+  const auto runtime =
+      ParseRuntime("--model /models/llama-3-vllm --rope-theta 5e5");
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  EXPECT_EQ(runtime->engine, Engine::kUnknown);
 }
 
 TEST(DoctorConfigsTest, TheSecondIsComparedWithTheFirst) {
