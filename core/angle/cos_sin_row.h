@@ -1,6 +1,6 @@
-// Computes cosines and sines of many angles at once (simd/kernels.h). It uses
-// the active instruction set's kernel for the type of the results. Float32
-// results are correctly rounded (exact_rounding.h).
+// Computes cosines and sines of many angles at once (simd/kernels.h).
+// FillCosSinRow uses the active instruction set's kernel for the type of the
+// results. Float32 results are correctly rounded (exact_rounding.h).
 
 #pragma once
 

@@ -24,11 +24,11 @@ class DeltaRows {
   // Evaluating a row costs 10 times as much as computing it from another row
   // (AVX-512). Evaluating every anchor would add a third to the cost of its 32
   // rows. So only one anchor in 32, the base, is evaluated, and it gives the
-  // other anchors. 32 rows of 64 pairs are 32 KiB, which stay in L1 or close to
-  // it.
+  // other anchors. 32 rows of 64 pairs take 32 KiB, which stay in or near the
+  // first-level cache.
   static constexpr std::size_t kRows = 32;
-  // Rows of wider encodings are evaluated one by one: their deltas and strides
-  // would take more than half a MiB.
+  // Rows of wider encodings are evaluated one by one, because their two
+  // DeltaRows, of steps 1 and kRows, would take more than half a MiB.
   static constexpr std::size_t kMaxPairs = 512;
   // Size in bytes of a DeltaRows with `pairs` pairs.
   static std::size_t Bytes(std::size_t pairs);
@@ -40,8 +40,8 @@ class DeltaRows {
   }
 
   // Bounds the difference between a float64 result and the direct evaluation,
-  // both before rounding to float32. The bound is for a factor of 1 and for
-  // angles of at most kMaxRadians. Its terms, in units of 2^-52:
+  // both before rounding to float32. The bound is relative to the factor, and
+  // holds for angles of at most kMaxRadians. Its terms, in units of 2^-52:
   // - The cosines and sines of the base (times the factor), of the anchor's
   //   delta and of the row's delta are each off by at most 1 (2 ulp), and by
   //   sqrt(2) as complex numbers. The result is the product of these three
@@ -55,15 +55,15 @@ class DeltaRows {
   // The sum is less than 9.
   static constexpr double kError = 9 * 0x1p-52;
 
-  // The reduction of an angle has an error of 2^-95 of the angle
-  // (angle/quarter_turns.h). For angles beyond kMaxRadians this comes close to
-  // float64's last bit: at 2^50 the sums were off by 100 units.
+  // The reduction of an angle has an error of up to 2^-93 of the angle
+  // (angle/quarter_turns.h). Beyond kMaxRadians, this error comes close to
+  // float64's last bit: for angles of 2^50, the sums were off by 100 * 2^-52.
   static constexpr double kMaxRadians = 0x1p40;
 
   DeltaRows(const QuarterTurnArrays& frequencies, std::size_t step);
 
   std::size_t pitch() const { return pitch_; }
-  // Row k is cosines, then sines from pitch() on. The next row follows.
+  // Returns row k: its cosines, and pitch() doubles later its sines.
   const double* Row(std::size_t k) const {
     return rows_.data() + 2 * k * pitch_;
   }

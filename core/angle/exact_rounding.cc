@@ -69,8 +69,8 @@ float Round(const Wide& x) {
 bool NearHalfway(double x) {
   constexpr std::uint64_t kDropped = (std::uint64_t{1} << 29) - 1;
   constexpr std::uint64_t kHalfway = std::uint64_t{1} << 28;
-  // Exceeds the largest difference, in last places, between the float64 results
-  // of trig_row_f64 and of trig_row_f32.
+  // This number of last places exceeds the largest difference between the
+  // float64 results of trig_row_f64 and of trig_row_f32.
   constexpr std::uint64_t kNear = 64;
   std::uint64_t bits;
   std::memcpy(&bits, &x, sizeof(bits));
@@ -95,7 +95,7 @@ RoundedCosSin RoundExactly(const simd::TrigRow& row, std::size_t i) {
   const auto signed_by = [](bool negative, const Wide& x) {
     return negative ? -x : x;
   };
-  // The signs and the swap are those of the table in simd/kernels_trig.inl.
+  // The signs and the swap follow the table in simd/kernels_trig.inl.
   const unsigned q = turns.quarters();
   const bool swap = q % 2 == 1;
   const Wide cos = signed_by(((q + 1) & 2) != 0, swap ? odd : even);

@@ -9,9 +9,9 @@
 //
 // In quarter turns the reduction is simple: it subtracts the nearest integer,
 // which is exact in float64. pi is used only once, in q = w * 2 / pi. The only
-// error left is that of the product p * q. So both factors are cut into pieces
-// that are short enough for exact products, because float64 holds 53
-// significant bits:
+// error left is the rounding of the product p * q. float64 holds 53 significant
+// bits, so both factors are cut into pieces that are short enough for exact
+// products:
 //
 //   q = w * 2/pi   |<--- 21 --->|<--- 21 --->|<-------- 53 -------->|
 //                        hi           mid               lo

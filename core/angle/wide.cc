@@ -33,7 +33,7 @@ Wide Exp(const Wide& x) {
 
 // For x = 2^k m and a guess y of ln(m), ln(m) = y + ln(1 + t) with t = m
 // e^-y - 1. A guess in float64 has |t| < 2^-52, so t - t^2 / 2 is ln(1 + t) up
-// to 2^-156. This does not depend on the last bits of the guess.
+// to 2^-156. The result does not depend on the last bits of the guess.
 Wide Log(const Wide& x) {
   if (!(x.high > 0) || std::isinf(x.high)) return std::log(x.high);
   int k;

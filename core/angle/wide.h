@@ -1,10 +1,11 @@
 // Numbers of twice the precision of float64, for results that are rounded once.
 //
-// The sum of two float64 numbers holds 106 bits. Sums, products and quotients
-// of such numbers have a relative error of about 2^-103, so a float64 that is
-// rounded from such a number is the nearest float64, unless the exact result
-// lies closer than this error to the middle of two float64 numbers. Unlike long
-// double, this format gives the same bits on every machine.
+// A Wide is the sum of two float64 numbers, and holds 106 bits. Sums, products
+// and quotients of Wide numbers have a relative error of about 2^-103. If such
+// a result is rounded to float64, it becomes the float64 nearest to the exact
+// result, unless the exact result lies closer than this error to the middle of
+// two float64 numbers. Unlike long double, Wide gives the same bits on every
+// machine.
 
 #pragma once
 
@@ -64,8 +65,8 @@ inline constexpr Wide kWidePi = {0x1.921fb54442d18p+1, 0x1.1a62633145c07p-53};
 // The largest whole number that is not above x.
 Wide Floor(const Wide& x);
 
-// Exp is the exponential, with a relative error of at most 2^-95 for
-// |x| <= 700, and with that of std::exp beyond. Log is the natural logarithm of
+// Exp is the exponential. Its relative error is at most 2^-95 for |x| <= 700;
+// for greater |x| it is the error of std::exp. Log is the natural logarithm of
 // x >= 0, with an absolute error of at most 2^-95 for finite x > 0.
 Wide Exp(const Wide& x);
 Wide Log(const Wide& x);

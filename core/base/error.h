@@ -1,5 +1,6 @@
 // Errors of the core. An error is an absl::Status with the message "<field>:
-// <fact with numbers>; <rule or remedy>" and with a reason for programs.
+// <fact with numbers>; <rule or remedy>". It also has an ErrorReason, which
+// programs can read.
 //
 // Field paths use proto names and are relative to a function's argument
 // ("scaling.factor"). If the argument is a field of a larger message, the
@@ -17,7 +18,7 @@
 
 namespace posenc::core {
 
-// Numbered as posenc.v1.ErrorReason.
+// The numbers are those of posenc.v1.ErrorReason.
 enum class ErrorReason {
   kFieldRequired = 1,
   kFieldInvalid = 2,
@@ -53,13 +54,14 @@ struct ErrorDetails {
   std::vector<Fault> more;  // further faults of the request
 };
 
-// Status with `code`, message "<field>: <fact>" ("<fact>" if field is
-// empty), and details.
+// Returns a status with `code`, the message "<field>: <fact>" ("<fact>" if
+// `field` is empty), and details.
 absl::Status MakeError(absl::StatusCode code, ErrorReason reason,
                        absl::string_view field, absl::string_view fact,
                        const ErrorMetadata& metadata = {});
 
-// Return INVALID_ARGUMENT with kFieldRequired, or kFieldInvalid.
+// Return INVALID_ARGUMENT. FieldRequired has the reason kFieldRequired, and
+// FieldInvalid has kFieldInvalid.
 absl::Status FieldRequired(absl::string_view field, absl::string_view fact);
 absl::Status FieldInvalid(absl::string_view field, absl::string_view fact);
 

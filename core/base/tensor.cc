@@ -160,7 +160,7 @@ absl::StatusOr<std::int64_t> ElementCount(const Shape& shape) {
       return FieldInvalid(
           "shape",
           absl::StrCat(ShapeToString(shape), " has more than 2^62 elements",
-                       empty ? " but for its extent of 0" : "", "; send less"));
+                       empty ? " without its extent of 0" : "", "; send less"));
     }
     product *= extent;
   }

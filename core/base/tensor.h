@@ -14,7 +14,7 @@
 
 namespace posenc::core {
 
-// Numbered as posenc.v1.Dtype.
+// The numbers are those of posenc.v1.Dtype.
 enum class Dtype {
   kFloat32 = 1,
   kFloat16 = 2,
@@ -26,8 +26,8 @@ enum class Dtype {
   kFloat8E5m2 = 8,
 };
 
-// The value that an FP8 dtype gets for infinity, and for results beyond its
-// largest finite number. Numbered as posenc.v1.Saturation.
+// The value that is stored in FP8 for infinity, and for results beyond the
+// dtype's largest finite number. The numbers are those of posenc.v1.Saturation.
 enum class Saturation {
   kUnspecified = 0,
   kFinite = 1,  // the largest finite number
@@ -70,8 +70,8 @@ struct TensorView {
   void* data = nullptr;
 };
 
-// Returns element i of a tensor of any dtype, widened. Slow: for positions and
-// small inputs only.
+// Returns element i of a tensor of any dtype, widened. It is slow, so use it
+// only for positions and small inputs.
 double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i);
 
 // Rounds `value` to the tensor's dtype, to nearest even, and stores it as

@@ -12,8 +12,8 @@
 namespace posenc::core {
 namespace {
 
-// Positions are at most 2^31 (posenc.v1.Positions), int32 positions are at most
-// 2^31 - 1.
+// Positions are at most 2^31 (posenc.v1.Positions), but int32 positions are at
+// most 2^31 - 1.
 constexpr std::int64_t kMaxInt32 = 2147483647;
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 62;
 constexpr int kMultimodalAxes = 3;
@@ -139,8 +139,8 @@ absl::StatusOr<PositionExtents> Validate(const ContextParallelScheme& split) {
   return PositionExtents{Dtype::kInt32, {Sum(split.lengths) / split.size}};
 }
 
-// Checks that offsets or steps are finite, and that there is one for each
-// extent, or that the list is empty.
+// Checks a list of offsets or steps. The list must be empty, or have one finite
+// value for each extent.
 absl::Status CheckPerAxis(absl::string_view field,
                           const std::vector<double>& values, std::size_t axes) {
   if (!values.empty() && values.size() != axes) {
@@ -387,7 +387,7 @@ absl::StatusOr<PositionExtents> Validate(const AttentionSinkScheme& scheme) {
   }
   if (scheme.sinks == 0 && scheme.window == 0) {
     return FieldRequired("attention_sinks.window",
-                         "not set, nor sinks; nothing would be kept");
+                         "is 0, and sinks is 0; nothing would be kept");
   }
   const std::int64_t kept = Kept(scheme);
   return PositionExtents{Dtype::kInt32, {kept}, kept, 0};

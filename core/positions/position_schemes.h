@@ -77,14 +77,14 @@ using PositionScheme =
                  AttentionSinkScheme, VisionScheme>;
 
 // Validates the scheme. Field paths: "packed.lengths[2]", "grid.extents", ...
-// OUT_OF_RANGE kPositionOutOfRange if the magnitude of a position would exceed
-// 2^31 (2^31 - 1 for int32).
+// OUT_OF_RANGE kPositionOutOfRange if a position would not fit int32, or if the
+// magnitude of a float64 position would exceed 2^31.
 absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme);
 
 // Writes elements [begin, end) of a validated scheme's positions, counted in
 // row-major order over its shape, in its dtype. `data` has room for end - begin
-// elements. Takes time for each sequence, span or grid before `end`, and for
-// each element in the range.
+// elements. The time grows with the number of sequences, spans or grids before
+// `end`, and with the number of elements in the range.
 void FillPositions(const PositionScheme& scheme, std::int64_t begin,
                    std::int64_t end, char* data);
 

@@ -1,9 +1,9 @@
 // The positions of a batch's tokens: one per token and axis.
 //
 // The kinds `start`, `starts` and `packed` (posenc.v1.Positions) give a token
-// the same position on every axis. `ids` may differ by axis; its first extent
-// is then the number of axes. |position| <= 2^31; fractional ids are not
-// rounded.
+// the same position on every axis. `ids` may differ by axis: if there are
+// several axes, the first extent of `ids` is their number. |position| <= 2^31;
+// fractional ids are not rounded.
 
 #pragma once
 
@@ -46,7 +46,7 @@ using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
 // "starts.values", "ids" or "packed"; "" for monostate.
 absl::string_view FieldOf(const Positions& positions);
 
-// Formats a position for a message: 400000, where NumberText gives 4e+05.
+// Formats a position for a message: 400000 instead of NumberText's 4e+05.
 std::string PositionText(double position);
 
 // A function that reserves `bytes` bytes of memory before they are allocated.
@@ -101,25 +101,26 @@ std::int64_t RunLength(absl::Span<const double> positions);
 // positions, the error is FieldRequired with an empty field, which Prefixed
 // turns into the caller's "positions".
 //   FieldInvalid: `starts` for a THD tensor, `packed` for another layout, ids
-//   of another dtype.
+//   of a dtype that PositionIds does not name.
 //   kShapeMismatch: ids or starts of the wrong shape.
-//   kPositionOutOfRange (OUT_OF_RANGE): NaN, infinite or beyond 2^31, with
-//   metadata index.
+//   kPositionOutOfRange (OUT_OF_RANGE): a position that is NaN, infinite or
+//   beyond 2^31; the metadata has its index.
 absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
                                                const TokenExtents& extents,
                                                int axes, bool needs_ids);
 
-// Returns OK if an encoding has rows for these positions; an error's index
-// counts from `first`.
+// Returns OK if an encoding has rows for these positions. The index in an error
+// is `first` plus the position's index in `positions`.
 using CheckReachFunction = absl::FunctionRef<absl::Status(
     const TokenPositions& positions, std::int64_t first)>;
 
 // Checks the positions start, start + 1, ... of `rows` > 0 rows, equal on all
 // axes. It does not list them, because there may be more rows than memory
-// holds. The valid positions of an encoding form one interval: if the first and
-// the last row are valid, all rows are. Otherwise bisection finds the first bad
-// row. Returns errors of ExpandPositions with the caller's field in front
-// ("positions.start") and the row as index, and errors of `reach` unchanged.
+// holds. The valid positions of an encoding form one interval, so if the first
+// and the last row are valid, all rows are valid. Otherwise bisection finds the
+// first bad row. Returns errors of ExpandPositions with the caller's field in
+// front ("positions.start") and the row as index, and errors of `reach`
+// unchanged.
 absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
                               CheckReachFunction reach);
 

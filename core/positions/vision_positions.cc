@@ -10,8 +10,8 @@
 namespace posenc::core {
 namespace {
 
-// The largest extent on an axis. Up to it, positions fit in int32, and the
-// product of three extents is below 2^62.
+// The largest extent on an axis. Up to this extent, positions fit in int32, and
+// the product of three extents is below 2^62.
 constexpr std::int64_t kMaxExtent = 1 << 20;
 constexpr std::int64_t kMaxText = 1 << 30;
 
@@ -39,7 +39,7 @@ std::int64_t TokensOf(const TowerGrid& tower, const PatchGrid& grid) {
   return tower.leading + grid.time * grid.height * grid.width + tower.trailing;
 }
 
-// The index on one axis of patch p of a grid.
+// The index of patch p of a grid on one axis.
 std::int64_t IndexOf(const TowerGrid& tower, const PatchGrid& grid,
                      GridAxis axis, std::int64_t p) {
   if (axis == GridAxis::kStill) return 0;

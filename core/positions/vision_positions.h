@@ -16,10 +16,10 @@ namespace posenc::core {
 struct PositionExtents {
   Dtype dtype = Dtype::kInt32;
   Shape shape;
-  // The position of the next decoded token. Set for multimodal batches, and for
-  // attention sinks as a position in the cache.
+  // The position of the next decoded token. It is set only for multimodal
+  // batches, and for attention sinks, where it is a position in the cache.
   std::int64_t next_position = 0;
-  // Multimodal: next_position minus the number of tokens.
+  // For multimodal batches: next_position minus the number of tokens.
   std::int64_t delta = 0;
 };
 
@@ -40,9 +40,9 @@ enum class TextTokens {
 // How a tower numbers its patches. Tokens come in row-major order of time,
 // height and width. Within a frame they come in blocks of merge_size^2 patches.
 struct TowerGrid {
-  std::vector<GridAxis> axes;  // of a position, in this order
+  std::vector<GridAxis> axes;  // the axes of a position, in order
   std::int32_t merge_size = 1;
-  std::int32_t first = 0;  // index of the first patch on each axis
+  std::int32_t first = 0;  // position of the first row and column
   // Class tokens before and after the patches of each grid, at 0 on every axis.
   std::int32_t leading = 0;
   std::int32_t trailing = 0;
@@ -80,8 +80,8 @@ struct VisionScheme {
 // "vision.grids[1].height".
 absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme);
 
-// Writes positions one after the other. Only those in a range are computed and
-// stored; the others are only counted.
+// Writes positions one after the other. Positions in the range [begin, end) are
+// computed and stored. All other positions are only counted.
 class PositionWriter {
  public:
   PositionWriter(std::int64_t begin, std::int64_t end, char* data)
@@ -99,13 +99,13 @@ class PositionWriter {
     }
     at_ += count;
   }
-  // first, first + 1, ... as int32
+  // Adds first, first + 1, ... as int32.
   void PutRun(std::int64_t first, std::int64_t count) {
     Put(count, [first](std::int64_t i) {
       return static_cast<std::int32_t>(first + i);
     });
   }
-  // int32
+  // Adds `count` copies of `position` as int32.
   void PutCopies(std::int64_t position, std::int64_t count) {
     Put(count, [position](std::int64_t /*i*/) {
       return static_cast<std::int32_t>(position);

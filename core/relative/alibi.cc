@@ -31,8 +31,8 @@ class AlibiRule final : public DistanceRule {
  protected:
   void Head(std::int64_t head, const double* distance, std::int64_t n,
             double* values) const override {
-    // Each strip computes its slope again, because a request may have 2^31
-    // heads, and a list of their slopes would take too much memory.
+    // Each strip computes its slope again, so that no list of the slopes of all
+    // heads is kept.
     const double slope =
         alibi_.slopes.empty()
             ? Slope(alibi_.heads, alibi_.max_bias.value_or(kDefaultMaxBias),

@@ -167,8 +167,8 @@ DebertaIndex::DebertaIndex(const DebertaBuckets& buckets)
       mid_(buckets.bucket_size / 2) {
   if (mid_ == 0) return;
   if (mid_ == 1) {
-    // The formula has the factor mid - 1, which is 0, so all distances share
-    // one bucket.
+    // The formula has the factor mid - 1, which is 0, so all distances above
+    // mid share one bucket.
     last_.push_back(std::numeric_limits<std::int64_t>::max());
     return;
   }

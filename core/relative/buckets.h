@@ -39,7 +39,7 @@ struct GridIndex {
   std::vector<std::int32_t> extents;
 };
 
-// Field paths are those of the proto messages: "max_distance".
+// Field paths are relative to the proto messages: "max_distance".
 absl::Status ValidateT5(const T5Buckets& buckets);
 absl::Status ValidateClipped(const ClippedDistance& clip);
 absl::Status ValidateDeberta(const DebertaBuckets& buckets);
@@ -71,8 +71,7 @@ class DebertaIndex {
  private:
   std::int64_t span_;
   std::int64_t mid_;                // 0: no logarithmic buckets
-  std::vector<std::int64_t> last_;  // last distance of each bucket from mid's
-                                    // on
+  std::vector<std::int64_t> last_;  // last distances of buckets mid_, ...
 };
 
 // Shaw: distance = j - i; the index is 0 .. left + right.

@@ -41,7 +41,7 @@ absl::Status CheckFloating(absl::string_view field, Dtype dtype);
 // unset field is also 0.
 absl::Status CheckCount(absl::string_view field, std::int64_t count);
 
-// More heads than any model has. A tile of a bias has all of them, so this
+// More heads than any model has. A tile of a bias has all heads, so this limit
 // keeps a tile small enough to be computed within a millisecond.
 inline constexpr std::int64_t kMaxHeads = 65536;
 

@@ -9,15 +9,15 @@
 
 namespace posenc::core {
 
-// values[i] = element first + i of a floating tensor, exactly.
+// Sets values[i] to element first + i of a floating tensor, without rounding.
 void LoadDoubles(const ConstTensorView& tensor, std::int64_t first,
                  std::int64_t n, double* values);
 
 // Rounds each value once to `dtype` (nearest even) and stores the results side
-// by side. Integers must be in range.
+// by side. If `dtype` is an integer type, values must be in its range.
 void StoreDoubles(const double* values, std::int64_t n, Dtype dtype, void* out);
 
-// Rows of `width` channels are arranged for products in panels of 8 rows. A
+// For products, rows of `width` channels are arranged in panels of 8 rows. A
 // panel is [width, 8], so that 8 products can be computed side by side.
 inline constexpr std::int64_t kPanelRows = 8;
 
@@ -31,8 +31,8 @@ constexpr std::int64_t PanelIndex(std::int64_t j, std::int64_t c,
   return (j / kPanelRows * width + c) * kPanelRows + j % kPanelRows;
 }
 
-// Returns the number of rows of as many panels as fit into a MiB. It is at
-// least one panel, and at most 128 rows.
+// Returns how many rows the panels hold that fit into one MiB: at least the
+// rows of one panel, and at most 128 rows.
 constexpr std::int64_t PanelBlock(std::int64_t width) {
   constexpr std::int64_t kMost = 128;
   const std::int64_t panels = (1 << 20) / (kPanelRows * width * 8);

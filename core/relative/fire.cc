@@ -76,9 +76,10 @@ class FireRule final : public BiasTiles::Rule {
 
   std::int64_t hidden() const { return static_cast<std::int64_t>(b1_.size()); }
 
-  // Evaluated in long double for two reasons. Its logarithm is the same on
-  // every x86 CPU, but the logarithm of double depends on the instruction set.
-  // Its range holds even the smallest c * threshold.
+  // Evaluated in long double for two reasons. The logarithm of long double is
+  // the same on every x86 CPU, but the logarithm of double depends on the
+  // instruction set. The range of long double holds even the smallest c *
+  // threshold.
   long double Psi(long double distance) const {
     return std::log1p(std::fabs(c_ * distance));
   }

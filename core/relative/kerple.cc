@@ -16,9 +16,9 @@ class KerpleRule final : public DistanceRule {
   }
 
  protected:
-  // Evaluated in long double, because its functions give the same results on
-  // every x86 CPU. The results of double's functions depend on the instruction
-  // set.
+  // Evaluated in long double, because the functions of long double give the
+  // same results on every x86 CPU. The results of double's functions depend on
+  // the instruction set.
   void Head(std::int64_t head, const double* distance, std::int64_t n,
             double* values) const override {
     const long double r1 = kerple_.r1[head];

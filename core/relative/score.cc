@@ -107,7 +107,8 @@ struct Block {
 // only rows + keys - 1 distances, and need one row of a position table for each
 // distance. So a query is multiplied with each of these rows only once, and
 // each key then uses the product for its distance. Slot() numbers the
-// distances, beginning with the smallest, from the first query to the last key:
+// distances. Slot 0 is the smallest distance, from the first query to the last
+// key:
 //
 //   slot    key 0  key 1  key 2
 //   row 0     2      1      0
@@ -267,7 +268,7 @@ struct Content {
   std::int64_t heads = 0;
   std::int64_t width = 0;
   std::int64_t nearest = 0;   // distance from the first query to the first key
-  std::int64_t farthest = 0;  // from the last query: the greatest i - j
+  std::int64_t farthest = 0;  // from the last query to the first key
   bool empty = false;         // no pair of query and key
 };
 

@@ -21,7 +21,7 @@
 
 namespace posenc::core {
 
-// The greatest number of distances of one call.
+// The greatest number of distances in one call.
 inline constexpr std::int64_t kMaxDistances = 65536;
 
 struct RopeAnalysis {
@@ -40,8 +40,8 @@ class RopeAnalyzer {
  public:
   // distance_step 0 means 1; original_max_position_embeddings 0 means the value
   // of `rope`. Fields of errors: "rope" (several axes, frequencies by head,
-  // NoPE), "max_distance", "distance_step", "trained_length" (the contract's
-  // name of original_max_position_embeddings), "compare_with" (several axes,
+  // NoPE), "max_distance", "distance_step", "trained_length" (the proto's name
+  // for original_max_position_embeddings), "compare_with" (several axes,
   // frequencies by head).
   static absl::StatusOr<RopeAnalyzer> Create(
       const ResolvedRope& rope, std::int64_t max_distance,
@@ -56,7 +56,7 @@ class RopeAnalyzer {
   // Evaluates n distances from number `first` on. Several threads may evaluate
   // different distances at the same time.
   void Evaluate(std::int64_t first, std::int64_t n);
-  // Complete after all distances are evaluated.
+  // The analysis is complete after all distances are evaluated.
   const RopeAnalysis& analysis() const { return analysis_; }
 
  private:

@@ -57,7 +57,7 @@ CosSinEvaluator::CosSinEvaluator(
 double CosSinEvaluator::HeadScale(const double* positions) const {
   if (!has_query_scale_) return 1;
   // Padding before the first token has negative positions, for which the
-  // logarithm below may not exist. They count as step 0.
+  // logarithm below may not exist. Their step is 0.
   const double step = std::max(
       0.0,
       std::floor((positions[0] + static_cast<double>(query_scale_.offset)) /
@@ -103,8 +103,8 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
   // Pairs are evaluated in steps whose positions, factors and float32 angles
   // fit on the stack. Angles that are sums over the axes are an exception: the
   // kernel expects the frequencies of the next axis after all pairs_ of one
-  // axis, so all pairs must be in one kernel call. Such angles have neither an
-  // axis for each pair nor xPos, so they do not use the stack.
+  // axis, so all pairs must be in one kernel call. Such angles have no axis for
+  // each pair and no xPos, so they do not use the stack.
   const bool summed = frequency_axes_ > 1 && !float32_angles_;
   const std::size_t step = summed ? pairs_ : std::min(pairs_, kStackPairs);
 

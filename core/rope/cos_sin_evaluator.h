@@ -29,10 +29,10 @@
 
 namespace posenc::core {
 
-// Numbered as posenc.v1.Direction.
+// The numbers are those of posenc.v1.Direction.
 enum class Direction { kForward = 1, kInverse = 2, kAdjoint = 3 };
 
-// Selects q or k. Their rows differ only with xPos or a query scale.
+// Selects q or k. Their cos/sin rows differ only with xPos or a query scale.
 enum class TensorRole { kQuery, kKey };
 
 // Evaluates the cos/sin rows of an encoding. Cheap to copy; safe for many
@@ -45,7 +45,7 @@ class CosSinEvaluator {
   // (inverse).
   CosSinEvaluator(const ResolvedRope& rope, Direction direction,
                   TensorRole role, const QueryScale* query_scale);
-  // `frequencies` must be those of `rope`.
+  // `frequencies` must be made from `rope`.
   CosSinEvaluator(const ResolvedRope& rope,
                   std::shared_ptr<const PreparedFrequencies> frequencies,
                   Direction direction, TensorRole role,
@@ -70,7 +70,7 @@ class CosSinEvaluator {
    private:
     friend class CosSinEvaluator;
 
-    // A row is cosines, then sines from pitch_ on.
+    // A row has its cosines first, and its sines from pitch_ on.
     double* base() { return rows_.data(); }
     double* row() { return rows_.data() + 2 * pitch_; }
 
@@ -80,17 +80,16 @@ class CosSinEvaluator {
     double position_ = base_position_;
   };
 
-  // True if rows can be computed from an anchor. This is not possible with
-  // several axes or sets of frequencies, or with factors that depend on the
-  // position.
+  // True if rows can be computed from an anchor. This needs can_have_deltas(),
+  // no query scale, and a factor near 1 (within 2^-96 .. 2^96).
   bool HasSums() const { return has_sums_; }
   // True if n rows at consecutive positions, from `position` on, use an anchor.
   bool Follow(double position, std::int64_t n) const;
   // Writes the rows of tokens at these positions: the same bytes as Row(), but
   // faster than Row() if an anchor can be used. Row t begins at cos + t * pitch
-  // and at sin + t * pitch. `stream` uses non-temporal stores; cos, sin and
-  // pitch are then multiples of 64 bytes. `anchor` is updated, for later calls
-  // of this evaluator. Requires HasSums().
+  // and at sin + t * pitch. `stream` uses non-temporal stores, for which cos,
+  // sin and pitch must be multiples of 64 bytes. `anchor` is updated, for later
+  // calls of this evaluator. Requires HasSums().
   void Rows(absl::Span<const double> positions, float* cos, float* sin,
             std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
   // Returns the factor on whole heads at this position: the query scale, or its
@@ -124,8 +123,8 @@ class CosSinEvaluator {
 };
 
 // Returns OUT_OF_RANGE (`field`, metadata index) if an xPos factor would leave
-// the range of float32, because it is exponential in |position - center|. The
-// index counts from `first`.
+// the range of float32: the factor is exponential in |position - center|. The
+// index is `first` plus the position's index in `positions`.
 absl::Status CheckXPosReach(const ResolvedRope& rope,
                             const TokenPositions& positions,
                             absl::string_view field, std::int64_t first = 0);

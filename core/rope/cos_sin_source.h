@@ -38,7 +38,7 @@ class CosSinSource {
     for (std::int64_t i = 0; i < n; ++i, rows += values) Fill(b, t + i, rows);
   }
 
-  // True if the channels that pass through are multiplied by HeadScale().
+  // True if the channels that do not rotate are multiplied by HeadScale().
   virtual bool scaled() const { return false; }
   virtual double HeadScale(std::int64_t /*b*/, std::int64_t /*t*/) { return 1; }
 };

@@ -321,8 +321,8 @@ absl::Status CompleteXPos(ResolvedRope* rope) {
   return faults.status();
 }
 
-// Copies explicit frequencies. It runs before CompleteAxes, so it knows only
-// heads, axes and rotary_dim.
+// Copies explicit frequencies. This runs before CompleteAxes, so only heads,
+// axes and rotary_dim are known.
 absl::Status CompleteExplicit(ResolvedRope* rope) {
   auto* given = std::get_if<ExplicitFrequencies>(&rope->spec.scaling);
   if (given == nullptr) return absl::OkStatus();

@@ -1,5 +1,5 @@
 // Computes the share of an attention score that is kept if keys or queries are
-// rotated by another encoding than in training.
+// rotated by an encoding other than the one in training.
 //
 // For q and k with equal energy in each of n pairs, the kept share of a score
 // at distance r is
@@ -11,9 +11,9 @@
 // with measurements: it gives 0.963, 0.769, 0.627 at distances 1000, 8192,
 // 20000, and mlx-vlm PR 1710 measured 0.959, 0.757, 0.619.
 //
-// It is evaluated as cos(r w) cos(r w') + sin(r w) sin(r w') from exactly
-// reduced angles, so that its error does not grow with the distance. Compared
-// with 50-digit arithmetic, the error is at most 1e-15 on all of
+// The formula is evaluated as cos(r w) cos(r w') + sin(r w) sin(r w') from
+// exactly reduced angles, so that its error does not grow with the distance.
+// Compared with 50-digit arithmetic, the error is at most 1e-15 on all of
 // tests/data/kept.json, for distances up to 2^31.
 
 #pragma once
@@ -40,8 +40,8 @@ using StopAsked = std::function<absl::Status()>;
 class Kept {
  public:
   // A pair that only one encoding rotates has frequency 0 in the other
-  // encoding. A reversed encoding has negative frequencies, NoPE has none.
-  // `stop`, if set, is called at each distance.
+  // encoding. A reversed encoding has negative frequencies, and NoPE has no
+  // frequencies. `stop`, if set, is called at each distance.
   Kept(const ResolvedRope& reference, const ResolvedRope& other,
        StopAsked stop = nullptr);
   // Frequencies by pair, each 0 or of magnitude kMinFrequency to kMaxFrequency
@@ -52,24 +52,23 @@ class Kept {
   double At(std::int64_t distance);
 
   // Returns the least distance in [0, length] at which less than kKeptLimit is
-  // kept; -1 if there is none. It tries each distance up to 4096, then 4096
-  // distances evenly spaced on a logarithmic scale up to and including
-  // `length`.
+  // kept; -1 if no tried distance qualifies. It tries each distance up to 4096,
+  // then 4096 distances evenly spaced on a logarithmic scale up to and
+  // including `length`.
   std::int64_t FirstDistance(std::int64_t length);
 
-  // Returns the least kept share at any of the distances that FirstDistance
-  // tries.
+  // Returns the least kept share of all distances that FirstDistance tries.
   double Least(std::int64_t length);
 
-  // True if the frequencies are the same.
+  // True if both encodings have the same frequencies.
   bool equal() const { return equal_; }
 
   // The error that `stop` returned. If it is not OK, all results are invalid.
   const absl::Status& status() const { return status_; }
 
  private:
-  // `joined` has the reference's frequencies, then as many frequencies of the
-  // other encoding.
+  // `joined` has the reference's frequencies, then the same number of
+  // frequencies of the other encoding.
   explicit Kept(const std::vector<double>& joined);
 
   std::size_t pairs_;

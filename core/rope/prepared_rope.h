@@ -1,6 +1,7 @@
 // A rotary encoding that is ready for rotations, and the type of a function
-// that finds such an encoding. For a given encoding, the result depends only on
-// the tensor's head_dim, so a server caches it for later calls.
+// that finds such an encoding. For a given encoding, the function's result
+// depends only on the tensor's head_dim, so a server caches this result for
+// later calls.
 
 #pragma once
 
@@ -46,7 +47,7 @@ struct PreparedFrequencies {
   // can_have_deltas(). They are computed at the first use; thread-safe.
   const DeltaRows& deltas() const;
   const DeltaRows& strides() const;
-  // Size of the memory in bytes, including deltas and strides.
+  // The size of the frequencies, deltas and strides in bytes.
   std::size_t bytes() const;
 
  private:

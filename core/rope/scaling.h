@@ -18,8 +18,9 @@ namespace posenc::core {
 // Returns FieldInvalid unless value is finite and > 0.
 absl::Status CheckPositive(absl::string_view field, double value);
 
-// Checks rope->spec.scaling for spec.rotary_dim, except explicit frequencies.
-// Fills in defaults, adds them to the assumptions, and warns of factors < 1.
+// Checks rope->spec.scaling, except explicit frequencies; spec.rotary_dim must
+// be set. Fills in defaults, adds them to the assumptions, and warns of factors
+// < 1.
 absl::Status CompleteScaling(ResolvedRope* rope);
 
 // Returns the length for the scaling's evaluation; 0 if the scaling needs no
@@ -50,8 +51,8 @@ struct RampBounds {
 RampBounds YarnRampBounds(const YarnScaling& yarn, double theta,
                           std::int32_t pairs);
 
-// Returns the original maximum length that the scaling contains; 0 if it
-// contains none.
+// Returns the original maximum length that the scaling contains; 0 if the
+// scaling has no such field.
 std::int64_t OriginalMaxPositionEmbeddings(const RopeSpec& spec);
 
 // Returns the attention factor that the scaling implies.

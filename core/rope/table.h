@@ -34,7 +34,7 @@ absl::Status BuildRopeTable(const PreparedRope& prepared,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,
                             const TensorView& sin);
-// Does the same for an encoding that is used only once.
+// Builds the same table, for an encoding that is used only once.
 absl::Status BuildRopeTable(const ResolvedRope& rope,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,

@@ -16,7 +16,7 @@ PieceArray<Byte>::PieceArray(List pieces) : pieces_(std::move(pieces)) {
 
 template <typename Byte>
 absl::Span<Byte> PieceArray<Byte>::From(std::size_t offset) const {
-  // The first piece that ends after `offset`: empty pieces are skipped.
+  // Finds the first piece that ends after `offset`. This skips empty pieces.
   const auto end = std::upper_bound(ends_.begin(), ends_.end(), offset);
   if (end == ends_.end()) return {};
   const absl::Span<Byte> piece = pieces_[end - ends_.begin()];

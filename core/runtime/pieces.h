@@ -28,7 +28,7 @@ class PieceArray {
   // offset; empty at the end of the array.
   absl::Span<Byte> From(std::size_t offset) const;
 
-  // Copies `bytes` bytes from `offset` on to `to`, across pieces.
+  // Copies the `bytes` bytes that begin at `offset`, across pieces, to `to`.
   void Read(std::size_t offset, std::size_t bytes, void* to) const;
 
  protected:
@@ -47,7 +47,7 @@ class PieceArray {
 class Pieces : public PieceArray<char> {
  public:
   Pieces() = default;
-  // One piece.
+  // An array of one piece.
   Pieces(void* data, std::size_t size);
   explicit Pieces(List pieces);
 
@@ -61,13 +61,13 @@ class Pieces : public PieceArray<char> {
 class ConstPieces : public PieceArray<const char> {
  public:
   ConstPieces() = default;
-  // One piece.
+  // An array of one piece.
   ConstPieces(const void* data, std::size_t size);
   explicit ConstPieces(List pieces);
   // Implicit, like the conversion from T* to const T*.
   ConstPieces(const Pieces& pieces);  // NOLINT(google-explicit-constructor)
 
-  // Returns a part of these pieces. It must lie inside them.
+  // Returns a part of the array. The part must lie inside the array.
   ConstPieces Part(std::size_t offset, std::size_t bytes) const;
 };
 

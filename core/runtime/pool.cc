@@ -30,7 +30,7 @@ struct ComputePool::Spread {
   absl::FunctionRef<bool(std::int64_t)> compute;
   const std::int64_t tiles;
   std::atomic<std::int64_t> taken{tiles};  // the result of ForEach()
-  std::atomic<std::int64_t> next{0};       // the tile to be taken next
+  std::atomic<std::int64_t> next{0};       // the next tile to take
   std::atomic<int> helpers{0};  // workers inside; changed under mutex_
 
   // Computes tiles until none is left. Faster threads compute more of them.
@@ -61,9 +61,9 @@ using Clock = std::chrono::steady_clock;
 // (Zen 3).
 constexpr std::chrono::microseconds kWorthSpreading{200};
 
-// The longest time for which a caller polls until the workers leave; then it
-// sleeps. Waking up takes about as long as this. Each worker has less than a
-// tile to do, unless it is interrupted.
+// The longest time for which a caller polls until the workers leave. After this
+// time it sleeps. Waking up takes about as long as this. Each worker has less
+// than a tile to do, unless it is interrupted.
 constexpr std::chrono::microseconds kLooking{30};
 
 void Pause() {
@@ -154,7 +154,7 @@ void ComputePool::Work() {
       jobs_.pop_front();
       lock.unlock();
       job();
-      job = nullptr;  // what it holds is freed without the lock
+      job = nullptr;  // frees the job's data without the lock
       lock.lock();
     } else if (!spreads_.empty()) {
       Spread* const spread = spreads_.front();

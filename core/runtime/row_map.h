@@ -21,9 +21,9 @@ class RowMap {
   class Worker {
    public:
     virtual ~Worker() = default;
-    // Maps rows [first, first + rows), all within the rows of StartWorker().
-    // `in` and `out` point to row `first`; any alignment. They are equal (only
-    // if in_place()) or do not overlap.
+    // Maps rows [first, first + rows), which are within the rows given to
+    // StartWorker(). `in` and `out` point to row `first`; any alignment. They
+    // are equal (only if in_place()) or do not overlap.
     virtual void Run(std::int64_t first, std::int64_t rows, const void* in,
                      void* out) = 0;
   };
@@ -57,8 +57,8 @@ class RowMap {
   const bool in_place_;
 };
 
-// A map of rows [first, first + rows) of another map, for a part of a tensor
-// whose other rows are elsewhere.
+// A map of rows [first, first + rows) of another map, for a tensor that holds
+// only these rows.
 class RowRange final : public RowMap {
  public:
   RowRange(std::shared_ptr<const RowMap> map, std::int64_t first,

@@ -141,7 +141,7 @@ TEST(ElementCountTest, OverflowBesideZerosSaysSo) {
   };
   constexpr std::int64_t kMost = std::int64_t{1} << 62;
   for (const Shape& shape : {Shape{kMost, 2, 0}, Shape{0, kMost, 2}}) {
-    EXPECT_NE(text(shape).find("elements but for its extent of 0; send less"),
+    EXPECT_NE(text(shape).find("elements without its extent of 0; send less"),
               std::string::npos)
         << text(shape);
   }
