@@ -4,8 +4,8 @@
 //   multiply     x_scale * x * (1 + e)
 //   concatenate  [x_scale * x, e] along the last dimension
 //
-// e is the float32 table (float64 for float64 x). The arithmetic has the type
-// of e, and the result is rounded once to x's dtype.
+// e is the encoding in float32 (float64 for float64 x). The arithmetic has the
+// type of e, and the result is rounded once to x's dtype.
 
 #pragma once
 

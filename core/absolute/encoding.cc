@@ -93,7 +93,7 @@ void FillTable(const AbsoluteEncoding& encoding,
   }
 }
 
-// Copies rows of a trained table of the same dtype, bit by bit.
+// Copies rows of a trained table of the same dtype, bit for bit.
 void CopyRows(const ConstTensorView& from, const TokenPositions& positions,
               const TensorView& table) {
   const std::size_t bytes = table.shape[1] * DtypeSize(table.dtype);

@@ -15,7 +15,7 @@
 
 namespace posenc::core {
 
-// Rows of a trained table, [rows, dim]. hierarchical_alpha extends them to
+// Rows of a trained table, [rows, dim]. hierarchical_alpha extends the table to
 // rows^2 positions (Su, kexue.fm/archives/7947): position i * rows + j gets
 // alpha * u_i + (1 - alpha) * u_j, u_i = (row_i - alpha * row_0) / (1 - alpha).
 struct LearnedTable {
@@ -71,10 +71,10 @@ absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
     const AbsoluteEncoding& encoding);
 
 // Fills `table` from a validated encoding. The table is [rows, dim], of any
-// floating dtype. `positions` is null for a grid. Sines and cosines are exact
-// (trig_rows.h). Rows of trained tables are copied if the dtypes agree.
-// Hierarchical rows are computed in float64. All values are rounded once to the
-// table's dtype. Returns OUT_OF_RANGE kPositionOutOfRange ("positions",
+// floating dtype. `positions` is null for a grid. Sines and cosines have the
+// accuracy of trig_rows.h. Rows of trained tables are copied if the dtypes
+// agree. Hierarchical rows are computed in float64. All values are rounded once
+// to the table's dtype. Returns OUT_OF_RANGE kPositionOutOfRange ("positions",
 // metadata index) if a position has no row in a trained table, because it is
 // fractional or outside the table.
 absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,

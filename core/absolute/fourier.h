@@ -2,7 +2,7 @@
 //
 // x B counts full circles, so no product with 2 pi is needed. B's elements are
 // not rounded (|B| <= 2^18), the products of the axes are summed without
-// rounding, and rows are as exact as trig_rows.h says.
+// rounding, and rows have the accuracy of trig_rows.h.
 
 #pragma once
 

@@ -2,8 +2,8 @@
 //
 // Each axis has c = dim / axes channels: sines, then cosines, of
 //   (index * step) * base^(-2i/c), i = 0 .. c/2 - 1
-// index * step is rounded to float64; the frequency and the rows are as exact
-// as sinusoidal.h says. Cells come in row-major order after the zero rows.
+// index * step is rounded to float64; the frequency and the rows have the
+// accuracy of sinusoidal.h. Cells come in row-major order after the zero rows.
 
 #pragma once
 

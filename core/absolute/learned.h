@@ -27,8 +27,7 @@ absl::Status ValidateLearned(const LearnedTable& encoding);
 
 // Returns OUT_OF_RANGE for a negative or fractional position, or for a position
 // past the end of the table or of its extension. The field is "positions"; the
-// metadata index is the position's index in [batch, tokens], counted from
-// `first`.
+// metadata index is `first` plus the position's index in [batch, tokens].
 absl::Status CheckLearnedReach(const LearnedTable& encoding,
                                const TokenPositions& positions,
                                std::int64_t first = 0);
@@ -50,7 +49,7 @@ class LearnedRows {
   ConstTensorView table_;
   std::int64_t rows_, dim_;
   double alpha_;
-  std::vector<float> wide_;                    // a 16-bit row
+  std::vector<float> wide_;                    // a 16-bit row, as float
   std::vector<double> first_, outer_, inner_;  // rows 0, i and j
 };
 

@@ -29,7 +29,7 @@ class AbsoluteRows {
 };
 
 // Returns OUT_OF_RANGE if a trained table has no row for a position
-// (learned.h). The error's index counts from `first`.
+// (learned.h). The error's index is `first` plus the position's index.
 absl::Status CheckReach(const AbsoluteEncoding& encoding,
                         const TokenPositions& positions,
                         std::int64_t first = 0);

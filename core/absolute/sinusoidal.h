@@ -3,7 +3,7 @@
 //   w_i = base^(-2i/dim), or, with `endpoint`, base^(-i / (n - 1)),
 //   n = floor(dim/2), so that the last w is 1/base (tensor2tensor, fairseq)
 //
-// w_i is the float64 nearest to the formula in long double. Rows are exact for
+// w_i is evaluated in long double and rounded to float64. Rows are exact for
 // |position| <= 2^31, also at fractional and negative positions: float32 values
 // are correctly rounded, and float64 values are within 2 ulp (trig_rows.h).
 
@@ -44,7 +44,8 @@ absl::Status CheckSinusoidBase(absl::string_view field, double base);
 absl::Status CheckSinusoidDim(std::int32_t dim);
 
 // Errors: dim < 2 or > 2^20, base out of range, order missing, endpoint with
-// dim < 4, odd_dim_sine with another order than interleaved.
+// dim < 4, odd_dim_sine with an order other than interleaved, or with endpoint
+// and odd dim.
 absl::Status ValidateSinusoidal(const Sinusoidal& encoding);
 
 // Returns the rows of a validated encoding.

@@ -52,8 +52,8 @@ absl::Status ValidateTimestep(const Timestep& encoding) {
                      " - ", NumberText(shift),
                      ") divide by zero, use another shift or more channels"));
   }
-  // Frequencies are monotone in i: if the first and the last are in range, all
-  // are.
+  // Frequencies are monotone in i, so if the first and the last frequency are
+  // in range, all frequencies are.
   for (const std::int32_t i : {0, n - 1}) {
     const double w = Frequency(encoding, i);
     const double magnitude = std::fabs(w);

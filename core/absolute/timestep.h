@@ -3,8 +3,8 @@
 //   w_i = scale * max_period^(-i / (n - downscale_freq_shift)),
 //   n = floor(dim/2)
 //
-// w_i is the float64 nearest to the formula in long double, |w_i| within
-// 2^-900 .. 2^20; rows are as exact as trig_rows.h says.
+// w_i is evaluated in long double and rounded to float64. |w_i| is within
+// 2^-900 .. 2^20. Rows have the accuracy of trig_rows.h.
 
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace posenc::core {
 
 // Errors: dim outside 2 .. 2^20, max_period <= 1, scale 0, n equal to the
-// shift, anything not finite, frequencies out of range.
+// shift, a number that is not finite, frequencies out of range.
 absl::Status ValidateTimestep(const Timestep& encoding);
 
 // Returns the rows of a validated encoding.

@@ -78,8 +78,7 @@ class FireRule final : public BiasTiles::Rule {
 
   // Evaluated in long double for two reasons. The logarithm of long double is
   // the same on every x86 CPU, but the logarithm of double depends on the
-  // instruction set. The range of long double holds even the smallest c *
-  // threshold.
+  // instruction set. Long double holds even the smallest c * threshold.
   long double Psi(long double distance) const {
     return std::log1p(std::fabs(c_ * distance));
   }

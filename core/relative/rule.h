@@ -71,7 +71,7 @@ absl::StatusOr<BiasRule> MakeRule(const Sandwich& sandwich);
 absl::StatusOr<BiasRule> MakeRule(const RelativeIndex& index);
 absl::StatusOr<BiasRule> MakeRule(const UntiedPositions& untied);
 
-// Implements CheckRange() for positions 0 .. count - 1; Errors use `what` as
+// Implements CheckRange() for positions 0 .. count - 1. Errors use `what` as
 // the name of the object that has these positions.
 absl::Status CheckInside(const BiasRange& range, std::int64_t count,
                          absl::string_view what);

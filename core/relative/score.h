@@ -1,5 +1,5 @@
-// Attention scores of encodings that depend on content and on positions. q [B,
-// H, Sq, D], k [B, H, Sk, D] -> [B, H, Sq, Sk], unscaled. D <= 65536.
+// Attention scores that depend on content and on positions. q [B, H, Sq, D],
+// k [B, H, Sk, D] -> [B, H, Sq, Sk], unscaled. D <= 65536.
 //
 //   Shaw (arXiv:1803.02155, eq. 4)
 //     q_i . (k_j + a[clip(j - i, -left, right) + left])

@@ -80,8 +80,8 @@ class CosSinEvaluator {
     double position_ = base_position_;
   };
 
-  // True if rows can be computed from an anchor. This needs can_have_deltas(),
-  // no query scale, and a factor near 1 (within 2^-96 .. 2^96).
+  // True if rows can be computed from an anchor. This needs can_have_deltas()
+  // of the frequencies, no query scale, and a factor within 2^-96 .. 2^96.
   bool HasSums() const { return has_sums_; }
   // True if n rows at consecutive positions, from `position` on, use an anchor.
   bool Follow(double position, std::int64_t n) const;

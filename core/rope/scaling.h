@@ -18,9 +18,8 @@ namespace posenc::core {
 // Returns FieldInvalid unless value is finite and > 0.
 absl::Status CheckPositive(absl::string_view field, double value);
 
-// Checks rope->spec.scaling, except explicit frequencies; spec.rotary_dim must
-// be set. Fills in defaults, adds them to the assumptions, and warns of factors
-// < 1.
+// Checks rope->spec.scaling, except explicit frequencies. Needs rotary_dim.
+// Fills in defaults, adds them to the assumptions, and warns of factors < 1.
 absl::Status CompleteScaling(ResolvedRope* rope);
 
 // Returns the length for the scaling's evaluation; 0 if the scaling needs no

@@ -195,8 +195,8 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
   const auto has_work = [](const std::optional<HeadLayout>& layout) {
     return layout.has_value() && !layout->empty();
   };
-  // A tensor without elements may claim any number of tokens, so its positions
-  // must not be expanded.
+  // The shape of a tensor without elements may have any number of tokens, so
+  // its positions must not be expanded.
   if (agree && (has_work(layouts[0]) || has_work(layouts[1]))) {
     TokenExtents extents;
     extents.batch = any->batch;

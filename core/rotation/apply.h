@@ -38,13 +38,13 @@ struct ApplyRopeArgs {
   Direction direction = Direction::kForward;
   std::optional<QueryScale> query_scale;
   Saturation saturation = Saturation::kUnspecified;  // required for FP8
-  // Reserves the memory that the rotations keep for all tokens; may be empty.
+  // Reserves the memory of the expanded positions; may be empty.
   ReserveFunction reserve;
 };
 
 // Rotations of the rows of q and k, in the order of memory; a row is one head
-// of one token. Null for an absent tensor. They can run in place if input and
-// output pairing are the same.
+// of one token. The rotation of an absent tensor is null. The rotations can run
+// in place if input and output pairing are the same.
 struct Rotations {
   std::unique_ptr<RowMap> q;
   std::unique_ptr<RowMap> k;

@@ -44,7 +44,8 @@ absl::StatusOr<std::string> Letters(const std::string& dimensions) {
   const bool known =
       dimensions.find_first_not_of("BTHDKL") == std::string::npos;
   if (!known) {
-    // The edit distance takes quadratic time, and no engine's name is longer.
+    // EditDistance takes quadratic time, and no engine's name is longer than
+    // this.
     const absl::string_view shown = absl::string_view(dimensions).substr(0, 64);
     const Engine* const near = std::min_element(
         std::begin(kEngines), std::end(kEngines),
@@ -159,7 +160,7 @@ absl::StatusOr<Table> ReadTable(absl::string_view field,
                                      rank, "; must be 1 or 2"));
   }
   const Table table = {rank == 2 ? tensor.shape[0] : 1, tensor.shape.back()};
-  // The bytes of a request do not bound the number of empty sequences.
+  // A request of a few bytes could have any number of empty sequences.
   if (table.width == 0 && table.sequences > 1) {
     return FieldInvalid(
         absl::StrCat(field, ".shape"),
@@ -170,8 +171,8 @@ absl::StatusOr<Table> ReadTable(absl::string_view field,
   return table;
 }
 
-// Adds the tokens of `run` to the last of the runs if they continue it; else
-// adds `run` as a new run.
+// Extends the last of the runs by `run`, if the tokens of `run` continue it;
+// otherwise appends `run`.
 void Add(const SlotRun& run, std::vector<SlotRun>* runs) {
   if (!runs->empty()) {
     SlotRun& last = runs->back();

@@ -17,7 +17,7 @@
 
 namespace posenc::core {
 
-// As posenc.v1.CacheLayout.
+// posenc.v1.CacheLayout describes these fields.
 struct CacheLayout {
   // One letter for each dimension: B blocks, T tokens of a block, H heads, D
   // channels, K keys and values, L layers. Or the name of an engine.

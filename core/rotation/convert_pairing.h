@@ -27,7 +27,8 @@ struct ConvertPairingArgs {
   RotarySlice slice = RotarySlice::kLeading;
 };
 
-// Checks the arguments without a weight. PairingRows::Create() does this too.
+// Checks the arguments that do not need a weight. PairingRows::Create() checks
+// them, too.
 absl::Status CheckConvertPairing(const ConvertPairingArgs& args);
 
 // Maps each row of the result to its row of the weight.
@@ -52,7 +53,7 @@ class PairingRows {
 };
 
 // Converts a whole weight. `out` has the weight's dtype and shape, and does not
-// overlap it. Errors are those of PairingRows::Create.
+// overlap it. Returns the errors of PairingRows::Create().
 absl::Status ConvertPairing(const ConvertPairingArgs& args,
                             const ConstTensorView& weight,
                             const TensorView& out);

@@ -13,15 +13,15 @@
 
 namespace posenc::core {
 
-// Order of a tensor's dimensions; numbered as posenc.v1.Layout. B is the batch,
-// S and T are the tokens, H the heads, D the channels of a head.
+// Order of a tensor's dimensions. The numbers are those of posenc.v1.Layout. B
+// is the batch, S and T are the tokens, H the heads, D the channels of a head.
 enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
 
-// The dimensions of batch, tokens and heads in a shape of this layout.
+// A layout's number of dimensions, and the indices of three dimensions.
 struct LayoutOrder {
   const char* name;
   int rank;
-  int batch, token, head;  // batch is -1 if the layout has none
+  int batch, token, head;  // batch is -1 without a batch dimension
 };
 
 // Returns FieldInvalid("layout") for an unknown layout.

@@ -238,8 +238,8 @@ absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
   extents.packed = args.layout == Layout::kThd;
   extents.reserve = args.reserve;
   auto change = std::make_shared<PositionChange>();
-  // A tensor without elements may claim any number of tokens, so its positions
-  // must not be expanded.
+  // The shape of a tensor without elements may have any number of tokens, so
+  // its positions must not be expanded.
   if (!layout->empty()) {
     absl::StatusOr<PositionChange> read =
         ReadMovement(args.movement, old_rope, new_rope, extents);

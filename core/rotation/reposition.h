@@ -9,11 +9,11 @@
 // pass through bit for bit.
 //
 // The angle is computed and reduced exactly; only its cosine and sine are
-// rounded. If the frequencies agree, the angle is (p' - p) w. A shift then
-// needs no positions, and A' / A is exactly 1, so shifts do not drift. An
-// encoding with float32 angles has the same angle as in ApplyRope,
-// float32(p w), and the difference of the two angles is exact. A shift without
-// positions rotates by float32(shift w).
+// rounded. If the frequencies agree, the angle is (p' - p) w, and a shift needs
+// no positions. If the encodings agree and have no xPos, A' / A is exactly 1,
+// so shifts do not drift. An encoding with float32 angles has the same angle as
+// in ApplyRope, float32(p w), and the difference of the two angles is exact. A
+// shift without positions rotates by float32(shift w).
 //
 // Let L be the length of a key's pair, multiplied by its amplitude and its xPos
 // factor. If keys are rotated at p and repositioned to p', their elements
@@ -52,19 +52,18 @@ namespace posenc::core {
 struct NewPositions {
   Positions positions;
 };
-// Added to every position, on every axis.
+// A shift of every position, on every axis.
 struct ShiftAll {
   std::int64_t shift = 0;
 };
-// Added to the positions: one shift per token, in the shape of Positions.ids.
+// One shift per token, in the shape of Positions.ids.
 struct TokenShifts {
   ConstTensorView shifts;
 };
 
 struct Movement {
   // Required with NewPositions. Also required if the encodings differ in
-  // frequencies, sign, angle precision or the base of xPos; they may differ in
-  // the center of xPos.
+  // frequencies, sign, angle precision, or in xPos fields other than `center`.
   Positions old_positions;
   // monostate: no target is given, which is an error.
   std::variant<std::monostate, NewPositions, ShiftAll, TokenShifts> target;
@@ -77,7 +76,7 @@ struct RepositionArgs {
   Layout layout = Layout::kBshd;
   std::optional<CacheLayout> cache;                  // instead of layout
   Saturation saturation = Saturation::kUnspecified;  // required for FP8
-  ReserveFunction reserve;                           // as in ApplyRopeArgs
+  ReserveFunction reserve;  // for positions and SlotRuns; may be empty
 };
 
 // Returns the rotation of k's rows, in the order of memory, for keys of this
@@ -87,7 +86,8 @@ struct RepositionArgs {
 // "movement.old_positions...", "movement.new_positions...",
 // "movement.shifts.shape", "saturation", "k.shape", "cache...".
 // kNotRepositionable if no single rotation joins the encodings: they differ in
-// rotary_dim, slice, number of axes or heads, or only one of them is NoPE.
+// rotary_dim, slice, number of axes or splitting into halves, or only one of
+// them is NoPE.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k);
 

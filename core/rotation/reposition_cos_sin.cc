@@ -23,8 +23,8 @@
 //
 // So quarter_turns_ holds the frequencies w', w, w' in this order, and SetTerms
 // sets how many of them are used. With float32 angles each term is the angle
-// float32(p * w) of a pair, with frequency 1. There is no e then, because the
-// frameworks also round p'.
+// float32(p * w) of a pair, with frequency 1. In this case there is no e,
+// because the frameworks also round p'.
 namespace posenc::core {
 namespace {
 

@@ -1,5 +1,5 @@
 // Evaluates the cosines and sines that move keys from one rotary encoding at
-// old positions to another at new positions. Private to Reposition.
+// old positions to another encoding at new positions. Private to Reposition.
 
 #pragma once
 
@@ -32,7 +32,8 @@ struct PositionChange {
 };
 
 // Returns the first difference of the encodings that makes the rotation depend
-// on the old position, and not only on the distance; empty if there is none.
+// on the old position, and not only on the distance; empty if no difference
+// does this.
 std::string StartDependence(const ResolvedRope& from, const ResolvedRope& to);
 
 // The row of a token has the angle to(p') - from(p). Its factor is the ratio of

@@ -10,7 +10,7 @@
 namespace posenc::core {
 namespace {
 
-// Elements that are converted at a time, on the stack.
+// The number of elements that are converted at a time, on the stack.
 constexpr std::size_t kBlock = 256;
 
 using Floats = std::array<float, kBlock>;

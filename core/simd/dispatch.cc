@@ -30,9 +30,8 @@ const KernelTable& Avx512Bf16Table() {
 #endif
 
 #ifdef __x86_64__
-// Clang accepts the name "f16c" only from version 16 on, and the fuzz targets
-// are built with version 14. An older Clang skips the check, because all CPUs
-// with AVX2 have F16C.
+// Clang accepts the name "f16c" only from version 16 on. With an older Clang
+// there is no check, because all CPUs with AVX2 have F16C.
 bool HasF16c() {
 #if defined(__clang__) && __clang_major__ < 16
   return true;

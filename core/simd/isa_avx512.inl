@@ -39,7 +39,7 @@ struct Avx512 {
     return _mm512_permute_pd(x, 0b01010101);
   }
 
-  // a * b + c and a * b - c, rounded once: xsimd 8.1 rounds twice here.
+  // a * b + c and a * b - c, rounded once. xsimd 8.1's functions round twice.
   static Doubles MulAdd(const Doubles& a, const Doubles& b, const Doubles& c) {
     return _mm512_fmadd_pd(a, b, c);
   }
@@ -113,7 +113,7 @@ struct Avx512 {
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(Load16(src)), 16));
   }
   // One permutation puts 16 elements into upper halves and zeroes the lower
-  // ones; widening and shifting would be two operations.
+  // halves. Widening and shifting would be two operations.
   static void LoadTwoBf16(const std::uint16_t* src, Floats* x, Floats* y) {
     const __m512i both = _mm512_loadu_si512(src);
     constexpr __mmask32 kUpperHalves = 0xaaaaaaaa;
@@ -170,9 +170,9 @@ struct Avx512 {
     StoreHigh16(RoundBf16WithNans(x), dst);
   }
 
-  // Does the same as RoundBf16 of kernels_convert.inl. If the last bit is 1, a
-  // masked addition adds 0x8000 instead of 0x7fff, so that the bit need not be
-  // shifted.
+  // Does the same as RoundBf16 of kernels_convert.inl. If the bfloat16's last
+  // bit is 1, a masked addition adds 0x8000 instead of 0x7fff, so that this bit
+  // need not be shifted.
   static Words RoundBf16(const Floats& x) {
     const __m512i bits = _mm512_castps_si512(x);
     const __mmask16 odd =

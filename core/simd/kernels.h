@@ -54,7 +54,7 @@ struct AngleSums {
   double error;
   bool negate;  // negates the sines
   // Writes results with non-temporal stores (KernelTable::end_streams). Every
-  // row of results is then aligned to 64 bytes.
+  // row of results must then be aligned to 64 bytes.
   bool stream;
 };
 
@@ -86,8 +86,8 @@ struct RotateJob {
   std::ptrdiff_t table_token_stride;
   std::ptrdiff_t table_head_stride;
   std::ptrdiff_t table_sine_offset;
-  // Copies pass_width channels at pass_offset from each slice, unless src is
-  // dst.
+  // Also copies pass_width channels of each slice, from offset pass_offset on,
+  // unless src is dst.
   std::ptrdiff_t pass_offset;
   std::size_t pass_width;
   Memory memory;

@@ -14,8 +14,8 @@
 //   EndStreams                 orders streamed stores, if that is needed
 // in its unnamed namespace and then includes this file. Nothing here may be
 // visible to other files, or depend on anything but xsimd and kernels.h.
-// Otherwise the linker could use an inline function that was compiled for
-// AVX-512 in the baseline.
+// Otherwise the linker could give the baseline an inline function that was
+// compiled for AVX-512.
 
 #include "core/simd/kernels_angles.inl"
 #include "core/simd/kernels_convert.inl"

@@ -53,8 +53,8 @@ class QuickLook {
   using Floats = typename Isa::Floats;
   using Ints = xsimd::batch<std::int32_t, typename Isa::Arch>;
 
-  // The check sees the results with the bits of `ignored` set, so that elements
-  // to be ignored do not count as small.
+  // The check sees the results with the bits of `ignored` set, so that ignored
+  // elements do not count as small.
   Floats Round(const Doubled<Isa>& x, const Ints& ignored) {
     const Floats rounded = Isa::NarrowDoubles(x.low, x.high);
     look_.At(BitCast<Floats>(BitCast<Ints>(rounded) | ignored),
@@ -257,8 +257,8 @@ std::uint32_t AddAngles(const AngleSums& sums, float* cos, float* sin,
   return in_doubt;
 }
 
-// A sine that rounds to 0 becomes the smallest number: a sine may be 0 only if
-// its angle is 0 (AngleSums).
+// A sine that rounds to 0 becomes the smallest normal number, because a sine
+// may be 0 only if its angle is 0 (AngleSums).
 template <class Isa>
 void AddAnglesF64(const AngleSums& sums, double* cos, double* sin) {
   using Real = typename Isa::Doubles;

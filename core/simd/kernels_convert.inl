@@ -102,8 +102,8 @@ struct F16 {
     }
   }
   static void Narrow(const Batch& x, std::uint16_t* dst) { Store(x, dst); }
-  // Pairs are split and joined as floats, through memory that stays in L1. Only
-  // rotations that change the pairing use this.
+  // Pairs are split and joined as floats, through memory that stays in L1.
+  // Rotations of interleaved pairs that do not use TwinStep use this.
   static void LoadInterleaved(const std::uint16_t* src, Batch* x, Batch* y) {
     alignas(64) float wide[2 * kLanes];
     Load(src).store_aligned(wide);
@@ -151,7 +151,7 @@ class RoundingHalfUp {
   auto Pairs(const Floats& x, const Floats& y) {
     return Isa::UpperPairs(Round(x), Round(y));
   }
-  // True if all elements were rounded as by Bf16::Store.
+  // True if all elements were rounded as Bf16::Store rounds them.
   bool Passed() const {
     return !xsimd::any((BitCast<Words>(least_) << 16) == Words(0x80000000u));
   }
@@ -243,8 +243,8 @@ xsimd::batch<std::uint32_t, Arch> RoundBf16WithNans(
   using Batch = xsimd::batch<float, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
   const Words quiet_nan = BitCast<Words>(x) | Words(0x00400000u);
-  // isnan, not x != x: xsimd 8.1 uses an ordered comparison on AVX, which is
-  // false for NaN.
+  // This uses isnan instead of x != x, for which xsimd 8.1 uses an ordered
+  // comparison on AVX. An ordered comparison is false for NaN.
   return BitCast<Words>(xsimd::select(xsimd::isnan(x),
                                       BitCast<Batch>(quiet_nan),
                                       BitCast<Batch>(RoundBf16(x))));

@@ -40,9 +40,9 @@ struct Doubled {
   }
 };
 
-// Bounds the error in last places of a result of at least LeastMagnitude().
-// LeastMagnitude() is slightly more than error * 2^38, because it is itself
-// rounded to float.
+// Bounds the error, in last places, of a result with a magnitude of at least
+// LeastMagnitude(). LeastMagnitude() is slightly more than error * 2^38,
+// because it is itself rounded to float.
 constexpr std::int32_t kNear = 0x8000;
 constexpr std::int32_t kHalfway = 1 << 28;
 

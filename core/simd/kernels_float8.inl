@@ -3,9 +3,9 @@
 //   E4M3  s eeee mmm  bias  7  largest 0x7e (448)    0x7f is NaN
 //   E5M2  s eeeee mm  bias 15  largest 0x7b (57344)  0x7c infinity, then NaN
 //
-// All conversions use integer arithmetic on 32-bit words, and are the same code
-// for all instruction sets. An instruction set only converts bytes to words,
-// and words to bytes.
+// All conversions work on 32-bit words, and are the same code for all
+// instruction sets. An instruction set only converts bytes to words, and words
+// to bytes.
 
 #pragma once
 
@@ -44,10 +44,10 @@ struct Float8 {
   static constexpr std::size_t kLanes = Batch::size;
   static constexpr bool kRoundsTogether = false;
 
-  // The number of mantissa bits that a float has more than FP8.
+  // A float has this many more mantissa bits than FP8.
   static constexpr int kShift = 23 - Format::kMantissa;
-  // The float exponents of the FP8 number 0 and of the smallest normal FP8
-  // number, at the bit position of a float's exponent.
+  // The float exponents for FP8's exponent bits 0 and 1 (the smallest normal
+  // number), at the bit position of a float's exponent.
   static constexpr std::int32_t kRebias = (127 - Format::kBias) << 23;
   static constexpr std::int32_t kSmallestNormal = kRebias + (1 << 23);
 
@@ -66,8 +66,7 @@ struct Float8 {
     Isa::template StoreTwoBytes<kStream>(Narrowed(x), Narrowed(y), dst);
   }
   static void Narrow(const Batch& x, std::uint8_t* dst) { Store(x, dst); }
-  // Works like the function of F16. Only rotations that change the pairing use
-  // it.
+  // Works like F16::LoadInterleaved().
   static void LoadInterleaved(const std::uint8_t* src, Batch* x, Batch* y) {
     alignas(64) float wide[2 * kLanes];
     Load(src).store_aligned(wide);
@@ -104,7 +103,7 @@ struct Float8 {
     const Batch smallest = Float(Const(kSmallestNormal));
     const Batch subnormal =
         Float(magnitude + Const(kSmallestNormal)) - smallest;
-    // Rebiased codes, read as floats, have the order of the codes.
+    // If rebiased codes are read as floats, they keep the order of the codes.
     const Batch place = Float(normal);
     const Batch finite = xsimd::select(place < smallest, subnormal, place);
     // Codes above the largest finite number get the exponent of infinity.

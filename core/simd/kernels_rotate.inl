@@ -19,8 +19,8 @@
 //
 // Non-temporal stores write directly from registers if the halves of slices,
 // and the channels that pass through beside them, are whole cache lines. Other
-// tensors (odd widths, cross pairings, vectors of half a line, unaligned
-// tensors) are gathered in a buffer first (kernels_stream.inl).
+// tensors (odd widths, another output pairing, vectors of half a line,
+// unaligned tensors) are gathered in a buffer first (kernels_stream.inl).
 
 #pragma once
 
@@ -192,10 +192,10 @@ class Rotation {
   }
 
   // Returns the distance in bytes for prefetches if the tensor is in the
-  // second-level cache; 0 for none. They fetch lines of dst, so that these are
-  // in the first-level cache before the stores. This makes float32 and float64
-  // a tenth faster, and types of 16 bits no faster; prefetching src instead is
-  // slower (Xeon, AVX-512).
+  // second-level cache; 0 means no prefetches. They fetch lines of dst, so that
+  // these lines are in the first-level cache before the stores. This makes
+  // float32 and float64 a tenth faster, and types of 16 bits no faster;
+  // prefetching src instead is slower (Xeon, AVX-512).
   std::ptrdiff_t AheadInCache() const {
     constexpr std::ptrdiff_t kAhead = 2048;
     constexpr std::ptrdiff_t kFirstCache = 32 * 1024;
@@ -259,8 +259,8 @@ class Rotation {
     return divisor;
   }
 
-  // Processes several heads at the same time: two are fastest on Zen 5, four on
-  // a Xeon (64 MB, AVX-512).
+  // Processes several heads at the same time: two heads are fastest on Zen 5,
+  // four heads on a Xeon (64 MB, AVX-512).
   void WalkHeads(Walk<Dtype> walk) const {
     const std::size_t slice =
         static_cast<std::size_t>(job_.token_stride) * sizeof(Storage);
@@ -269,7 +269,7 @@ class Rotation {
     std::size_t page =
         cached ? job_.tokens : std::max<std::size_t>(1, kPage / slice);
     if (gathers_) {
-      // This many tokens always fill whole cache lines.
+      // This many tokens fill whole cache lines if their bytes are even.
       constexpr std::size_t kTokens = 32;
       lines = 1;
       walk.place_stride = job_.token_stride;

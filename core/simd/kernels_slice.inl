@@ -1,6 +1,6 @@
 // The rotation of one slice: a head's pairs. Part of kernels.inl.
 //
-//   WholeSlice    whole steps, whose number the compiler knows
+//   WholeSlice    whole steps; the compiler knows their number
 //   AnySlice      any other width of at least one step
 //   PaddedSlice   fewer pairs than a step has
 //
@@ -77,8 +77,8 @@ template <class Step, std::size_t kSteps, std::size_t kTogether, class Row>
 }
 
 // Rounds a whole slice quickly, and stores it if the check passes. If the check
-// fails, it stores step by step: the steps that the registers kept if kKeeps,
-// else steps that it computes again.
+// fails, it stores step by step. If kKeeps, the registers have kept these
+// steps; otherwise it computes them again.
 template <class Step, std::size_t kSteps, bool kKeeps, class Row>
 [[gnu::always_inline]] inline void RotateTogether(
     const Row& row, const typename Step::Dtype::Storage* src,

@@ -1,4 +1,4 @@
-// The baseline: every x86-64 CPU.
+// SSE2, the baseline that every x86-64 CPU has.
 
 #include <emmintrin.h>
 
@@ -64,7 +64,7 @@ struct Isa {
     return _mm_or_si128(_mm_and_si128(mask, a), _mm_andnot_si128(mask, b));
   }
 
-  // float16 has 5 exponent bits with bias 15, 10 mantissa bits.
+  // float16 has 5 exponent bits with bias 15, and 10 mantissa bits.
   static Floats LoadF16(const std::uint16_t* src) {
     const __m128i half = _mm_unpacklo_epi16(
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(src)),
@@ -98,8 +98,8 @@ struct Isa {
     const __m128i sign =
         _mm_and_si128(all, _mm_set1_epi32(static_cast<int>(0x80000000u)));
     const __m128i bits = _mm_xor_si128(all, sign);
-    // Rebias, then round to nearest even; a carry out of the largest finite
-    // value makes infinity.
+    // Changes the bias, then rounds to nearest even. A carry out of the largest
+    // finite number gives infinity.
     const __m128i odd =
         _mm_and_si128(_mm_srli_epi32(bits, 13), _mm_set1_epi32(1));
     const __m128i normal = _mm_srli_epi32(
@@ -149,8 +149,7 @@ struct Isa {
   }
 
   static void StoreHigh16(const Words& words, std::uint16_t* dst) {
-    // Sign extension keeps the signed saturation of the pack from changing a
-    // value.
+    // The words are sign-extended, so that the signed pack does not saturate.
     const __m128i low = _mm_srai_epi32(words, 16);
     _mm_storel_epi64(reinterpret_cast<__m128i*>(dst),
                      _mm_packs_epi32(low, low));

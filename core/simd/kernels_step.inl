@@ -10,7 +10,7 @@
 //   PlaneStep   like HalfStep, for bfloat16, if it is cheaper to split vectors
 //               of 32-bit words into even and odd elements
 //   TwinStep    vectors of x0 y0 x1 y1 ... for interleaved pairs, in the order
-//               of the memory. It swaps neighbours instead of sorting them:
+//               of the memory. It swaps x and y instead of separating them:
 //                 (x, y) (c, c) + (y, x) (-s, s)
 //
 // kOrder is the order of the row of cosines and sines that a step reads. The
@@ -48,10 +48,10 @@ struct RowInMemory {
   }
 };
 
-// The first kVectors vectors of cosines and of sines. i must be a constant for
-// the compiler. The constructor is inline because g++ 12 leaves a row from a
-// function call in memory. Such a row is a tenth slower (float32 in the
-// second-level cache, Zen 4).
+// The first kVectors vectors of cosines and of sines. In Cosines(i) and
+// Sines(i), i must be a constant for the compiler. The constructor is inline
+// because g++ 12 leaves a row from a function call in memory. Such a row is a
+// tenth slower (float32 in the second-level cache, Zen 4).
 template <class Dtype, std::size_t kVectors>
 struct RowInRegisters {
   using Batch = typename Dtype::Batch;
@@ -272,7 +272,7 @@ struct TwinStep {
   }
 };
 
-// `pairs` is even.
+// Expects that `pairs` is even.
 template <class DtypeType, bool kStream>
 struct PlaneStep {
   using Dtype = DtypeType;

@@ -54,7 +54,7 @@ class AngleSum {
   using Real = xsimd::batch<double, Arch>;
   using Bits = xsimd::batch<std::int64_t, Arch>;
 
-  // |x| < 2^51.
+  // Expects |x| < 2^51.
   void AddReduced(const Real& x) {
     const Real shifted = x + Real(kRoundToInteger);
     quarters_ = quarters_ + BitCast<Bits>(shifted);
@@ -178,8 +178,8 @@ void StoreLanes(const Real& x, Out* dst, std::size_t count) {
 
 // True if x or y is within 16 last places of the middle of two floats, so that
 // its rounding may be wrong. Checks the upper 24 of the 29 bits that float32
-// drops. Results are off by at most 4 last places. Not valid for subnormal
-// floats, which drop more bits.
+// drops. Results are off by at most 4 last places. The check is not valid for
+// subnormal floats, which drop more bits.
 template <class Real>
 bool NearHalfway(const Real& x, const Real& y) {
   using Bits = xsimd::batch<std::int64_t, typename Real::arch_type>;
@@ -233,7 +233,8 @@ bool TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
   const Bits sin_bits = BitCast<Bits>(KernelSin(x, y));
   const Bits cos_bits = BitCast<Bits>(KernelCos(x, y));
   // This is the table at the top of this file, in bits: odd quarters swap sine
-  // and cosine; bit 1 of q is the sine's sign, and bit 1 of q + 1 the cosine's.
+  // and cosine; bit 1 of q is the sine's sign, and bit 1 of q + 1 is the
+  // cosine's sign.
   const Bits q = turns.quarters();
   const Bits one(std::int64_t(1));
   const Bits odd = Bits(std::int64_t(0)) - (q & one);
