@@ -35,8 +35,8 @@ struct SincosGrid {
   std::vector<double> steps;
 };
 
-// Diffusion timestep embedding: with n = floor(dim/2), sines, then cosines, of
-// scale * p * max_period^(-i / (n - downscale_freq_shift)).
+// Diffusion timestep embedding: sines, then cosines, of
+// scale * p * max_period^(-i / (n - downscale_freq_shift)), n = floor(dim/2).
 struct Timestep {
   std::int32_t dim = 0;
   std::optional<double> max_period;
@@ -45,7 +45,8 @@ struct Timestep {
   std::optional<double> scale;
 };
 
-// sin and cos of 2 pi x B (arXiv:2006.10739); B: [axes, dim / 2].
+// sin and cos of 2 pi x B (arXiv:2006.10739) for the position x; B has the
+// shape [axes, dim / 2].
 struct FourierFeatures {
   bool cos_first = false;
   std::optional<ConstTensorView> frequencies;

@@ -1,4 +1,5 @@
-// Fourier features: sines, then cosines, of 2 pi x B (arXiv:2006.10739).
+// Fourier features: sines, then cosines, of 2 pi x B for the position x, [axes]
+// (arXiv:2006.10739).
 //
 // x B counts full circles, so no product with 2 pi is needed. B's elements are
 // not rounded (|B| <= 2^18), the products of the axes are summed without

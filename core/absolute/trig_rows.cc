@@ -9,8 +9,8 @@
 namespace posenc::core {
 namespace {
 
-// The kernel writes cosines and sines separately. Interleaved rows are
-// evaluated on the stack, this many pairs at a time, and then interleaved.
+// The kernel writes cosines and sines separately. For an interleaved row, this
+// many pairs at a time are evaluated on the stack, and then interleaved.
 constexpr std::size_t kWovenPairs = 256;
 
 }  // namespace

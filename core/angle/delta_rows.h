@@ -63,7 +63,7 @@ class DeltaRows {
   DeltaRows(const QuarterTurnArrays& frequencies, std::size_t step);
 
   std::size_t pitch() const { return pitch_; }
-  // Returns row k: its cosines, and pitch() doubles later its sines.
+  // Returns row k. Its cosines begin at 0, and its sines at pitch().
   const double* Row(std::size_t k) const {
     return rows_.data() + 2 * k * pitch_;
   }

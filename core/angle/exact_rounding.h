@@ -18,7 +18,7 @@ struct RoundedCosSin {
 };
 
 // The floats nearest to factor * cos(phi) and factor * sin(phi) of pair i of
-// the row; kernels.h defines phi. They are right unless an exact value is
+// the row; kernels.h defines phi. The floats are right unless an exact value is
 // closer to the middle of two floats than the larger of two bounds: 2^-85 of
 // the value, and 2^-90 + 2^-93 |phi| / (pi / 2) of the factor. The second bound
 // comes from the reduction of large angles (angle/quarter_turns.h). The sign of

@@ -40,7 +40,8 @@ inline Wide Product(double a, double b) {
   const double high = a * b;
   return {high, std::fma(a, b, -high)};
 }
-// A result that is too large is infinite, as in float64. So is a quotient by 0.
+// A result that is too large is infinite, as in float64. A quotient by 0 is
+// infinite, too.
 inline Wide operator+(const Wide& a, const Wide& b) {
   const ExactSum high = TwoSum(a.high, b.high);
   if (!std::isfinite(high.value)) return high.value;

@@ -245,7 +245,7 @@ absl::StatusOr<PositionExtents> Validate(const GridScheme& grid) {
                          {static_cast<std::int64_t>(axes), cells}};
 }
 
-// The merged grid of a span of patches.
+// The grid of a span after its patches are merged.
 struct MergedGrid {
   std::int64_t time, height, width;
   double time_step;

@@ -30,8 +30,8 @@ class FireRule final : public BiasTiles::Rule {
         b2_(*fire.b2) {}
 
   std::int64_t heads() const override { return b2_.shape[0]; }
-  // A hidden unit takes a nanosecond, and a product takes a quarter of a
-  // nanosecond.
+  // Evaluating a hidden unit takes a nanosecond, and multiplying it by the
+  // weight of a head takes a quarter of a nanosecond.
   std::int64_t Nanoseconds(std::int64_t queries,
                            std::int64_t keys) const override {
     return queries * keys * hidden() * (4 + heads()) / 4;

@@ -17,11 +17,12 @@ namespace posenc::core {
 // is the batch, S and T are the tokens, H the heads, D the channels of a head.
 enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
 
-// A layout's number of dimensions, and the indices of three dimensions.
+// The name and rank of a layout, and the indices of its batch, token and head
+// dimensions.
 struct LayoutOrder {
   const char* name;
   int rank;
-  int batch, token, head;  // batch is -1 without a batch dimension
+  int batch, token, head;  // batch is -1 for THD
 };
 
 // Returns FieldInvalid("layout") for an unknown layout.

@@ -91,9 +91,9 @@ struct RepositionArgs {
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k);
 
-// Prepares and runs the repositioning of k. k_out has k's dtype and shape. It
-// is k's own memory (only if the output pairings are the same), or does not
-// overlap it.
+// Prepares and runs the rotation that repositions k. k_out has k's dtype and
+// shape. It is k's own memory (only if the output pairings are the same), or
+// does not overlap it.
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
                         const TensorView& k_out);
 

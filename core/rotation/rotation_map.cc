@@ -51,8 +51,8 @@ constexpr std::size_t kColdBytes = 1 << 20;
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
 // Upper bounds on the size of all tokens' cosines and sines, in float32 and in
-// float64. They are a fraction of a third-level cache, because other calls use
-// the cache, too.
+// float64. The bounds are a fraction of a third-level cache, because other
+// calls use the cache, too.
 constexpr std::size_t kMaxBytesOfAll[] = {8 << 20, 16 << 20};
 
 }  // namespace
@@ -227,8 +227,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
     return table.tokens * count;
   }
 
-  // Does the same as RunTokens if a head's tokens are adjacent: rotates whole
-  // heads, or a part of one head.
+  // Replaces RunTokens for tensors in which a head's tokens are adjacent.
+  // Rotates whole heads, or a part of one head.
   std::int64_t RunHeads(std::int64_t first, std::int64_t rows,
                         const std::byte* src, std::byte* dst) {
     const std::int64_t tokens = map_.tokens_;

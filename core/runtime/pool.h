@@ -49,7 +49,8 @@ class ComputePool {
   std::condition_variable wake_;  // workers wait for a job or a Spread
   std::condition_variable left_;  // callers wait for workers to leave a Spread
   std::deque<std::function<void()>> jobs_;
-  // Computations that may still have tiles to take. Their callers own them.
+  // Computations that may still have tiles to take. The callers of ForEach()
+  // own them.
   std::deque<Spread*> spreads_;
   bool stopping_ = false;
   std::vector<std::thread> workers_;

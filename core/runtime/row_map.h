@@ -22,8 +22,8 @@ class RowMap {
    public:
     virtual ~Worker() = default;
     // Maps rows [first, first + rows), which are within the rows given to
-    // StartWorker(). `in` and `out` point to row `first`; any alignment. They
-    // are equal (only if in_place()) or do not overlap.
+    // StartWorker(). `in` and `out` point to row `first`, with any alignment.
+    // They are equal (only if in_place()) or do not overlap.
     virtual void Run(std::int64_t first, std::int64_t rows, const void* in,
                      void* out) = 0;
   };

@@ -1,6 +1,6 @@
 // A KernelTable has an implementation of every kernel for one instruction set.
 // Kernels cannot fail: callers validate the arguments. Every instruction set
-// gives the same bytes, except for NaN payloads, because rotations never fuse
+// gives the same bytes, except for NaN payloads. So rotations never fuse
 // products and sums. Every NaN becomes 0x7f in FP8.
 
 #pragma once
@@ -71,9 +71,10 @@ enum class Memory {
 // is at t * token_stride + h * head_stride, in src and in dst. Its cosines are
 // at table + t * table_token_stride + h * table_head_stride, and its sines are
 // table_sine_offset behind the cosines. Cosines and sines are finite. All
-// strides are in elements; any alignment. src and dst are equal (only if input
-// and output have the same pairing) or do not overlap. Within a slice,
-// half-split pairs are (i, i + pairs), and interleaved pairs (2i, 2i + 1).
+// strides are in elements. src and dst may have any alignment. They are equal
+// (only if input and output have the same pairing) or do not overlap. Within a
+// slice, half-split pairs are (i, i + pairs), and interleaved pairs (2i, 2i +
+// 1).
 struct RotateJob {
   const void* src;
   void* dst;

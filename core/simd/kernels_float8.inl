@@ -4,8 +4,8 @@
 //   E5M2  s eeeee mm  bias 15  largest 0x7b (57344)  0x7c infinity, then NaN
 //
 // All conversions work on 32-bit words, and are the same code for all
-// instruction sets. An instruction set only converts bytes to words, and words
-// to bytes.
+// instruction sets. Instruction sets differ only in how they load bytes as
+// words, and store words as bytes.
 
 #pragma once
 

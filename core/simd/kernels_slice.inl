@@ -4,9 +4,9 @@
 //   AnySlice      any other width of at least one step
 //   PaddedSlice   fewer pairs than a step has
 //
-// All give the same bytes. Each has a type Step, a type Row, kOrder (the order
-// of the row in memory), and kPairs (the number of pairs; 0 if the compiler
-// does not know it).
+// All three give the same bytes. Each has a type Step, a type Row, kOrder (the
+// order of the row in memory), and kPairs (the number of pairs; 0 if the
+// compiler does not know it).
 
 #pragma once
 

@@ -50,8 +50,8 @@ struct RowInMemory {
 
 // The first kVectors vectors of cosines and of sines. In Cosines(i) and
 // Sines(i), i must be a constant for the compiler. The constructor is inline
-// because g++ 12 leaves a row from a function call in memory. Such a row is a
-// tenth slower (float32 in the second-level cache, Zen 4).
+// because g++ 12 leaves a row from a function call in memory. A rotation by
+// such a row is a tenth slower (float32 in the second-level cache, Zen 4).
 template <class Dtype, std::size_t kVectors>
 struct RowInRegisters {
   using Batch = typename Dtype::Batch;
@@ -91,7 +91,7 @@ struct PreparedRow {
   alignas(64) Real sines[2 * kMaxPairs];
 
   // It is not inlined, because the constants of its shuffles would take
-  // registers from the loop over the slices. The loop would then have 0.7 of
+  // registers from the loop over the slices. The loop would then run at 0.7 of
   // its speed (g++ 12).
   [[gnu::noinline]] void Fill(RowOrder order, const Real* cos, const Real* sin,
                               std::size_t pairs) {

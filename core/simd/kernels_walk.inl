@@ -37,7 +37,8 @@ struct Walk {
   // Copies pass_bytes bytes, which begin `pass` bytes from each slice.
   std::ptrdiff_t pass;
   std::size_t pass_bytes;
-  // If not null, gathers the output of each turn. dst must have no gaps then.
+  // If not null, gathers the output of each turn. In this case, dst must have
+  // no gaps between slices.
   LineStream<typename Dtype::Isa>* stream;
 };
 
