@@ -223,7 +223,8 @@ class AddMap final : public RowMap {
   const RowFormat<T> format_;
   const std::int64_t tokens_, dim_;
   const bool shared_;
-  // Empty if each sequence has its own positions, or if there is one sequence.
+  // There are no blocks if each sequence has its own positions, or if there is
+  // one sequence.
   mutable std::vector<Block> blocks_;
 };
 

@@ -1,6 +1,6 @@
-// Position ids of batches that are packed, padded, split over devices, laid out
-// on grids, or mix text and images. Each scheme is described at its message in
-// posenc.v1 service.proto.
+// Position ids of batches that are packed, padded, split over devices, or laid
+// out on grids, and of batches that mix text and images. Each scheme is
+// described at its message in posenc.v1 service.proto.
 
 #pragma once
 

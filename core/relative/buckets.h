@@ -46,7 +46,7 @@ absl::Status ValidateDeberta(const DebertaBuckets& buckets);
 absl::Status ValidateGridIndex(const GridIndex& grid);
 
 // The functions below return the index of a distance with |distance| <= 2^32.
-// The rules must be validated.
+// Their arguments must be validated.
 
 // T5: distance = i - j. The class precomputes the boundaries of the buckets.
 class T5BucketIndex {

@@ -44,9 +44,9 @@ class FireRule final : public BiasTiles::Rule {
                        std::vector<double>(PanelsSize(block, hidden())),
                        std::vector<double>(hidden()),
                        std::vector<double>(block)};
-    // psi of the block's distances, in descending order from the distance
-    // between the last query and the first key. Rows overlap as in
-    // DistanceRule, but each row has its own divisor.
+    // psi of the block's distances, the greatest first: the distance from the
+    // last query to the first key. Rows overlap as in DistanceRule, but each
+    // row has its own divisor.
     std::vector<long double> psi(2 * block - 1);
     for (std::int64_t row = 0; row < tile.query_length; row += block) {
       const std::int64_t rows = std::min(block, tile.query_length - row);

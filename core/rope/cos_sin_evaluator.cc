@@ -166,8 +166,8 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
 }
 
 bool CosSinEvaluator::Follow(double position, std::int64_t n) const {
-  // Fewer rows are evaluated directly: the first row from an anchor takes
-  // somewhat longer than a direct evaluation.
+  // Runs of fewer rows do not use an anchor, because the first row from an
+  // anchor takes somewhat longer than a direct evaluation.
   constexpr std::int64_t kFewest = 4;
   // Positions must be whole, so that position + k is exact.
   return n >= kFewest && has_sums_ && std::floor(position) == position &&

@@ -60,7 +60,8 @@ struct Avx512 {
   // The functions below are for kernels_doubt.inl.
   using Lanes = __mmask16;
   static constexpr Lanes kAllLanes = 0xffff;
-  // Returns the lanes of `lanes` in which x has any of `bits`.
+  // Returns the lanes of `lanes` in which x has at least one of the bits
+  // `bits`.
   static Lanes HasAny(Lanes lanes, const Ints& x, const Ints& bits) {
     return _mm512_mask_test_epi32_mask(lanes, x, bits);
   }

@@ -87,8 +87,8 @@ struct RotateJob {
   std::ptrdiff_t table_token_stride;
   std::ptrdiff_t table_head_stride;
   std::ptrdiff_t table_sine_offset;
-  // Also copies pass_width channels of each slice, from offset pass_offset on,
-  // unless src is dst.
+  // Copies the pass_width channels at offset pass_offset from the start of each
+  // slice, unless src is dst.
   std::ptrdiff_t pass_offset;
   std::size_t pass_width;
   Memory memory;

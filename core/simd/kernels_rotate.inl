@@ -1,9 +1,10 @@
 // Chooses how a rotation processes its slices, and in which order. Part of
 // kernels.inl.
 //
-// A rotation of a tensor in a cache processes token by token. A rotation of a
-// tensor in main memory prefetches. On CPUs that allow few requests in flight
-// for each memory page, it also processes several pages at the same time:
+// A rotation of a tensor in a cache processes one token after another. A
+// rotation of a tensor in main memory prefetches. On CPUs that allow few
+// requests in flight for each memory page, it also processes several pages at
+// the same time:
 //
 //   a token of heads, with alternating pages     |--page 0--|--page 1--| ..
 //                                                 ^ head 0   ^ head 8

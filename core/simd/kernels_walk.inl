@@ -34,7 +34,7 @@ struct Walk {
   // The distance in bytes from src to the prefetched bytes. In a cache, 0 means
   // that nothing is prefetched.
   std::ptrdiff_t ahead;
-  // Copies pass_bytes bytes, which begin `pass` bytes from each slice.
+  // Copies the pass_bytes bytes at offset `pass` from the start of each slice.
   std::ptrdiff_t pass;
   std::size_t pass_bytes;
   // If not null, gathers the output of each turn. In this case, dst must have
