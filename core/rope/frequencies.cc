@@ -31,9 +31,9 @@ constexpr double kDefaultTheta = 10000;  // the paper's
 // than four axes.
 constexpr std::size_t kMaxAxes = 16;
 
-// The greatest amplitude; the least is its inverse. With these bounds, the
-// inverse of an amplitude and the quotient of two amplitudes (Reposition) are
-// normal float32 numbers.
+// The greatest amplitude. The least amplitude is its inverse. With these
+// bounds, the inverse of an amplitude and the quotient of two amplitudes
+// (Reposition) are normal float32 numbers.
 constexpr double kMaxAmplitude = 0x1p62;
 
 bool IsExplicit(const RopeSpec& spec) {

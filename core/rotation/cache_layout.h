@@ -20,7 +20,7 @@ namespace posenc::core {
 // posenc.v1.CacheLayout describes these fields.
 struct CacheLayout {
   // One letter for each dimension: B blocks, T tokens of a block, H heads, D
-  // channels, K keys and values, L layers. Or the name of an engine.
+  // channels, K keys and values, L layers. The name of an engine is also valid.
   std::string dimensions;
   std::optional<ConstTensorView> block_table;
   std::vector<std::int64_t> lengths;

@@ -21,7 +21,7 @@
 namespace posenc::simd {
 namespace {
 
-// Returns the same bits as a vector of another type. xsimd 8 expects the
+// Returns the bits of x, unchanged, as a vector of type To. xsimd 8 expects the
 // vector's type, and later versions the element type.
 template <class To, class From>
 To BitCast(const From& x) {
