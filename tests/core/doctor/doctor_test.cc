@@ -322,7 +322,7 @@ TEST(DoctorRuntimeTest, TheValueOfAnUnknownFlagNamesNoEngine) {
   const auto runtime =
       ParseRuntime("--model /models/llama-3-vllm --rope-theta 5e5");
   ASSERT_TRUE(runtime.ok()) << runtime.status();
-  EXPECT_EQ(runtime->engine, Engine::kUnknown);
+  EXPECT_EQ(runtime->engine, Runtime::Engine::kUnknown);
 }
 
 TEST(DoctorConfigsTest, TheSecondIsComparedWithTheFirst) {
