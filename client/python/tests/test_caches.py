@@ -1,4 +1,4 @@
-"""posenc.transformers.caches against transformers' own classes. `./run parity caches` asks all types."""
+"""Compares posenc.transformers.caches with caches of transformers. `./run parity caches` compares all model types."""
 
 import sys
 
@@ -81,7 +81,7 @@ def sliding():
 
 
 def assert_near(ours, theirs, tokens=None):
-    """The keys of the first layer agree; deeper ones depend on the tokens before."""
+    """Compares the keys of the first layer only, because keys of deeper layers depend on the tokens before them."""
     ours, theirs = (cache.layers[0].keys[:, :, :tokens] for cache in (ours, theirs))
     assert ours.shape == theirs.shape
     torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5)
@@ -106,7 +106,8 @@ def test_attention_over_a_joined_cache_is_that_over_the_whole(shared, llama, sli
     expected = small.attended
     small.run(20, 21, start=20, cache=joined)
     torch.testing.assert_close(small.attended, expected, rtol=0, atol=2e-5)
-    # The second layer's keys were computed without the tokens of the first parts; a window has left these behind.
+    # The second layer's keys differ, because the model computed each part without the parts before it. A sliding
+    # layer holds only tokens whose window lies inside the last part.
     assert "sliding" in kind or (joined.layers[1].keys - whole.layers[1].keys).abs().max() > 0.01
 
 

@@ -48,7 +48,7 @@ def test_every_request_of_the_vectors_is_written_as_protobuf_writes_it(protobuf)
         assert actual == expected, case["name"]
         again = wire.decode(type(ours), expected.SerializeToString())
         for given in getattr(again, "inputs", []):
-            given.gguf = bytes(given.gguf)  # before, a view of the serialized message
+            given.gguf = bytes(given.gguf)  # decode() made it a view of the serialized message
         # Compares repr(), because NaN is not equal to itself.
         assert repr(again) == repr(ours), case["name"]
         count += 1

@@ -1,4 +1,4 @@
-"""Repositions the keys in a file. The test that passes a cache through the clients of all languages runs this.
+"""Repositions the keys in a file. A test runs this program to pass a cache through the clients of all languages.
 
     python hop.py TARGET IN OUT SHIFT
 """

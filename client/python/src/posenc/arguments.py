@@ -52,8 +52,8 @@ class CallOptions(TypedDict, total=False):
 
 
 class SourceOptions(TypedDict, total=False):
-    """The interpretation of a configuration: the reader and its version, the part or layer, and the length of the
-    sequence."""
+    """Options that say how to interpret a configuration: the reader and its version, the part or layer, and the
+    length of the sequence."""
 
     profile: Optional[m.ProfileLike]
     profile_version: Optional[str]

@@ -1,4 +1,4 @@
-"""Converts arrays of numpy, torch and others to bytes, and back.
+"""Converts arrays of numpy, torch and other libraries to bytes, and back.
 
 A contiguous little-endian array in host memory is not copied. All other arrays,
 also those on a GPU, are copied once.
@@ -49,7 +49,7 @@ class Borrowed:
 class Result:
     """A tensor of an answer: its expected dtype and shape, and its memory, which is the caller's `out` or new."""
 
-    name: str  # of the answer's field; the request's field is name + "_output"
+    name: str  # the answer's field; the request's field for the output is name + "_output"
     wrap: Wrap
     dtype: Optional[int]
     shape: Optional[Sequence[int]]  # None: only the server knows it

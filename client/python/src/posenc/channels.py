@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SERVICE = "/posenc.v1.PositionalEncodingService/"
 VERSION = importlib.metadata.version("posenc")
 
-# Seconds that a unary call may take, and a stream without progress.
+# Seconds that a unary call may take, and that a stream may make no progress.
 _DEFAULT_TIMEOUT = 60.0
 # Deadline, in seconds, of a stream that is limited only by the time without
 # progress. Without a deadline the server would set its default deadline.
@@ -113,8 +113,8 @@ class Call:
             self._end: float = time.monotonic() + min(seconds, _LONGEST_TIMEOUT)
 
     def rest(self, otherwise: float) -> float:
-        """Returns the remaining seconds of the call's own timeout, or `otherwise`
-        without one. Never returns 0, which would be refused as the caller's mistake."""
+        """Returns the remaining seconds of the call's own timeout, or `otherwise` if the call
+        has no timeout. Never returns 0, which would be refused as the caller's mistake."""
         return otherwise if self.timeout is None else max(self._end - time.monotonic(), 1e-6)
 
 
@@ -139,7 +139,7 @@ class Channels:
         self._closed = False
         self.most = min(self._options.get("max_message_bytes", 512 << 20), _MAX_PROTO_BYTES)
         self.stream_above = min(self._options.get("stream_above_bytes", _STREAM_ABOVE_BYTES), self.most)
-        # Seconds that a unary call may take, and a stream without progress.
+        # Seconds that a unary call may take, and that a stream may make no progress.
         self.patience = min(self._options.get("timeout", _DEFAULT_TIMEOUT), _LONGEST_TIMEOUT)
         if not self.patience > 0:
             raise invalid("timeout", f"is {self.patience}; must be above 0")

@@ -91,7 +91,7 @@ class Client:
                 client.apply_rope(q, rope="llama-3.1-8b", positions=0, layout="bshd", out=q)
 
         name: the file's name; by default the server's prefix and random digits.
-        directory: the path of the server's directory in this process, if it is another one.
+        directory: the path under which this process sees the server's directory, if it differs from the server's path.
         If the server shares no memory with this client, the calls send bytes.
         The file is removed when the region or the client is closed. A call in place is never sent twice. If an error
         says that q may have been rotated, write q again.
@@ -181,7 +181,7 @@ class Client:
     ) -> A:
         """Moves rotated keys to other positions, or from one encoding to another.
 
-        Takes either `shift` (an int, or one for each token), or old_positions
+        Takes either `shift` (an int, or an int for each token), or old_positions
         and new_positions in the forms of apply_rope. rope: the encoding that
         rotated k. FP8 needs `saturation`, as in apply_rope. cache: the layout of
         a paged cache, instead of `layout`: {"dimensions": "vllm_split",
@@ -217,7 +217,7 @@ class Client:
     ) -> Any:
         """Returns rows of a table: (cos, sin) of a rope, or one array of an absolute encoding.
 
-        positions: by default 0. layout: "half" (default), "duplicated",
+        positions: as in apply_rope; by default 0. layout: "half" (default), "duplicated",
         "pair_repeated", or "complex", which is one array. dtype: a name, or a
         dtype of numpy or torch; by default float32. A dtype of torch gives
         torch tensors.
@@ -359,8 +359,8 @@ class Client:
         expected_bytes: int = 0,
     ) -> Any:
         """Makes a call with tensors, fills the results, and returns the answer (None for a stream of a rotation).
-        Tensors in shared memory are sent as places. If a message would be too large, the call is a stream, where
-        the method has one."""
+        Tensors in shared memory are sent as places. If a message would be too large, and the method has a stream, the
+        call uses the stream."""
         method, most = _method(request), self._channels.most
         answer: Any = getattr(m, method + "Response")
         placed = Placed(request, inputs, results, self._regions)

@@ -67,7 +67,7 @@ def stream(
         for answer in running:
             moved.set()
             take(answer)
-            del answer  # frees its memory before the next one is received
+            del answer  # frees its memory before the next answer is received
     except grpc.RpcError as failed:
         raise channels.stuck() if state == "stuck" else channels.error_of(failed, call) from None
     finally:

@@ -26,8 +26,8 @@ from .errors import InvalidArgumentError, invalid
 from .messages import AnalyzeRopeResponse, Pairing, Profile, ResolveRopeResponse, RopeSource, RopeSpec, RotarySlice
 from .sources import SOURCE_FIELDS, rope_source
 
-# The colours of the command `posenc plot`: those of Okabe and Ito, with grey
-# instead of yellow. Each colour has its own dash pattern.
+# The colours of the command `posenc plot`: the palette of Okabe and Ito, with
+# grey instead of yellow. Each colour has its own dash pattern.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9", "#767676")
 _DASHES = ("-", "--", ":", "-.", (0, (3, 2)), (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 2)))
 
@@ -199,8 +199,8 @@ def kept(
     client: Client, rope: Any, others: Optional[Mapping[str, Any]] = None, *, max_distance: int = 131072,
     ax: Any = None,
 ) -> Any:
-    """Draws the share of a score that is left if another reader rotates: the mean
-    of cos(distance * |w - w'|) over all pairs. The axis of distances is
+    """Draws which share of a score remains if another reader rotates q and k: the
+    mean of cos(distance * |w - w'|) over all pairs. The axis of distances is
     logarithmic. A line marks the share 0.9."""
     if max_distance < 2:
         raise invalid("max_distance", f"is {max_distance}; must be at least 2")
@@ -304,8 +304,8 @@ def _curve(ax: Any, name: str, x: Iterable[Any], y: Iterable[Any]) -> None:
 
 
 def _heat_map(ax: Any, matrix: Any, start: int, label: str, title: str, aspect: str = "auto", **scale: Any) -> Any:
-    """Draws the rows from the top; the first row has the number `start`. The numbers of rows and columns are at
-    their middle."""
+    """Draws the rows from the top; the first row has the number `start`. The number of a row or column is at its
+    middle."""
     rows, columns = matrix.shape
     extent = (-0.5, columns - 0.5, start + rows - 0.5, start - 0.5)
     image = ax.imshow(matrix, cmap="cividis", aspect=aspect, extent=extent, interpolation="nearest", **scale)

@@ -24,7 +24,7 @@ from .messages import SharedMemory, SharedMemoryInfo, Tensor
 from .tensor import ELEMENT_BYTES
 from .wire import Buffer, Message
 
-# With these codes the server has written nothing, or says itself what to do (ABORTED).
+# With these codes the server has written nothing, except ABORTED, whose text itself says what to do.
 _UNTOUCHED = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED")
 
 
@@ -47,7 +47,7 @@ class SharedRegion:
             if info.max_bytes and self.size > info.max_bytes:
                 raise invalid("size", f"is {self.size}; the server maps at most {info.max_bytes}")
             self.name = f"{info.prefix}{os.getpid()}-{secrets.token_hex(8)}" if name is None else name
-            # A name with other characters, such as "/", could lie in another directory.
+            # A name with other characters, such as "/", could name a file in another directory.
             if not re.fullmatch(re.escape(info.prefix) + "[A-Za-z0-9._-]+", str(self.name)) or len(self.name) > 255:
                 letters = "up to 255 letters, digits, '.', '_' and '-'"
                 raise invalid("name", f"is {name!r}; must begin with {info.prefix!r}, and have {letters}")

@@ -131,7 +131,7 @@ def packed(cu_seqlens: Any, starts: Any = ()) -> Positions:
 
 
 def movement_of(old_positions: Any, new_positions: Any, shift: Any) -> Optional[Movement]:
-    """Returns the keys' old and new positions; `shift` is an int, or one for each token."""
+    """Returns the keys' old and new positions; `shift` is an int, or an int for each token."""
     if old_positions is None and new_positions is None and shift is None:
         return None  # the server reports the missing field
     if new_positions is not None and shift is not None:

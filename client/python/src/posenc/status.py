@@ -44,7 +44,7 @@ def error_of(failed: Any, target: str, request_id: str) -> PosencError:
 
 
 def _pairs(message: Any, number: int) -> list[tuple[str, Any]]:
-    """Returns the messages of a repeated field as pairs of a text and bytes: details, entries of a map, violations."""
+    """Returns the messages of a repeated field (details, violations, entries of a map) as pairs of text and bytes."""
     found = [dict(scan(value)) for each, value in scan(message) if each == number]
     return [(str(pair.get(1, b""), "utf-8"), pair.get(2, b"")) for pair in found]
 

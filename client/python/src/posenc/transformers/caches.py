@@ -4,9 +4,9 @@
     both = posenc.transformers.caches.join([first, second], model.config)
     posenc.transformers.caches.keep(cache, model.config, [0, 1, 2, 3, *range(900, 1000)])
 
-A cached key was rotated to its position. These functions rotate it to another one, layer by layer, each layer by
-its own encoding; layers without rope stay as they are. Values never change. Keys of deeper layers also depend on the
-text before them, and no rotation changes that.
+A cached key was rotated to its position. These functions rotate it to another position, with the encoding of its
+layer; layers without rope stay as they are. Values never change. Keys of deeper layers also depend on the text before
+them, and no rotation changes that.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ..shared import SharedRegion
 from ..sources import rope_source
 from .layers import append, check_alike, check_room, copied, layers_of, room_of, rotated, select, tokens_of, total_of
 
-# Bytes that travel at a time: /dev/shm of a container often has only 64 MiB.
+# Number of bytes that one call moves. It is small, because /dev/shm of a container often has only 64 MiB.
 _PIECE = 16 << 20
 
-# Weights that differ within a pair do not commute with a rotation.
+# These models multiply rotated keys by weights that differ within a pair. Such weights do not commute with a rotation.
 _NORM_AFTER_ROTATION = {"hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text"}
 
 
@@ -41,14 +41,14 @@ def shift(
 
     cache: DynamicCache or StaticCache, with keys [batch, heads, tokens, head_dim].
     config: the model's configuration.
-    client: of a server; by default posenc.local(), which lives only for this call.
-    length: of the sequence for which the model computed the keys. Only LongRoPE and dynamic NTK need it, since their
-        frequencies depend on it.
-    new_length: the length after the call; by default `length`. If the frequencies differ, `start` must be the
-        position of the first token.
+    client: a client of posenc; by default posenc.local(), whose server runs only during this call.
+    length: the length of the sequence for which the model computed the keys. Only LongRoPE and dynamic NTK need it,
+        because their frequencies depend on it.
+    new_length: the length after the call; by default `length`. If the two lengths have different frequencies,
+        `start` must be the position of the first token.
 
-    Tensors are copied through memory that the server shares, 16 MiB at a time; those of a GPU are copied to the
-    CPU and back. If the server's machine is another one, the copies are sent.
+    Tensors are copied through memory that the server shares, 16 MiB at a time. Tensors of a GPU are copied to the
+    CPU and back. If the server runs on another machine, the copies are sent to it.
 
     Raises InvalidArgumentError before anything changes if a layer cannot be moved. After another error some keys may
     have moved: compute the cache again.
@@ -65,12 +65,12 @@ def join(
 ) -> Any:
     """Returns a new cache with the tokens of all caches, one after the other.
 
-    caches: each with its first token at position 0, without padding: shift() others first. They must have the
-        same layers, batch and dtype. A static cache gets no longer: the first one needs room for all.
+    caches: the first token of each must be at position 0, without padding; call shift() for other caches first.
+        All must have the same layers, batch and dtype. A static first cache must have room for all tokens.
     Other arguments and errors are those of shift(). The given caches do not change.
 
-    A sliding layer holds the last tokens of the whole. Recurrent layers (Mamba) and multimodal positions of images
-    cannot be joined.
+    A sliding layer of the result holds only its last tokens. Recurrent layers (Mamba) and multimodal positions of
+    images cannot be joined.
     """
     if not caches:
         raise invalid("caches", "is empty; must have at least one cache")
@@ -102,9 +102,9 @@ def keep(
         keep(cache, config, [0, 1, 2, 3, *range(900, 1000)])   # attention sinks, and the last 100 of 1000 tokens
 
     cache: its first token is at position 0, without padding.
-    slots: the tokens to keep, by their number in the sequence, in rising order.
-    Other arguments and errors are those of shift(). A sliding layer keeps the last of these tokens; it
-    is an error if it has dropped one of them. Recurrent layers (Mamba) cannot drop tokens.
+    slots: the indices in the sequence of the tokens to keep, in rising order.
+    Other arguments and errors are those of shift(). A sliding layer keeps the last of these tokens that fit its
+    window. keep() fails if the layer has already dropped one of them. Recurrent layers (Mamba) cannot drop tokens.
     """
     slots = torch.as_tensor(slots).tolist()
     total = total_of(cache)
@@ -132,7 +132,7 @@ class _Keys:
     tensor: torch.Tensor  # a view, [batch, heads, tokens, head_dim]
     first: int  # the position of the first token
     rope: Rope
-    new_rope: Optional[Rope]  # of another length; None: the same frequencies
+    new_rope: Optional[Rope]  # the encoding of the new length; None if its frequencies are the same
 
 
 @contextlib.contextmanager
@@ -151,7 +151,7 @@ class _Mover:
         self._client = client
         if not hasattr(config, "get_text_config"):
             raise invalid("config", f"is a {type(config).__name__}; must be the model's configuration: model.config")
-        self._config = config.get_text_config(decoder=True)  # of an encoder-decoder, the decoder
+        self._config = config.get_text_config(decoder=True)  # the decoder's part, if the model has an encoder
         values = self._config.to_dict()
         if getattr(self._config, "layer_types", None):  # Dory saves further layers, which cache nothing
             values["layer_types"] = list(self._config.layer_types)
@@ -179,7 +179,7 @@ class _Mover:
         return found
 
     def _rope(self, layer: int, part: Any, head_dim: int) -> Optional[tuple[Rope, Optional[Rope]]]:
-        """Returns a layer's encoding before and after; None if it does not rotate."""
+        """Returns a layer's encodings before and after the move; None if the layer does not rotate."""
         index = layer if self._layers_differ else None
         key = index, part, head_dim
         if key not in self._ropes:
@@ -203,7 +203,7 @@ class _Mover:
         return ropes
 
     def move(self, keys: _Keys, old: Any, by: Any) -> None:
-        """Moves keys at the positions `old` (a start, or one for each token) by `by` (alike)."""
+        """Moves keys. `old`: the first key's position, or one for each key. `by`: a distance, or one for each key."""
         if keys.new_rope is None and not torch.as_tensor(by).any():
             return
         step = max(1, _PIECE // keys.tensor[:, :, :1].nbytes)

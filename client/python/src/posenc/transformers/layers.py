@@ -11,8 +11,8 @@ import torch
 
 from ..errors import invalid
 
-# Layers that hold one key for each token, [batch, heads, tokens, head_dim]. Others may hold compressed or quantised
-# keys, or copies in further tensors.
+# Classes of layers that hold one key for each token, [batch, heads, tokens, head_dim]. Layers of other classes may
+# hold compressed or quantised keys, or copies in further tensors.
 _WITH_TOKENS = {
     "DynamicLayer", "DynamicSlidingWindowLayer", "DynamicIndexedLayer",
     "StaticLayer", "StaticSlidingWindowLayer", "StaticIndexedLayer",
@@ -40,14 +40,14 @@ def layers_of(cache: Any, path: str) -> list[Any]:
 
 def rotated(layer: Any, i: int, config: Any, path: str) -> list[tuple[Optional[str], torch.Tensor]]:
     """Returns views of the tensors with rotated channels, [batch, heads, tokens, head_dim], each with the part of the
-    model. Latents (DeepSeek) lie in the place of keys, and do not rotate; beside them, in the place of values, lie the
+    model. In a layer with latents (DeepSeek), `keys` has the latents, which do not rotate, and `values` has the
     rotated channels, [batch, 1, tokens, qk_rope_head_dim]."""
     tokens = tokens_of(layer)[1]
     if not tokens:
         return []
     if layer.keys.requires_grad:
         raise invalid(path, f"layer {i} requires grad; compute the cache under torch.no_grad()")
-    # A value may differ by layer.
+    # Each layer may have its own configuration.
     config = config.per_layer_config[i] if getattr(config, "per_layer_config", None) else config
     latent, rope, nope = (getattr(config, key, None) or 0 for key in _LATENT)
     width, keys = layer.keys.shape[-1], layer.keys
@@ -65,7 +65,7 @@ def rotated(layer: Any, i: int, config: Any, path: str) -> list[tuple[Optional[s
 
 
 def tokens_of(layer: Any) -> tuple[int, int]:
-    """Returns the number of the first token that a layer holds, and how many it holds."""
+    """Returns the index of the first token that a layer holds, and the number of tokens that it holds."""
     if type(layer).__name__ in _WITHOUT_TOKENS or layer.keys is None:
         return 0, 0
     total = int(layer.get_seq_length())
@@ -74,7 +74,7 @@ def tokens_of(layer: Any) -> tuple[int, int]:
 
 
 def total_of(cache: Any, path: str = "cache") -> int:
-    """Returns how many tokens a cache has seen; raises if layers differ, or have states instead of tokens."""
+    """Returns how many tokens a cache has seen; raises if its layers disagree, or have states instead of tokens."""
     totals = set()
     for i, layer in enumerate(layers_of(cache, path)):
         if hasattr(layer, "conv_states"):
@@ -94,7 +94,7 @@ def room_of(layer: Any) -> int:
 
 def check_room(cache: Any, total: int) -> None:
     for layer in cache.layers:
-        # A static layer that slides, and that is shorter than the whole, is its window.
+        # A static layer that slides is not croppable, and needs room only for its window.
         if hasattr(layer, "max_cache_len") and layer.is_croppable and total > layer.max_cache_len:
             raise invalid("caches[0]", f"has room for {layer.max_cache_len} tokens; needs {total}: use a DynamicCache")
 
@@ -123,13 +123,13 @@ def append(layer: Any, more: Any) -> None:
     layer.update(more.keys[:, :, :tokens], more.values[:, :, :tokens])
     if getattr(more, "is_indexer_initialized", False):
         layer.update_indexer(more.indexer_keys[:, :tokens])
-    if dropped:  # then both slide, and the layer is full
+    if dropped:  # then both layers slide, and `layer` is full
         name = "cumulative_length_int" if hasattr(layer, "cumulative_length_int") else "cumulative_length"
         setattr(layer, name, getattr(layer, name) + dropped)
 
 
 def select(layer: Any, own: list[int], total: int) -> None:
-    """Leaves only the tokens `own` in a layer, of `total` in the sequence."""
+    """Removes all tokens of a layer except `own`. The sequence then has `total` tokens."""
     first, tokens = tokens_of(layer)
     if not tokens:
         return
@@ -140,7 +140,7 @@ def select(layer: Any, own: list[int], total: int) -> None:
             if tensor is None:
                 continue
             kept = tensor.index_select(dim, torch.tensor(own, device=tensor.device) - first)
-            if static:  # compiled models know its address
+            if static:  # compiled models hold the tensor's address
                 tensor.zero_().narrow(dim, 0, len(own)).copy_(kept)
             else:
                 setattr(layer, name, kept)
