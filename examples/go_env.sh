@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Puts a new enough Go on PATH. Sourced, with `root`: the repository.
+# Puts a new enough Go on PATH. Scripts source this file; their variable `root`
+# is the repository's path.
 go_env() {
   "$root/client/go/run" need
   # The toolchain that `need` fetches if the system's is missing or too old.

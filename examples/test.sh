@@ -25,7 +25,7 @@ trap finish EXIT
 server=$!
 for ((i = 0; i < 600; ++i)); do
   [[ ! -s $work/ready ]] || break
-  kill -0 "$server" # it has not given up
+  kill -0 "$server" # fails if the server has ended
   sleep 0.1
 done
 address=$(head -n 1 "$work/ready")
@@ -137,7 +137,7 @@ ray_reposition_example() {
   "$venv/bin/python" -B "$here/ray_reposition/test.py" "$posencd"
 }
 
-# torch and transformers are large: this example runs only if it is named. They are those of ./run parity.
+# torch and transformers are large: this example runs only if it is named. It uses the environment of ./run parity.
 notebook_example() {
   "$root/client/python/run" build
   local venv=${PARITY_VENV:-$root/build/parity-venv}
@@ -145,7 +145,7 @@ notebook_example() {
   "$venv/bin/python" -c 'import torch, transformers' 2>/dev/null ||
     "$venv/bin/pip" install -q --disable-pip-version-check transformers torch
   "$venv/bin/pip" install -q --disable-pip-version-check nbclient ipykernel "$root/build/clients/python/source[plots]"
-  # The notebook is kept without outputs, so that a change shows what was changed.
+  # The repository has the notebook without outputs, so that a diff shows only changes of its cells.
   POSENCD=$posencd "$venv/bin/python" -B - "$here/notebook.ipynb" <<'END'
 import sys, nbformat
 from nbclient import NotebookClient

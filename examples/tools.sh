@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds programs from the Go module proxy into build/tools, unless they are
-# there: tools.sh NAME...   (grpcurl, ghz, helm)
+# Builds programs from the Go module proxy into build/tools, unless they exist
+# in it: tools.sh NAME...   (grpcurl, ghz, helm)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tools=$root/build/tools

@@ -79,7 +79,7 @@ type stream struct {
 	stood      atomic.Bool
 }
 
-// stream does for streams what unary does, but announces no size. It is a grpc.StreamClientInterceptor.
+// stream is an interceptor that gives a stream metadata and a deadline, and translates its error. It announces no size.
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...Option) (grpc.ClientStream, error) {
 	ctx, id := begin(ctx, options)
 	s := &stream{client: c, method: method, id: id, lends: desc.ClientStreams, idle: c.timeout}
@@ -155,14 +155,14 @@ type input struct {
 // result is a tensor of an answer.
 type result struct {
 	name   protoreflect.Name
-	want   *posencv1.Tensor // expected type and shape (nil: only the server knows the shape); nil: there is no such tensor
-	into   Tensor           // the caller's memory for the tensor; not given: new memory
+	want   *posencv1.Tensor // expected type and shape, without Shape if only the server knows it; nil: no such tensor
+	into   Tensor           // the caller's memory for the tensor; the zero Tensor means new memory
 	got    Tensor
 	joined int64 // received bytes, if the tensor comes in parts
 }
 
-// place returns the place in shared memory where the server may write the result; nil: nowhere. If the size of the
-// result is not known, place returns nil, because the server always writes the whole result.
+// place returns the place in shared memory where the server may write the result, or nil. It also returns nil if the
+// size of the result is not known, because the server always writes the whole result.
 func (r *result) place() *posencv1.SharedMemory {
 	if r.want.GetShape() == nil {
 		return nil
@@ -321,8 +321,8 @@ func mayRepeat(err error, inPlace []string) bool {
 	return false
 }
 
-// AddEncoding combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. The request itself
-// does not have x.
+// AddEncoding combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. The request's own
+// field x stays unset.
 func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingRequest, x Tensor, options ...Option) (Tensor, error) {
 	want, response := x.described(), &posencv1.AddEncodingResponse{}
 	if x.Given() && request.GetCombination() == posencv1.Combination_COMBINATION_CONCATENATE {
@@ -334,7 +334,7 @@ func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingR
 }
 
 // ScoreRelative computes attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D]
-// give [B, H, Sq, Sk], not divided by sqrt(D). The request itself does not have q and k.
+// give [B, H, Sq, Sk], not divided by sqrt(D). The request's own fields q and k stay unset.
 func (c *Client) ScoreRelative(ctx context.Context, request *posencv1.ScoreRelativeRequest, q, k Tensor, options ...Option) (Tensor, error) {
 	response, want := &posencv1.ScoreRelativeResponse{}, &posencv1.Tensor{Dtype: cmp.Or(request.GetDtype(), DtypeFloat32)}
 	if request.GetDtype() == 0 && q.Dtype() == DtypeFloat64 { // the server's default
@@ -349,7 +349,7 @@ func (c *Client) ScoreRelative(ctx context.Context, request *posencv1.ScoreRelat
 }
 
 // ConvertPairing reorders the rows of a projection's weight or bias, [H * D, ...], so that a checkpoint for one pairing
-// works with the other. The request itself does not have the weight.
+// works with the other. The request's own field weight stays unset.
 func (c *Client) ConvertPairing(ctx context.Context, request *posencv1.ConvertPairingRequest, weight Tensor, options ...Option) (Tensor, error) {
 	response, results := &posencv1.ConvertPairingResponse{}, []*result{{name: "weight", want: weight.described()}}
 	err := c.perform(ctx, &call{"ConvertPairing", request, response, []input{{"weight", weight}}, results, nil}, options)

@@ -32,7 +32,7 @@ import (
 // Version is the version of this client.
 const Version = "0.2.0"
 
-// Round robin over healthy servers, and up to four attempts for calls that end as UNAVAILABLE.
+// serviceConfig asks for round robin over healthy servers, and up to four attempts for calls that end as UNAVAILABLE.
 //
 //go:embed service_config.json
 var serviceConfig string
@@ -129,14 +129,14 @@ type DialOption func(*config)
 func WithTimeout(timeout time.Duration) DialOption { return func(c *config) { c.timeout = timeout } }
 
 // WithStuckTimeout sets the time after which a TCP connection is closed (on Linux) if its peer does not read waiting
-// bytes. If the deadline of a call passes before that, the call waits at most until then for the connection to release
-// its tensors. The default is 10 s.
+// bytes. A call whose deadline has passed waits about this long at most for the connection to release its tensors. The
+// default is 10 s.
 func WithStuckTimeout(timeout time.Duration) DialOption {
 	return func(c *config) { c.stuckTimeout = timeout }
 }
 
-// WithMaxMessageBytes sets the largest size of a message. Larger messages are neither sent nor received. The least
-// value is 4 MiB, the size of a stream's answers; the largest is 2 GiB - 1; the default is 512 MiB.
+// WithMaxMessageBytes sets the largest size of a message. The client neither sends nor receives larger messages. The
+// smallest value is 4 MiB, the size of a stream's answers; the largest is 2 GiB - 1; the default is 512 MiB.
 func WithMaxMessageBytes(bytes int64) DialOption {
 	return func(c *config) { c.maxMessageBytes = bytes }
 }

@@ -88,8 +88,8 @@ func (l *loans) Get(int) *[]byte { return nil }
 func (l *loans) Put(*[]byte) { l.Done() }
 
 // recall waits until gRPC has returned all memory, so that the caller may change the tensors. If a connection ends,
-// gRPC 1.80 does not return the buffers that it was sending. So the wait also ends a second after stuckTimeout, when a
-// stuck connection is closed.
+// gRPC 1.80 does not return the buffers that it was sending. So recall waits at most until a second after stuckTimeout;
+// a stuck connection is closed by then.
 func (l *loans) recall(stuckTimeout time.Duration) {
 	returned := make(chan struct{})
 	go func() {

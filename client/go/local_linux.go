@@ -29,7 +29,7 @@ const (
 // localServer is a posencd of this process.
 type localServer struct {
 	folder string
-	stdin  interface{ Close() error } // posencd ends when it is closed, and the kernel closes it when this process ends
+	stdin  interface{ Close() error } // posencd ends when this pipe is closed, also by the kernel when this process ends
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when the process has ended
 }
@@ -78,7 +78,7 @@ func privateFolder(parent string) (string, error) {
 	return folder, nil
 }
 
-// reasonOf returns the system's error without the call and the path, which the text of localError has already.
+// reasonOf returns the system's error without the call and the path, because the text of localError names the path.
 func reasonOf(err error) error {
 	var system syscall.Errno
 	if errors.As(err, &system) {
@@ -114,7 +114,7 @@ func (s *localServer) start(posencd string, flags []string) error {
 		return localError("%s: %w; %s", posencd, reasonOf(err), remedyOf(posencd, err))
 	}
 	go func() {
-		_ = s.cmd.Wait() // endOf reads how it ended
+		_ = s.cmd.Wait() // endOf reports how the process ended
 		close(s.ended)
 	}()
 	return nil

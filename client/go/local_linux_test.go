@@ -71,7 +71,8 @@ func expectRotates(t *testing.T, c *Client) {
 	expectValues(t, q, rotatedAll(values, 8, 10000, func(head int) float64 { return float64(head / 2) }), tolerance(DtypeFloat32))
 }
 
-// expectNoNew fails if a folder was left; a start also removes older ones.
+// expectNoNew fails if there is a folder that is not in before. Some of before may be gone, because a start removes
+// older folders.
 func expectNoNew(t *testing.T, before []string) {
 	t.Helper()
 	for _, folder := range localFolders(t) {
@@ -219,7 +220,7 @@ func TestALocalServerThatIsNotReadyInTimeIsEnded(t *testing.T) {
 	usePosencd(t)
 	folder := t.TempDir()
 	file := filepath.Join(folder, "posencd")
-	if err := os.WriteFile(file, []byte("#!/bin/sh\nexec cat\n"), 0o755); err != nil { // it ends with its input
+	if err := os.WriteFile(file, []byte("#!/bin/sh\nexec cat\n"), 0o755); err != nil { // cat ends when its input ends
 		t.Fatal(err)
 	}
 	t.Setenv("POSENCD", file)

@@ -35,8 +35,8 @@ func StartsAt(starts ...int64) *Positions {
 	return &Positions{Kind: &posencv1.Positions_Starts{Starts: &posencv1.SequenceStarts{Values: starts}}}
 }
 
-// IDs gives every token its position: [S], [B, S], or [T] for THD. If there are several axes, they come first. It
-// copies the ids.
+// IDs gives every token its position: [S], [B, S], or [T] for THD. With several position axes, the axes are the first
+// dimension: [axes, S]. IDs copies the ids.
 func IDs(ids Tensor) *Positions { return &Positions{Kind: &posencv1.Positions_Ids{Ids: ids.message()}} }
 
 // Packed sets where the sequences of a THD batch begin and end; sequence i starts at position starts[i], or at 0.
@@ -53,7 +53,7 @@ func ShiftEach(shifts Tensor) *Movement {
 	return &Movement{Target: &posencv1.Movement_Shifts{Shifts: shifts.message()}}
 }
 
-// MoveTo moves keys from their positions to others.
+// MoveTo moves keys from the positions `from` to the positions `to`.
 func MoveTo(from, to *Positions) *Movement {
 	return &Movement{OldPositions: from, Target: &posencv1.Movement_NewPositions{NewPositions: to}}
 }

@@ -37,8 +37,8 @@ func LayerIndex(index int) SourceOption {
 // SequenceLength is the length for length-dependent scalings.
 func SequenceLength(n int64) SourceOption { return func(s *source) { s.SequenceLength = &n } }
 
-// HeadDim is the width of the widest heads that are rotated. Set it if these are wider than the model's heads: keys
-// beside values, or latent rows.
+// HeadDim is the width of the widest heads that are rotated. Set it if these are wider than the model's heads, for
+// example keys and values side by side, or latent rows.
 func HeadDim(channels int) SourceOption { return func(s *source) { s.HeadDim = int32(channels) } }
 
 // Profile selects the project whose interpretation of a configuration applies.
@@ -55,12 +55,13 @@ func Preset(name string, options ...SourceOption) RopeSource {
 	return Source(collect(&source{Source: &posencv1.RopeSource_Preset{Preset: name}}, options))
 }
 
-// ConfigJSON is the encoding of a model by the text of its config.json.
+// ConfigJSON is the encoding that the text of a model's config.json describes.
 func ConfigJSON(text string, options ...SourceOption) RopeSource {
 	return Source(collect(&source{Source: &posencv1.RopeSource_ConfigJson{ConfigJson: text}}, options))
 }
 
-// ConfigFile is the encoding of a model by its config.json. If the file cannot be read, the call that uses it fails.
+// ConfigFile is the encoding that a model's config.json describes. If the file cannot be read, calls with this source
+// fail.
 func ConfigFile(path string, options ...SourceOption) RopeSource {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -69,15 +70,16 @@ func ConfigFile(path string, options ...SourceOption) RopeSource {
 	return ConfigJSON(string(text), options...)
 }
 
-// Spec is an encoding by its specification.
+// Spec is the encoding that a specification describes.
 func Spec(spec *posencv1.RopeSpec, options ...SourceOption) RopeSource {
 	return Source(collect(&source{Source: &posencv1.RopeSource_Spec{Spec: spec}}, options))
 }
 
-// Source is an encoding by its message, as in BuildTableRequest and others.
+// Source is the encoding that a RopeSource of the contract describes, such as the one in a BuildTableRequest.
 func Source(message *posencv1.RopeSource) RopeSource { return RopeSource{message: message} }
 
-// SpecJSON is an encoding by its specification as proto3's JSON; enum values may be short: {"pairing": "half_split"}.
+// SpecJSON is the encoding that a specification in proto3's JSON describes. Enum values may be short:
+// {"pairing": "half_split"}.
 func SpecJSON(text string, options ...SourceOption) RopeSource {
 	var fields any
 	spec := &posencv1.RopeSpec{}

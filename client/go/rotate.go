@@ -146,8 +146,8 @@ func (c *Client) rotateByStream(ctx context.Context, k *call, first protoreflect
 	}
 }
 
-// unload returns a message without the bytes of its tensors. It also returns these bytes, in the order of the tensors'
-// fields, in which a stream sends them. A tensor whose bytes do not fit its shape stays in the message, so that the
+// unload returns a message without the bytes of its tensors. It also returns these bytes in the order of the tensors'
+// fields, which is their order in a stream. A tensor whose bytes do not fit its shape stays in the message, so that the
 // server names the fault.
 func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 	if t, ok := m.Interface().(*posencv1.Tensor); ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// SharedRegion is memory that a server on this host also maps. For its tensors, calls send only the places.
+// SharedRegion is memory that a server on this host also maps. Calls send only the places of tensors in the region.
 type SharedRegion struct {
 	name string // of the file; empty if no memory is shared
 	path string
@@ -34,7 +34,7 @@ func RegionDirectory(path string) RegionOption { return func(o *regionOptions) {
 
 var fileName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
 
-// SharedRegion makes a region of this many bytes, which the caller closes. If the server shares no memory with this
+// SharedRegion makes a region of `bytes` bytes. The caller must close it. If the server shares no memory with this
 // client, the region is ordinary memory, and calls send its bytes.
 func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...RegionOption) (*SharedRegion, error) {
 	if memory := machineMemory(); bytes <= 0 || bytes > memory {

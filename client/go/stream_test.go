@@ -380,7 +380,7 @@ func TestAStreamThatIsLeftInTheMiddleEndsClearlyAndKeepsNothing(t *testing.T) {
 	}
 }
 
-// metric returns the value of one of the server's metrics; "" if it has none.
+// metric returns the value of one of the server's metrics; "" if the server does not have this metric.
 func metric(t *testing.T, admin, name string) string {
 	t.Helper()
 	answer, err := http.Get("http://" + admin + "/metrics")

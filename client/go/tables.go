@@ -81,8 +81,8 @@ func (c *Client) tableByRows(ctx context.Context, table *posencv1.BuildTableRequ
 	return err
 }
 
-// BuildTableStream builds a table of any length. For each message of rows it calls the function take with the number
-// of the first row. An error of take ends the call and is returned, except io.EOF, which only ends it.
+// BuildTableStream builds a table of any length. For each message of rows it calls the function take with the index of
+// the first row. If take returns an error, the call ends and returns this error; after io.EOF it returns nil.
 func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTableStreamRequest, take func(firstRow int64, rows *Table) error, options ...Option) error {
 	return receive(ctx, c.Stub().BuildTableStream, request, func(m *posencv1.BuildTableStreamResponse) error {
 		return take(m.GetFirstRow(), &Table{m.GetAmplitude(), Tensor{m.Cos}, Tensor{m.Sin}, Tensor{m.Table}, m.GetWholeShape()})
@@ -106,7 +106,7 @@ func receive[Q, A any](ctx context.Context, open func(context.Context, *Q, ...Op
 	return err
 }
 
-// join copies parts of results to their place. whole is the shape of a whole result; only the first parts come with it.
+// join copies parts of results to their place. whole is the shape of a whole result; only the first call needs it.
 func join(results []*result, whole []int64, parts []Tensor, at []int64, progress func(done, total int64)) error {
 	done, total := int64(0), int64(0)
 	for i, r := range results {
@@ -114,8 +114,8 @@ func join(results []*result, whole []int64, parts []Tensor, at []int64, progress
 		if !r.got.Given() {
 			r.got = Tensor{&posencv1.Tensor{Dtype: part.Dtype(), Shape: whole, Data: r.into.Bytes(), Shared: r.into.m.GetShared()}}
 			size := sizeOf(r.got.m)
-			// If the kernel refuses memory, Go ends the process. If the kernel has overcommitted memory, it ends the process
-			// later.
+			// Refuses a result that the machine's memory cannot hold. Otherwise Go would end the process if the kernel refuses
+			// memory, and a kernel that overcommits memory would end it later.
 			if memory := machineMemory(); size < 0 || size > memory/int64(len(results)) {
 				return newError(codes.ResourceExhausted, "the result has shape %v, %d bytes, and this machine %d of memory; ask for less, or take it in parts", whole, size, memory)
 			}
@@ -159,8 +159,8 @@ type BiasTile struct {
 }
 
 // BuildBiasTiles builds an attention bias for a range of queries and keys. It calls the function take for each tile,
-// in row-major order of the matrix. An error of take ends the call and is returned, except io.EOF, which only ends
-// it.
+// in row-major order of the matrix. If take returns an error, the call ends and returns this error; after io.EOF it
+// returns nil.
 func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBiasRequest, take func(BiasTile) error, options ...Option) error {
 	return receive(ctx, c.Stub().BuildBias, request, func(m *posencv1.BuildBiasResponse) error {
 		return take(BiasTile{m.GetQueryStart(), m.GetKeyStart(), Tensor{m.Tile}, m.GetWholeShape()})

@@ -14,7 +14,7 @@ print(json.dumps({
     "concurrency": 4,
     "connections": 4,
     "timeout": "10s",
-    # The tensor, and less than 1 KiB around it.
+    # An upper bound: the tensor, and 1 KiB for all other fields.
     "metadata": {"posenc-message-bytes": str(len(data) + 1024)},
     "data": {
         "rope": {"preset": "llama-3.1-8b"},

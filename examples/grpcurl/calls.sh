@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Calls by hand. calls.sh ADDRESS (127.0.0.1:50051 if not given)
+# Makes calls by hand: calls.sh ADDRESS (default 127.0.0.1:50051)
 # grpcurl uses the server's reflection and needs no .proto. Small tensors may be
 # written as `values`; `data` is base64 in JSON.
 set -euo pipefail

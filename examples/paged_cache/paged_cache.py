@@ -25,13 +25,13 @@ def move_blocks(ropes, caches, old_blocks, new_blocks, shift):
 
 
 def move_slots(ropes, caches, old_slots, new_slots, shift):
-    """Does the same token by token: slot = block * block_size + offset, as in a slot mapping,
-    without the -1 of tokens without a slot."""
+    """Does the same token by token: slot = block * block_size + offset, as in a slot mapping.
+    Leave out tokens without a slot (-1)."""
     if (old_slots < 0).any() or (new_slots < 0).any():
         raise ValueError("a slot is negative; leave out the tokens that have none")
     for rope, cache in zip(ropes, caches):
         keys, values = cache
-        # Blocks and offsets, because a cache with permuted memory has no flat view.
+        # Indexes by block and offset, because a cache with permuted memory has no flat view.
         block_size = keys.shape[1]
         old, new = ((slots // block_size, slots % block_size) for slots in (old_slots, new_slots))
         # [tokens, num_kv_heads, head_dim]

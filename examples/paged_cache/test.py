@@ -22,8 +22,8 @@ def plain(dim, theta):
 
 
 def yarn(dim, theta, factor, original):
-    """arXiv:2309.00071: pairs with more than 32 rotations in the original length
-    are kept, pairs with fewer than 1 are divided, a ramp lies between."""
+    """arXiv:2309.00071: frequencies with more than 32 rotations in the original length are
+    kept, frequencies with fewer than 1 are divided, and a ramp blends the others."""
     def pair_of(rotations):
         return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(theta))
     low, high = max(math.floor(pair_of(32)), 0), min(math.ceil(pair_of(1)), dim - 1)

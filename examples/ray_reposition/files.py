@@ -27,7 +27,7 @@ def read(path):
         tensors = {}
         for name, entry in header.items():
             begin, end = (8 + length + offset for offset in entry["data_offsets"])
-            # A copy: elements of the file need not be aligned.
+            # Makes a copy, because elements of the file may be unaligned.
             tensors[name] = data[begin:end].copy().view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
     except KeyError as error:
         raise ValueError(f"{path}: {error} is unknown here") from error

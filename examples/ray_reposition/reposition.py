@@ -20,8 +20,8 @@ KEYS = re.compile(r"(?:^|\.)layers\.(\d+)\.k$")
 
 
 class Mover:
-    """A worker: has a client for each server that it has used, and each layer's
-    encoding, resolved once."""
+    """A worker. It has a client for each server that it has used, and the encoding of
+    each layer, which it resolves once."""
 
     def __init__(self, rope, movement, out):
         self.rope, self.movement, self.out = rope, movement, Path(out)

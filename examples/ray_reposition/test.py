@@ -77,8 +77,9 @@ def main(posencd):
                     "model.seen": np.arange(n, dtype=np.uint8)}, {"format": "pt"})
         try:
             servers = [start(posencd, folder, n) for n in range(SERVERS)]
-            os.environ["PYTHONPATH"] = str(HERE)  # of Ray's workers
-            # Small, so that it starts on a busy machine: rows are names, not tensors.
+            os.environ["PYTHONPATH"] = str(HERE)  # for Ray's workers
+            # A small object store is enough, because rows are names, not tensors. It also
+            # starts on a busy machine.
             ray.init(num_cpus=2, include_dashboard=False, object_store_memory=128 << 20,
                      log_to_driver=False)
             arguments = (source, out, [address for _, address in servers], str(config),

@@ -181,7 +181,7 @@ func (b bound) check(i int, answer, expected any, f format) error {
 	difference := new(big.Float).SetPrec(200).Sub(big.NewFloat(a), truth)
 	allowed := 0.0
 	switch b.Kind {
-	case "exact", "ulp": // the expected numbers have 20 digits: exact ones are rounded, too
+	case "exact", "ulp": // expected numbers have 20 digits, so they must be rounded to the type, also for "exact"
 		nearest := f.nearest(truth)
 		difference.Sub(big.NewFloat(a), big.NewFloat(nearest))
 		allowed = b.Value * f.ulp(nearest)

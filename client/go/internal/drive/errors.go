@@ -21,7 +21,7 @@ import (
 // errorCase is a case of proto/testdata/client_errors.json.
 type errorCase struct {
 	Name    string
-	Only    []string // languages; none: all
+	Only    []string // languages that have the case; empty: all
 	Server  string   // plain, tls, tokens, away, silent or old
 	Options struct {
 		TLS     bool
@@ -33,14 +33,14 @@ type errorCase struct {
 	Arguments struct {
 		Shape  []int
 		Dtype  string
-		Layout json.RawMessage // null: send none
+		Layout json.RawMessage // null: send no layout
 		Rope   json.RawMessage
 		Start  *int64
 		Rows   int64 // of a table
 		IDs    []any
-		// null: the call has none
+		// null: the call lacks this argument
 		Positions, Q json.RawMessage
-		Bytes        int // size of q; 0: that of its shape
+		Bytes        int // size of q; 0: the size that its shape requires
 		Out          *struct {
 			Shape []int
 			Dtype string

@@ -15,7 +15,7 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// applyByStream compares a unary answer with that of the stream.
+// applyByStream compares a unary answer with the answer of the stream.
 func applyByStream(ctx context.Context, c *posenc.Client, request *posencv1.ApplyRopeRequest, sent, answer []posenc.Tensor) error {
 	call := proto.CloneOf(request)
 	withoutElements(call.GetQ(), call.GetK())

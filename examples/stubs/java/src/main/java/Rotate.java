@@ -24,7 +24,7 @@ public final class Rotate {
 
   public static void main(String[] arguments) throws InterruptedException {
     int elements = 1024 * 32 * 128; // 16 MiB
-    // Java's buffers are big-endian by default: no server could notice.
+    // Java's buffers are big-endian by default, and the server cannot detect a wrong byte order.
     ByteBuffer q = ByteBuffer.allocate(4 * elements).order(ByteOrder.LITTLE_ENDIAN);
     for (int i = 0; i < elements; ++i) q.putFloat(4 * i, 1);
     ApplyRopeRequest request =
