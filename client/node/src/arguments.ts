@@ -67,7 +67,7 @@ export type AddEncodingArguments = Positioned<messages.AddEncodingRequest> & { o
 export type ScoreRelativeArguments = messages.ScoreRelativeRequest & { out?: Output };
 export type ConvertPairingArguments = messages.ConvertPairingRequest & { out?: Output };
 
-/** Returns the arguments; the encodings with these names are replaced by the contract's RopeSource. */
+/** Returns the arguments, with a RopeSource of the contract in place of each encoding that `names` lists. */
 export async function withRopes(given: object, ...names: string[]): Promise<Fields> {
   checkObject(given, "arguments");
   const result: Fields = { ...given };

@@ -38,10 +38,10 @@ const service = "/posenc.v1.PositionalEncodingService/";
 // beyond the range of gRPC's header, grpc-js throws an error that cannot be caught.
 const longestDeadlineMs = 365 * 24 * 3600 * 1000;
 
-// The longest time of a timer of Node.
+// The longest time that Node's timers accept.
 const longestTimerMs = 2 ** 31 - 1;
 
-// How long a failed call waits for the server's version, which is for the text of the error.
+// How long a failed call waits for the server's version, which becomes a part of the error's text.
 const versionTimeoutMs = 2000;
 
 const identity = (bytes: Buffer) => bytes;
@@ -155,8 +155,8 @@ export class Calls {
     sendAll().catch(fail);
     stream.on("error", () => {}); // the event may also come after the last read
 
-    // Only time in which the client waits for the server is time without progress, not time in which
-    // the caller makes messages or processes answers.
+    // Only the time in which the client waits for the server counts as time without progress. The
+    // time in which the caller makes messages or processes answers does not count.
     let isYielding = false;
     const silent = () => {
       if (isYielding || (stream.writableLength === 0 && !stream.writableEnded)) return timer?.refresh();

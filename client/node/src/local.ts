@@ -26,7 +26,7 @@ const longestDeathMs = 500;
 /** A client with its own server. local() makes both. */
 export class LocalClient extends Client {
   private closing?: Promise<void>;
-  // Only the folder must be removed: posencd ends when its standard input ends, which happens when this process ends.
+  // Removes only the folder, because posencd ends by itself: its standard input ends when this process ends.
   private readonly atExit = () => fs.rmSync(this.folder, { recursive: true, force: true });
 
   /** Use local(). */
@@ -62,11 +62,10 @@ export class LocalClient extends Client {
  *   await using client = await posenc.local();
  *   await posenc.local(async (client) => { ... });
  *
- * posencd is the file that the environment variable POSENCD names. Without this variable it is the program of the
- * package
- * @posenc/server-PLATFORM, or else the first posencd on PATH. It does not get the variables POSENC_..., which are meant
- * for other servers and clients. It listens on a unix socket in a folder of /dev/shm that only this user may enter. It
- * shares memory in the same folder (client.sharedRegion()).
+ * posencd is the file that the environment variable POSENCD names. Without this variable it is the program of the npm
+ * package `@posenc/server-PLATFORM`, or else the first posencd on PATH. It does not get the variables POSENC_..., which
+ * are meant for other servers and clients. It listens on a unix socket in a folder of /dev/shm that only this user may
+ * enter. It shares memory in the same folder (client.sharedRegion()).
  *
  * Each call starts a server of its own. The server also ends when this process is killed, because the server reads a
  * pipe that only this process holds. The server does not keep the program from ending.

@@ -177,12 +177,12 @@ export class Regions {
   }
 }
 
-// With these errors the server has written nothing, or says itself what to do (ABORTED).
+// With these codes the server has written nothing, except ABORTED, whose text itself says what to do.
 const untouched = ["INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED"];
 
 /**
  * Throws the error of a call with places. Does not throw if the call can be made with bytes instead, because the server
- * does not know places, or refuses those of this caller. `inPlace` are the tensors that are replaced by their results.
+ * does not know places, or refuses places of this caller. `inPlace` are the tensors that their results replace.
  */
 export function checkRefused(error: unknown, inPlace: readonly string[]): void {
   if (!(error instanceof PosencError)) throw error;

@@ -1,8 +1,9 @@
 // Encodes messages with tensors without protobufjs' writer, which would copy a tensor twice: into the writer and out of
 // it. Received messages need no such code, because protobufjs does not copy their bytes.
 //
-//   head                        | tag, length | dtype, shape, tag, length | data
-//   all fields but the tensors    of a tensor, the highest of the message, and its elements, borrowed
+//   | all other fields | tag, length of a tensor | its dtype and shape | tag, length of `data` | elements, not copied |
+//
+// The last four parts are repeated for each tensor, because tensors have the highest field numbers of a message.
 import { version } from "@grpc/grpc-js/package.json";
 import protobuf from "protobufjs";
 import type { Fields } from "./schema";

@@ -1,4 +1,4 @@
-// posenc.local(): a server for a block, and no server, folder or memory after the block.
+// posenc.local() starts a server for a block. After the block no server, folder or memory is left.
 import assert from "node:assert";
 import { spawn } from "node:child_process";
 import { once } from "node:events";

@@ -9,7 +9,7 @@ import { Ends, startServer, temporaryFolder } from "./servers.mjs";
 
 const half = { pairing: "half_split" };
 const halfOf = (pairs) => ({ pairing: "half_split", rotaryDim: pairs * 2 });
-// Four roundings of float32 at 2 * sqrt(2), and the error of sines in double for positions below 100.
+// The largest error: four roundings of float32 at 2 * sqrt(2), and the error of sines in double up to position 100.
 const close = 2e-6;
 
 describe("rotation", () => {
@@ -83,7 +83,7 @@ describe("rotation", () => {
       });
       assert.ok(q.data instanceof Uint16Array);
       assert.strictEqual(q.dtype, dtype);
-      // Half a step of the type at 2 * sqrt(2), and the error of the rotation.
+      // The bound is half a step of the type at 2 * sqrt(2), plus the error of the rotation.
       assert.ok(furthest(doublesOf(q.data, dtype), expected) <= (dtype === "bfloat16" ? 2 ** -7 : 2 ** -10) + close);
       const raw = new Uint8Array(bits.buffer);
       const fromBytes = await client.applyRope({

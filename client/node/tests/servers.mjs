@@ -6,7 +6,7 @@ import path from "node:path";
 import { once } from "node:events";
 import grpc from "@grpc/grpc-js";
 
-/** Collects what the `before` of a suite opens, so that its `after` can close it. Like the context of a single test. */
+/** Collects what the `before` of a suite opens, so that its `after` can close it. Has `after` like a test's context. */
 export class Ends {
   #ends = [];
 

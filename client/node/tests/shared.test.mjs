@@ -215,7 +215,7 @@ describe("shared memory", () => {
     );
   });
 
-  // In this way, two containers of different users share a Kubernetes volume with an fsGroup.
+  // Two containers of different users can then share a Kubernetes volume with an fsGroup.
   test("ADirectoryThatGivesItsGroupGetsFilesOfTheGroup", async (t) => {
     const directory = temporaryFolder(t);
     fs.chmodSync(directory, 0o2770);

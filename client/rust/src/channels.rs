@@ -131,7 +131,7 @@ impl Channels {
 /// Connects to one of a name's addresses.
 async fn connect(address: SocketAddr) -> io::Result<TokioIo<TcpStream>> {
     let stream = TcpStream::connect(address).await?;
-    // Without Nagle's algorithm, a small write does not wait for acknowledgements of earlier writes.
+    // Turns off Nagle's algorithm, so that a small write does not wait for acknowledgements of earlier writes.
     stream.set_nodelay(true)?;
     Ok(TokioIo::new(stream))
 }

@@ -37,7 +37,7 @@ const LONGEST_STREAM: Duration = Duration::from_secs(24 * 3600);
 /// The longest timeout. A longer one could overflow the clock.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long a failed call waits for the server's version, which is for the text of the error.
+/// How long a failed call waits for the server's version, which becomes a part of the error's text.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The largest message of protobuf.
@@ -242,7 +242,7 @@ impl Client {
         }
     }
 
-    /// Asks the server for its version, which is for the text of an error.
+    /// Asks the server for its version, for the text of an error.
     async fn server_version(&self, deadline: Instant) -> Option<String> {
         let client = Self { deadline: Some(deadline.min(Instant::now() + VERSION_TIMEOUT)), ..self.clone() };
         let request = v1::GetServerInfoRequest::default();
@@ -253,7 +253,7 @@ impl Client {
 
 /// Adds to the text of an error the names of tensors in shared memory that the call may have replaced.
 fn of_replacing(mut error: Error, slots: &[Slot<'_>]) -> Error {
-    // With these errors the server has written nothing, or says itself what to do (ABORTED).
+    // With these codes the server has written nothing, except ABORTED, whose text itself says what to do.
     let untouched = [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];
     let replaced = slots.iter().filter(|slot| slot.in_shared_place()).map(|slot| slot.field.2);
     let names = replaced.collect::<Vec<_>>().join(" and ");
@@ -265,7 +265,7 @@ fn of_replacing(mut error: Error, slots: &[Slot<'_>]) -> Error {
 
 type Response = Oneshot<Channel, http::Request<Body>>;
 
-/// Makes a call until it succeeds, fails with an error that no retry can help, or has used all attempts of the retry
+/// Makes a call until it succeeds, fails with an error that is not retried, or has used all attempts of the retry
 /// policy.
 struct Attempts<'c> {
     client: &'c Client,

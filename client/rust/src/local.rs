@@ -1,4 +1,4 @@
-//! A server of this process, on this machine.
+//! Starts a server for this process, on this machine.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read};
@@ -26,13 +26,13 @@ const LONGEST_DEATH: Duration = Duration::from_millis(500);
 
 /// Starts posencd, and makes a client of it. The server is killed when the last copy of the client is dropped.
 ///
-/// `flags` are more of posencd's, such as `--threads=1`. posencd is the file that the variable `POSENCD` names, else the
-/// first on `PATH`. It does not get the variables `POSENC_...`, which are meant for other servers and clients. It listens
-/// on a unix socket in a folder of `/dev/shm` that only this user may enter, and shares memory there
-/// ([`Client::shared_region`]).
+/// `flags` are additional flags of posencd, such as `--threads=1`. posencd is the file that the environment variable
+/// `POSENCD` names, or else the first posencd on `PATH`. It does not get the variables `POSENC_...`, which are meant for
+/// other servers and clients. It listens on a unix socket in a folder of `/dev/shm` that only this user may enter, and
+/// shares memory there ([`Client::shared_region`]).
 ///
-/// Each call starts a server of its own. It also ends when this process is killed: it reads a pipe that this process
-/// alone holds, and the kernel closes that at any end.
+/// Each call starts another server. The server also ends when this process is killed: it reads a pipe that only this
+/// process holds, and the kernel closes the pipe when this process ends in any way.
 ///
 /// Fails with UNAVAILABLE if the server cannot be started; the text has the remedy.
 pub async fn local(flags: &[&str]) -> Result<Client> {
@@ -44,10 +44,10 @@ pub async fn local(flags: &[&str]) -> Result<Client> {
     client_of(&format!("unix:{}", server.file("socket").display()), Options::default(), Some(server))
 }
 
-/// A folder with a socket, a log, and the files of regions. It is removed at its end.
+/// A folder with a socket, a log, and the files of regions. Dropping this value removes the folder.
 struct PrivateFolder(PathBuf);
 
-/// A posencd, which its drop kills.
+/// A posencd process. Dropping this value kills it.
 pub(crate) struct LocalServer {
     process: Mutex<Child>,
     folder: PrivateFolder,
@@ -102,7 +102,7 @@ fn start(posencd: &Path, folder: &Path, flags: &[&str]) -> Result<Child> {
         .args([format!("--shared-memory-prefix={at}/"), format!("--ready-file={at}/ready")])
         .args(defaults.iter().filter(|default| flags.iter().all(|flag| name(flag) != name(default))))
         .args(flags)
-        // A group of its own, because Control-C at a terminal is for this process alone.
+        // posencd gets its own process group, so that Control-C at a terminal ends only this process.
         .process_group(0)
         .stdin(Stdio::piped());
     for (variable, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POSENC_")) {
@@ -147,7 +147,7 @@ impl LocalServer {
         Ok(())
     }
 
-    /// Says how the server ended, and its last words.
+    /// Returns how the server ended, and the end of its log.
     fn told(&self, status: ExitStatus) -> String {
         let how = match (status.signal(), status.code()) {
             (Some(signal), _) => format!("posencd was killed by signal {signal}"),
@@ -162,7 +162,7 @@ impl LocalServer {
         if said.is_empty() { how } else { format!("{how}: {said}{remedy}") }
     }
 
-    /// Tells an end that the caller did not want, for the text of an error.
+    /// Returns, for the text of an error, how the server ended; empty if it still runs after a short wait.
     pub(crate) async fn why_gone(&self) -> String {
         let deadline = Instant::now() + LONGEST_DEATH;
         while Instant::now() < deadline {
@@ -191,7 +191,7 @@ fn remove_leftovers(own: &PrivateFolder) {
     for entry in fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten() {
         let Ok(about) = entry.metadata() else { continue };
         let is_local = entry.file_name().to_string_lossy().starts_with(PREFIX) && about.is_dir();
-        // A young one may belong to a server that is starting.
+        // A young folder may belong to a server that is starting.
         let is_old = about.modified().ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LONGEST_START);
         if !is_local || !is_old || user != Some(about.uid()) {
             continue;

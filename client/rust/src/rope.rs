@@ -39,7 +39,7 @@ impl Config {
     }
 
     /// Sets the width of the widest heads in calls. Required if the source does not contain head_dim, or if these heads
-    /// are wider than the model's (keys beside values, latent rows).
+    /// are wider than the model's heads (for example keys and values side by side, or latent rows).
     pub fn head_dim(mut self, head_dim: i32) -> Self {
         self.source.head_dim = head_dim;
         self
@@ -79,7 +79,8 @@ impl From<StartAt> for v1::Positions {
     }
 }
 
-/// A tensor has a position for each token: `[S]` or `[B, S]`. With several position axes, their axis is the first.
+/// A tensor has a position for each token: `[S]` or `[B, S]`. With several position axes, the axes are the first
+/// dimension: `[axes, S]`.
 impl From<v1::Tensor> for v1::Positions {
     fn from(ids: v1::Tensor) -> Self {
         Self { kind: Some(positions::Kind::Ids(ids)) }
@@ -96,7 +97,7 @@ impl From<ShiftBy> for v1::Movement {
     }
 }
 
-/// A movement from the first positions to the second.
+/// A movement from old positions, the first field, to new positions, the second field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Between<A, B>(pub A, pub B);
 

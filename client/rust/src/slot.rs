@@ -14,9 +14,9 @@ use crate::v1::{Dtype, SharedMemory, Tensor};
 /// and the tensor's name.
 pub(crate) type Field = (u32, u32, &'static str);
 
-/// A tensor of a call: its elements, and the memory for its result. This is the tensor's own memory
-/// ([`view_mut!`](crate::view_mut)) or other memory ([`View::write_to`]). If a call fails, a part of the memory may be
-/// replaced.
+/// A tensor of a call: its elements, and the memory for its result. The result replaces the tensor
+/// ([`view_mut!`](crate::view_mut)) or goes to other memory ([`View::write_to`]). If a call fails, a part of the memory
+/// may be replaced.
 ///
 /// A slot of a [`View`] or of a `&`[`SharedTensor`] is only read. A slot of a `&mut` slice, `Vec` or [`SharedTensor`]
 /// is memory for a result.

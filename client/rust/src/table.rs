@@ -11,8 +11,8 @@ use crate::v1::{self, Dtype, Tensor};
 
 impl Client {
     /// Builds a table in the caller's memory. `outputs` are the memory for cos and sin, or for the single table. The
-    /// answer has their types and shapes. The server itself writes to outputs in a region. A table over a limit comes
-    /// as a stream.
+    /// answer has the types and shapes of these tensors. The server itself writes to outputs in a region. A table over
+    /// a limit comes as a stream.
     pub async fn build_table_into<'a>(
         &self,
         request: v1::BuildTableRequest,

@@ -67,7 +67,7 @@ async fn a_bias_is_put_together_from_its_tiles() {
     assert_eq!(bias.shape, [4, 70, 170]);
     let mut truth = Vec::new();
     for head in 1..=4 {
-        // -slope |i - j|, slopes 2^(-8 h / heads): exact in float32.
+        // The bias is -slope |i - j| with the slopes 2^(-8 h / heads), which is exact in float32.
         let slope = 2_f64.powi(-8 * head / 4);
         truth.extend((0..70 * 170).map(|index| -slope * f64::abs((100 + index / 170) as f64 - (index % 170) as f64)));
     }

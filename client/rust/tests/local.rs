@@ -1,4 +1,4 @@
-//! posenc::local(): a server for a client, and no server, folder or memory after it.
+//! posenc::local() starts a server for a client. After the client no server, folder or memory is left.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Folder, numbers};
 use posenc::{Bshd, Client, Code, Config, StartAt, view};
 
-/// The test of another process that is only run by name.
+/// The name of the ignored test that another test runs in a process of its own.
 const HOLDS: &str = "holds_a_server_until_it_is_killed";
 
 fn folders() -> Vec<PathBuf> {
@@ -24,14 +24,14 @@ fn folders() -> Vec<PathBuf> {
 fn servers_at(folder: &Path) -> Vec<i32> {
     let flag = format!("--ready-file={}/ready", folder.display());
     let serves = |id: &i32| {
-        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default(); // it may have ended
+        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default(); // the process may have ended
         line.split(|byte| *byte == 0).any(|argument| argument == flag.as_bytes())
     };
     let names = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name());
     names.filter_map(|name| name.to_str()?.parse().ok()).filter(serves).collect()
 }
 
-/// Starts a server, and returns its folder, too: the new one with a child of this process.
+/// Starts a server. Returns its client and its folder, which is the new folder with a server of this process.
 async fn started(flags: &[&str]) -> (Client, PathBuf) {
     let before = folders();
     let client = posenc::local(flags).await.unwrap();
@@ -48,7 +48,7 @@ async fn rotates(client: &Client) {
     let rope = client.rope(Config::preset("llama-3.1-8b")).await.unwrap();
     let q = numbers(2 * 128);
     let (out, ()) = rope.apply(Bshd, StartAt(0), view!(q, [1, 2, 1, 128]), ()).await.unwrap();
-    // Position 0 does not turn, later ones do.
+    // Position 0 does not turn, later positions do.
     assert!(out[..128] == q[..128] && out[128..] != q[128..]);
 }
 
@@ -66,7 +66,7 @@ async fn holds_a_server_until_it_is_killed() {
     tokio::time::sleep(Duration::from_secs(60)).await;
 }
 
-/// Starts a program with POSENCD, and returns what posenc::local() says.
+/// Sets POSENCD to a program, and returns the text of the error of posenc::local().
 async fn refused(program: Option<&str>, flags: &[&str]) -> String {
     let folder = Folder::new();
     let file = folder.0.join("posencd");
@@ -74,14 +74,14 @@ async fn refused(program: Option<&str>, flags: &[&str]) -> String {
         fs::write(&file, text).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(if text.is_empty() { 0o644 } else { 0o755 })).unwrap();
     }
-    // The only test of this process that changes variables.
+    // No other test of this process changes environment variables.
     unsafe { std::env::set_var("POSENCD", &file) };
     let error = posenc::local(flags).await.err().expect("an error");
     assert_eq!(error.code(), Code::Unavailable);
     error.message().to_owned()
 }
 
-/// One test, because variables are the whole process's.
+/// This is one test, because environment variables belong to the whole process.
 #[tokio::test]
 async fn a_local_server_is_private_ends_with_its_client_and_names_what_is_wrong() {
     let posencd = std::env::var("POSENCD").expect("POSENCD: must name the server's binary");
@@ -100,7 +100,7 @@ async fn a_local_server_is_private_ends_with_its_client_and_names_what_is_wrong(
     assert!(servers_at(&folder).is_empty() && !folder.exists());
     rotates(&other).await;
 
-    // A process that is killed leaves no server, and the next start removes its folder, but none that is in use.
+    // A process that is killed leaves no server. The next start removes its folder, but no folder that is in use.
     let mut program = Command::new(std::env::current_exe().unwrap())
         .args([HOLDS, "--exact", "--ignored", "--nocapture"])
         .stdout(Stdio::piped())
@@ -123,7 +123,7 @@ async fn a_local_server_is_private_ends_with_its_client_and_names_what_is_wrong(
     assert!(!left.exists());
     rotates(&other).await;
 
-    // A server that is killed is named.
+    // If the server was killed, the error says so.
     let killed = Command::new("sh").args(["-c", &format!("kill -9 {}", servers_at(&its_folder)[0])]).status();
     assert!(killed.unwrap().success());
     let error = other.rope(Config::preset("llama-3.1-8b")).await.err().unwrap();

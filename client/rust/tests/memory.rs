@@ -135,7 +135,7 @@ async fn a_table_goes_to_slices_too() {
     let (mut cos, mut sin) = (vec![0_f32; 3 * 64], vec![0_f32; 3 * 64]);
     rope.table_into(3, &mut cos, &mut sin[..]).await.unwrap();
     assert_eq!((cos.clone(), sin.clone()), want);
-    // The server does not share memory with the other client, for which the region is ordinary memory.
+    // The server shares no memory with the client `remote`, so the table comes as bytes.
     let region = client.shared_region(2 * 3 * 256).await.unwrap();
     let (mut a, mut b) = (region.tensor::<f32>([3, 64]).unwrap(), region.tensor::<f32>([3, 64]).unwrap());
     let remote = posenc::connect(&sharing.server.target).unwrap();

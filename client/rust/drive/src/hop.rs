@@ -1,5 +1,5 @@
-//! Reads bfloat16 keys from a file, repositions them, and writes them to another file. The test that passes a cache
-//! through the clients of all languages runs this.
+//! Reads bfloat16 keys from a file, repositions them, and writes them to another file. A test runs this program to pass
+//! a cache through the clients of all languages.
 
 use half::bf16;
 use posenc::{Bshd, ShiftBy, View, v1};

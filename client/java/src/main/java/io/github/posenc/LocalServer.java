@@ -12,7 +12,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** A posencd of this process; {@link Posenc#local} says what it promises. */
+/** A posencd that this process started; {@link Posenc#local} describes it. */
 final class LocalServer implements AutoCloseable {
   static final Path SHARED_MEMORY = Path.of("/dev/shm");
   private static final String PREFIX = "posenc-local-";
@@ -122,9 +122,9 @@ final class LocalServer implements AutoCloseable {
     }
   }
 
-  // Says how the server ended, and its last words.
+  // Returns how the server ended, and the end of its log.
   private String end() {
-    int code = process.exitValue(); // of a process that a signal killed: 128 and the signal
+    int code = process.exitValue(); // 128 plus the signal if a signal killed the process
     String how = code > 128 ? "was killed by signal " + (code - 128) : "ended with code " + code;
     String said;
     try {
@@ -137,14 +137,15 @@ final class LocalServer implements AutoCloseable {
       said += "; this system's C library is too old for it: use a newer system, or name another"
           + " posencd by POSENCD";
     }
-    // Java gives a program that the kernel does not know to a shell, which names the file.
+    // If the kernel cannot run a program, Java passes it to a shell, whose error begins with the
+    // name of the file.
     if (said.startsWith(posencd + ": ")) {
       said += "; is it a program for this machine? Name another by POSENCD";
     }
     return "posencd " + how + (said.isEmpty() ? "" : ": " + said);
   }
 
-  /** Tells an end that the caller did not want, for the text of an error. */
+  /** Returns, for the text of an error, how the server ended; "" if it still runs after a wait. */
   String whyGone() {
     if (!hasEndedWithin(LONGEST_DEATH_MILLIS)) return "";
     return "; " + end() + "; call Posenc.local() again";
@@ -170,13 +171,13 @@ final class LocalServer implements AutoCloseable {
   private void removeLeftovers() {
     try (DirectoryStream<Path> all = Files.newDirectoryStream(folder.getParent(), PREFIX + "*")) {
       for (Path each : all) {
-        // A young one may belong to a server that is starting.
+        // A young folder may belong to a server that is starting.
         Instant young = Instant.now().minus(LONGEST_START);
         boolean old = Files.getLastModifiedTime(each).toInstant().isBefore(young);
         if (old && isOurs(each) && !answers(each)) remove(each);
       }
     } catch (IOException | DirectoryIteratorException e) {
-      // Another start removes them at the same time; the next one tries again.
+      // Another process may remove the folders at the same time. The next start tries again.
     }
   }
 

@@ -57,22 +57,22 @@ public final class Posenc implements AutoCloseable {
   /**
    * Starts posencd, and makes a client of it; {@link #close} ends the server, too.
    *
-   * <p>posencd is the file that the variable POSENCD names, else the first on PATH. It does not get
-   * the variables POSENC_..., which are meant for other servers and clients. It listens on a unix
-   * socket in a folder of /dev/shm that only this user may enter, and shares memory there ({@link
-   * #sharedRegion}).
+   * <p>posencd is the file that the environment variable POSENCD names, or else the first posencd
+   * on PATH. It does not get the variables POSENC_..., which are meant for other servers and
+   * clients. It listens on a unix socket in a folder of /dev/shm that only this user may enter, and
+   * shares memory there ({@link #sharedRegion}).
    *
-   * <p>Each call starts a server of its own. It also ends when this process is killed, because it
-   * reads a pipe that this process alone holds, and at Control-C in a terminal, like this process.
+   * <p>Each call starts another server. The server also ends when this process is killed, because
+   * it reads a pipe that only this process holds. Control-C in a terminal ends both.
    *
-   * @param flags more of posencd's, such as "--threads=1"
+   * @param flags additional flags of posencd, such as "--threads=1"
    * @throws PosencException UNAVAILABLE if the server cannot be started; the text has the remedy
    */
   public static Posenc local(String... flags) {
     return of(new LocalServer(System.getenv(), LocalServer.SHARED_MEMORY, flags));
   }
 
-  /** Makes the client of a server, which it closes. */
+  /** Makes the client of a server. The client closes the server. */
   static Posenc of(LocalServer server) {
     PosencBuilder builder = builder(server.target());
     builder.local = server;
@@ -167,7 +167,7 @@ public final class Posenc implements AutoCloseable {
     return call("ResolveRope", request, ResolveRopeResponse.getDefaultInstance());
   }
 
-  /** Returns the encoding of a model. The path is that of its config.json or params.json. */
+  /** Returns the encoding of a model from the path of its config.json or params.json. */
   public ResolvedRope rope(Path config) {
     try {
       String json = Files.readString(given("rope", config));
@@ -330,7 +330,7 @@ public final class Posenc implements AutoCloseable {
    * Reorders the rows of a projection's weight or bias, [H * D, ...], so that a checkpoint for one
    * pairing works with the other.
    *
-   * @param out memory for the result, which may be the weight itself
+   * @param out memory for the result, which may be the weight itself, except in shared memory
    */
   public TensorView convertPairing(
       ConvertPairingRequest request, TensorView weight, TensorView... out) {

@@ -43,7 +43,7 @@ public final class PosencBuilder {
   private String serverName;
   String token;
   String tokenFile;
-  LocalServer local; // the target's, if this process started it
+  LocalServer local; // the server at the target, if this process started it
 
   PosencBuilder(String target) {
     this.target = given("target", target);
@@ -184,7 +184,7 @@ public final class PosencBuilder {
         if (target.startsWith("unix:")) netty.withOption(ChannelOption.SO_KEEPALIVE, null);
       }
       return builder.build();
-    } catch (JsonParseException | IllegalStateException e) { // gRPC throws it for wrong values
+    } catch (JsonParseException | IllegalStateException e) { // the second for wrong values
       throw PosencException.invalid("service_config", "is none: " + e.getMessage());
     } catch (IOException e) {
       throw PosencException.invalid("tls", "a file cannot be used: " + e.getMessage());

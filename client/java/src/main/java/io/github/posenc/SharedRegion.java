@@ -63,9 +63,9 @@ public final class SharedRegion implements AutoCloseable {
   }
 
   /**
-   * Views the bytes from offset on as a tensor; {@link TensorView#buffer} is this memory. Calls
-   * send only the place of such an input, and the server itself writes such an output. A tensor has
-   * less than 2 GiB.
+   * Views the bytes from offset on as a tensor; {@link TensorView#buffer} is this memory. If the
+   * tensor is an input, calls send only its place. If it is an output, the server itself writes it.
+   * A tensor has less than 2 GiB.
    */
   public TensorView tensor(Dtype dtype, long offset, long... shape) {
     Elements type = Elements.of(dtype);

@@ -28,8 +28,8 @@ public final class TokenPositions {
   }
 
   /**
-   * Each token has its own position: [S], [B, S] or [T]. If a position has several axes, they are
-   * the first axis of the tensor. Copies the tensor.
+   * Each token has its own position: [S], [B, S] or [T]. With several position axes, the axes are
+   * the first dimension: [axes, S]. Copies the tensor.
    */
   public static Positions ids(TensorView ids) {
     return Positions.newBuilder().setIds(given("ids", ids).toMessage()).build();

@@ -24,7 +24,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * Measures grpc-java alone: a unary call to an echo server in another process. No client over
- * grpc-java can be faster with a unary call. The flow-control window is that of the client. Each
+ * grpc-java can be faster with a unary call. The flow-control window is the client's. Each
  * side copies a message once when it sends and once when it receives, which is the minimum.
  */
 final class Echo implements Closeable {

@@ -23,7 +23,7 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** A server of a client, and no server, folder or memory after it. */
+/** Posenc.local() starts a server. After close() no server, folder or memory is left. */
 class LocalServerTest {
   private static final String POSENCD = System.getProperty("posencd");
   @TempDir Path temporary;
@@ -41,7 +41,7 @@ class LocalServerTest {
         String line = Files.readString(Path.of("/proc", Long.toString(each.pid()), "cmdline"));
         if (line.contains("--ready-file=" + folder.resolve("ready"))) found.add(each);
       } catch (IOException e) {
-        // It has ended.
+        // The process has ended.
       }
     }
     return found;
@@ -54,7 +54,7 @@ class LocalServerTest {
     }
   }
 
-  // Position 0 does not turn, position 1 turns the first pair by one radian.
+  // Checks that position 0 does not turn, and that position 1 turns the first pair by one radian.
   private static void assertRotates(Posenc posenc) {
     float[] q = new float[2 * 8];
     java.util.Arrays.fill(q, 1);
@@ -75,7 +75,7 @@ class LocalServerTest {
     assertEquals("UNAVAILABLE", e.code());
     assertTrue(e.getMessage().matches("(?s)Posenc\\.local\\(\\): .*" + text + ".*"), e.getMessage());
     List<Path> left = folders();
-    left.removeAll(before); // a start also removes older ones
+    left.removeAll(before); // a start also removes older folders
     assertEquals(List.of(), left);
   }
 
@@ -121,7 +121,7 @@ class LocalServerTest {
     assertEquals(1, serversAt(folder).size());
     program.destroyForcibly().waitFor();
     servers.get(0).onExit().get(60, TimeUnit.SECONDS);
-    // Its folder, which may hold regions, goes at the next start, and none that is in use.
+    // The next start removes its folder, which may hold regions, but no folder that is in use.
     LocalServer used = start(POSENCD);
     try (Posenc posenc = Posenc.of(used)) {
       makeOld(folder);

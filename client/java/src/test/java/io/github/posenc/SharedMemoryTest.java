@@ -346,7 +346,7 @@ class SharedMemoryTest {
     }
   }
 
-  // In this way, two containers of different users share a Kubernetes volume with an fsGroup.
+  // Two containers of different users can then share a Kubernetes volume with an fsGroup.
   @Test
   void aDirectoryThatGivesItsGroupGetsFilesOfTheGroup() throws Exception {
     Path directory = Files.createTempDirectory("posenc");
@@ -383,7 +383,7 @@ class SharedMemoryTest {
     for (String name : List.of("", "..")) fails("name", () -> posenc.sharedRegion(8, name, null));
     try (SharedRegion other = posenc.sharedRegion(BYTES, "other-" + prefix, null)) {
       TensorView q = other.tensor(Dtype.DTYPE_FLOAT32, 0, SHAPE);
-      isGone("q.shared.name", () -> posenc.applyRope(request(), q, null)); // lacks the prefix
+      isGone("q.shared.name", () -> posenc.applyRope(request(), q, null)); // wrong prefix
     }
     fails("directory", () -> posenc.sharedRegion(8, null, Path.of("/nowhere")));
     try (SharedRegion region = posenc.sharedRegion(64)) {
