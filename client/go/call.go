@@ -138,7 +138,7 @@ func (s *stream) SendMsg(message any) error {
 // RecvMsg is part of grpc.ClientStream.
 func (s *stream) RecvMsg(message any) error { return s.progress(s.ClientStream.RecvMsg(message)) }
 
-// call is a unary call. Its tensors are not in its messages, but beside them, with the names of the messages' fields.
+// call is a unary call. Its tensors are separate from its messages, and have the names of the messages' fields.
 type call struct {
 	method            string
 	request, response proto.Message
@@ -170,7 +170,7 @@ func (r *result) place() *posencv1.SharedMemory {
 	return r.into.m.GetShared()
 }
 
-// take sets the caller's memory for the result. Errors name the contract's field for its place, such as q_output.
+// take sets the caller's memory for the result. Errors name the contract's field of the output, such as q_output.
 func (r *result) take(output Tensor) error {
 	switch wrong := output.mismatch(r.want); {
 	case !output.Given():

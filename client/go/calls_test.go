@@ -310,7 +310,7 @@ func TestAnUnknownValueIsNamedWithItsFieldAndNoVersionIsBlamed(t *testing.T) {
 	}
 }
 
-// The server refuses fields that it does not know, because the results would lack their effect.
+// The server refuses fields that it does not know, because it would compute the results without them.
 func TestFieldsOfANewerContractAreNotLost(t *testing.T) {
 	address := startServer(t)
 	source := Spec(proto.CloneOf(halfSplit)).Message()

@@ -129,7 +129,7 @@ type DialOption func(*config)
 func WithTimeout(timeout time.Duration) DialOption { return func(c *config) { c.timeout = timeout } }
 
 // WithStuckTimeout sets the time after which a TCP connection is closed (on Linux) if its peer does not read waiting
-// bytes. A call whose deadline has passed waits about this long at most for the connection to release its tensors. The
+// bytes. After its deadline, a call waits at most about this long for the connection to release its tensors. The
 // default is 10 s.
 func WithStuckTimeout(timeout time.Duration) DialOption {
 	return func(c *config) { c.stuckTimeout = timeout }

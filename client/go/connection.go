@@ -21,7 +21,7 @@ import (
 )
 
 // A connection reads and writes bufferBytes at once; gRPC's 32 KiB took a third more processor time for 64 MiB on
-// loopback. The flow-control windows are so large that neither tensors nor answers wait for them.
+// loopback. The flow-control windows are so large that tensors and answers never wait for them.
 const (
 	bufferBytes      = 256 << 10
 	streamWindow     = 16 << 20

@@ -34,7 +34,7 @@ func TestDiagnosesAConfigurationThatReadersTakeDifferently(t *testing.T) {
 	if len(finding.GetReaders()) != 1 || finding.GetReaders()[0].GetName() != "mlx-lm" {
 		t.Fatalf("readers: %v", finding.GetReaders())
 	}
-	// YaRN's attention factor (arXiv:2309.00071), which a linear scaling lacks.
+	// YaRN's attention factor (arXiv:2309.00071). A linear scaling has none.
 	if ratio := finding.GetReaders()[0].GetAmplitudeRatio(); math.Abs(ratio*(0.1*math.Log(4)+1)-1) > 1e-15 {
 		t.Errorf("amplitude ratio %v", ratio)
 	}

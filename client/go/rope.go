@@ -44,13 +44,13 @@ func HeadDim(channels int) SourceOption { return func(s *source) { s.HeadDim = i
 // Profile selects the project whose interpretation of a configuration applies.
 func Profile(p posencv1.Profile) SourceOption { return func(s *source) { s.Profile = p } }
 
-// ProfileVersion is a version of the profile's project, such as vLLM's "0.21.0"; the default is the newest known one.
+// ProfileVersion is a version of the profile's project, such as vLLM's "0.21.0"; the default is the newest known.
 func ProfileVersion(v string) SourceOption { return func(s *source) { s.ProfileVersion = v } }
 
 // Part picks the text model, the vision tower or the audio encoder of a model.
 func Part(part posencv1.ModelPart) SourceOption { return func(s *source) { s.Part = part } }
 
-// Preset is the encoding of a preset. GetServerInfo lists the names.
+// Preset is the encoding that the server knows by this name. GetServerInfo lists the names.
 func Preset(name string, options ...SourceOption) RopeSource {
 	return Source(collect(&source{Source: &posencv1.RopeSource_Preset{Preset: name}}, options))
 }
@@ -127,7 +127,7 @@ type Rope struct {
 	source RopeSource
 }
 
-// Rope resolves an encoding. A specification without rotary_dim is used as it is, without a call; Resolved is then nil.
+// Rope resolves an encoding. A specification without rotary_dim is used unchanged, without a call; Resolved is then nil.
 func (c *Client) Rope(ctx context.Context, source RopeSource, options ...Option) (*Rope, error) {
 	if source.err != nil {
 		return nil, source.err

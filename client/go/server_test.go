@@ -181,9 +181,9 @@ func rotatedAll(values []float64, dim int, theta float64, positionOf func(head i
 }
 
 // tolerance returns the largest allowed error of rotated numbers(), which stay below 4. It is half a step of the type,
-// plus the error of float32's arithmetic: four units of 2^-24 of the rotated pair's length (proto/testdata/README.md),
-// which is taken as 4. In float64 the expected angles of rotatedHead are less exact than the server's: their error is
-// up to 2^12, the largest position, times 2^-52.
+// plus the error of float32's arithmetic. That error is four times 2^-24 of the rotated pair's length, which is at most
+// 4 here (proto/testdata/README.md). In float64 the expected angles of rotatedHead are less exact than the server's
+// angles: their error is up to 2^-52 times the largest position, 2^12.
 func tolerance(dtype Dtype) float64 {
 	arithmetic := 4 * math.Ldexp(1, -24) * 4
 	switch dtype {

@@ -67,8 +67,8 @@ func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...Regio
 func (r *SharedRegion) Name() string { return r.name }
 
 // Tensor views the region's bytes from offset on. Calls send only the tensor's place, and if Into names the tensor, the
-// server writes the result there. But a tensor that is made from a slice of its elements, such as by Float32, is sent
-// as bytes.
+// server writes the result there. But a tensor that Float32 or a similar function makes from the region's memory is
+// sent as bytes.
 func (r *SharedRegion) Tensor(dtype Dtype, offset int64, shape ...int) (Tensor, error) {
 	if r.memory == nil {
 		return Tensor{}, wrongArgument("region", "is closed; make another one")

@@ -50,7 +50,7 @@ func tableRequests() map[string]*posencv1.BuildTableRequest {
 	}
 }
 
-// theTensors returns cos and sin, or the one table.
+// theTensors returns cos and sin, or the single table.
 func theTensors(table *Table) []Tensor {
 	if table.Table.Given() {
 		return []Tensor{table.Table}

@@ -1,4 +1,4 @@
-// Makes requests, unary or as a stream: their metadata, deadline and end.
+// Makes unary requests and streams, with their metadata and deadlines.
 import { randomBytes } from "node:crypto";
 import { type CallOptions as GrpcOptions, Metadata } from "@grpc/grpc-js";
 import { type Channel, checkNumber, type ClientOptions, openChannel } from "./connection";
@@ -34,7 +34,7 @@ export type WhyGone = () => Promise<string>;
 
 const service = "/posenc.v1.PositionalEncodingService/";
 
-// A year: the deadline of calls without a limit. Without a deadline the server would set its default. For a deadline
+// The deadline of calls without a limit is a year. Without a deadline the server would set its default. For a deadline
 // beyond the range of gRPC's header, grpc-js throws an error that cannot be caught.
 const longestDeadlineMs = 365 * 24 * 3600 * 1000;
 
@@ -216,7 +216,7 @@ export class Calls {
       return new PosencError("the client was closed during the call", { code: "CANCELLED", requestId, cause: error });
     }
     const explained = fromGrpc(error, this.target, requestId);
-    // With a reason, the server has already said what it does not know.
+    // If the error has a reason, the server has already said what it does not know.
     if (!(explained instanceof PosencError) || explained.reason !== "") return explained;
     if (explained.code === "UNAVAILABLE") explained.message += await this.whyGone();
     if (explained.code !== "UNIMPLEMENTED" || name === "GetServerInfo") return explained;

@@ -38,7 +38,7 @@ export class PosencError extends Error {
 
 type Facts = { code: string } & Partial<Omit<PosencError, "name" | "message" | "stack" | "code">>;
 
-/** Renames the fields in the error of a table's stream to those of the unary request: `table.rows` becomes `rows`. */
+/** Renames the fields in the error of a table's stream to the unary request's fields: `table.rows` becomes `rows`. */
 export function withoutTable(error: unknown): unknown {
   if (!(error instanceof PosencError)) return error;
   const text = JSON.stringify({ ...error, message: error.message }).replace(/(?<![\w.])table\.(?=\w)/g, "");

@@ -47,7 +47,7 @@ def target(posencd, tmp_path_factory):
 
 
 class SharedServer(NamedTuple):
-    """A server that shares memory with callers on `socket`, but not with those on `address`."""
+    """A server that shares memory with callers on `socket`, but not with callers on `address`."""
 
     socket: str
     address: str

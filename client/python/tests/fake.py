@@ -114,7 +114,7 @@ def rejoining(client, method, request_type):
 
 
 def described(message):
-    """Yields the tensors of a description whose bytes follow in the stream, in the order of these bytes."""
+    """Yields the tensors that a description has without bytes. Their bytes follow in the stream in the same order."""
     for f in fields_of(type(message)).values():
         value = getattr(message, f.name)
         if isinstance(value, messages.Tensor):

@@ -47,7 +47,7 @@ def shared(shared_server):
 
 
 class Small:
-    """A small model, and its caches of tokens."""
+    """A small model, which makes caches."""
 
     def __init__(self, name="LlamaConfig", **keys):
         self.config = tiny.tiny(getattr(transformers, name), num_hidden_layers=2, **keys)
@@ -61,7 +61,7 @@ class Small:
 
     @torch.no_grad()
     def run(self, begin, end, start=0, cache=None):
-        """Returns the cache of some tokens, at positions from `start` on."""
+        """Computes the tokens begin to end - 1 at positions from `start` on, and returns their cache."""
         cache = transformers.DynamicCache(config=self.config) if cache is None else cache
         positions = torch.arange(start, start + end - begin)[None]
         return self.model(self.ids[:, begin:end], position_ids=positions, use_cache=True, cache=cache).cache

@@ -392,7 +392,7 @@ impl<'c> Attempts<'c> {
             };
             error.0.message = format!("{target}: {}{remedy}", error.message());
         } else if error.code() == Code::Unimplemented && !told {
-            // With a reason, the server has already said what it does not know.
+            // If the error has a reason, the server has already said what it does not know.
             let is_info = self.method == "GetServerInfo";
             let version = if is_info { None } else { self.client.server_version(self.patience.deadline).await };
             let version = version.as_deref().unwrap_or("it does not tell which");

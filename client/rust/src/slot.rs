@@ -30,8 +30,8 @@ pub struct Slot<'a> {
     from: Option<&'a [u8]>,
     /// Position ids, which a stream sends before the tensors. They have no result.
     ids: Bytes,
-    /// Memory for the result. The sender and the receiver of a call share it. The server answers only bytes that it has
-    /// received, so a result replaces only elements that were already sent.
+    /// Memory for the result. The sender and the receiver of a call share it. The server sends results only for bytes
+    /// that it has received, so a result replaces only elements that were already sent.
     to: Option<Mutex<&'a mut [u8]>>,
     /// Whether only the response has the tensor. Its shape is then unknown. Its type is also unknown if the memory is
     /// bytes.

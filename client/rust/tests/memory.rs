@@ -1,4 +1,4 @@
-//! Tensors and results in the caller's memory, shared or not. The results equal those of calls with tensors in
+//! Tensors and results in the caller's memory, shared or not. The results equal the results of calls with tensors in
 //! messages. No other memory is written.
 
 mod common;

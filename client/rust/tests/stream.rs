@@ -193,7 +193,7 @@ async fn a_stream_that_is_dropped_in_the_middle_leaves_client_and_server_in_orde
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     HalfClose,
-    /// The client sends neither more messages nor the end of its side of the stream.
+    /// The client sends no more messages, and does not end its side of the stream.
     Stall,
     /// The client does not read the answers.
     NeverRead,

@@ -43,7 +43,7 @@ func main() {
 		Q: &pb.Tensor{
 			Dtype: pb.Dtype_DTYPE_FLOAT32,
 			Shape: []int64{1, 1024, 32, 128},
-			// The floats' bytes without a copy, on a little-endian machine.
+			// Views the floats' bytes without a copy. The machine must be little-endian.
 			Data: unsafe.Slice((*byte)(unsafe.Pointer(&q[0])), 4*len(q)),
 		},
 	}

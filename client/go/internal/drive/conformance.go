@@ -261,9 +261,9 @@ func reposition(ctx context.Context, c *posenc.Client, request *posencv1.Reposit
 }
 
 // take moves a tensor out of a request, as bytes. It returns false for a
-// malformed tensor (no type, bytes beside its values, or another number of
-// elements than its shape), which stays in the request: a posenc.Tensor cannot
-// be malformed in these ways.
+// malformed tensor (no type, both bytes and values, or a number of elements that
+// does not fit its shape). Such a tensor stays in the request, because a
+// posenc.Tensor cannot be malformed in these ways.
 func take(field **posencv1.Tensor) (posenc.Tensor, bool) {
 	m := *field
 	if m == nil {

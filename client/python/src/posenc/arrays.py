@@ -159,7 +159,7 @@ def to_numpy(array: Any, name: str) -> Array:
 
 
 def _torch_bytes(torch: Any, tensor: Any) -> memoryview:
-    """Views the bytes of a contiguous tensor, as integers first if numpy lacks the dtype."""
+    """Views the bytes of a contiguous tensor. Elements of a dtype that numpy lacks are first viewed as integers."""
     flat = tensor.reshape(-1)
     if flat.dtype == torch.bfloat16:
         flat = flat.view(torch.int16)

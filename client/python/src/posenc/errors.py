@@ -107,7 +107,7 @@ _CLASSES = {re.sub("(?<!^)(?=[A-Z])", "_", c.__name__[:-5]).upper(): c for c in 
 
 
 def class_of(code: str, reason: str = "") -> type[PosencError]:
-    """Returns the class of errors with this code. A code without a class of its own has PosencError."""
+    """Returns the class of errors with this code. Without such a class, it returns PosencError."""
     return OverloadedError if reason == "OVERLOADED" else _CLASSES.get(code, PosencError)
 
 

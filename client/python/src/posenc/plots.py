@@ -228,7 +228,7 @@ def _named(ropes: Any) -> dict[str, Any]:
 
 
 def _others(client: Client, rope: Any, others: Optional[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns `others` if it is given; otherwise the specs of those default readers that do not refuse the rope."""
+    """Returns `others` if it is given; otherwise the specs of all default readers that do not refuse the rope."""
     if others is not None:
         return dict(others)
     source = rope_source(rope)

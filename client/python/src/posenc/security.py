@@ -48,7 +48,7 @@ def _pem(option: str, path: Optional[Path]) -> Optional[bytes]:
     if not path:
         return None
     data = _read(path, option)
-    # gRPC would report a file of another kind only in gRPC's own log.
+    # gRPC would report a file that is not PEM only in gRPC's own log.
     if (b"PRIVATE KEY-----" if option == "tls_key" else b"CERTIFICATE-----") not in data:
         raise invalid(option, f"{path}: must be PEM, and holds no {'key' if option == 'tls_key' else 'certificate'}")
     return data

@@ -98,7 +98,7 @@ def _width(encoding: m.AbsoluteEncoding) -> int:
 
 
 def outside(error: PosencError) -> PosencError:
-    """Renames the fields in the error of a stream to those of the unary request, which the caller knows:
+    """Renames the fields in the error of a stream to the fields of the unary request, which the caller knows:
     `table.rows` becomes `rows`."""
     if error.field.startswith("table."):
         error.field, error.text = (re.sub(r"(^| )table\.", r"\1", text) for text in (error.field, error.text))

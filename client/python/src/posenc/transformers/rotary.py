@@ -6,7 +6,7 @@
 A module is called like transformers' own, module(x, position_ids). It returns
 cos and sin, each [B, S, rotary_dim], with x's dtype on x's device. The values are
 those of the formula, rounded to float32 and then to x's dtype. transformers
-rounds the angles to float32, which at position 100,000 causes an error of up to
+rounds the angles to float32; at position 100,000 this causes an error of up to
 0.004.
 """
 

@@ -104,7 +104,7 @@ final class Calls {
       throw e.with(e.getMessage(), requestId);
     } catch (StatusRuntimeException e) {
       PosencException error = PosencException.of(e, client.target, requestId);
-      // With a reason, the server has already named the field that it does not know.
+      // If the error has a reason, the server has already named the field that it does not know.
       boolean unknown = error.code().equals("UNIMPLEMENTED") && error.reason().isEmpty();
       // gRPC says UNKNOWN if the server closes a connection while it is being made.
       boolean gone =

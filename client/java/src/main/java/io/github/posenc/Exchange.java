@@ -22,7 +22,7 @@ import java.util.function.Consumer;
  * <p>gRPC runs all callbacks of a call in the call's executor. Here the executor is a queue. The
  * caller's thread runs the tasks of this queue until the call is over. So this thread parses the
  * responses and writes them into the caller's memory, and this class needs no lock. A slow caller
- * delays only its own call, by gRPC's flow control, which also limits the memory of a stream.
+ * delays only its own call. gRPC's flow control then stops the server, and so limits the memory.
  */
 final class Exchange<M extends Message> extends ClientCall.Listener<InputStream> {
   // Both directions are streams of bytes: Outgoing writes requests, and parse() reads responses.
@@ -118,7 +118,7 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
     end(why.withDescription(text).asRuntimeException());
   }
 
-  // Ends the call with an error of this client. run() throws the first of such errors.
+  // Ends the call with an error of this client. run() throws the first of these errors.
   private void end(RuntimeException error) {
     if (failure == null) failure = error;
     call.cancel("ended by this client", error);

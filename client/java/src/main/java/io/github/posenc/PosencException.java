@@ -51,8 +51,8 @@ public final class PosencException extends RuntimeException {
     ErrorInfo info = infoOf(error.getTrailers());
     StringBuilder text = new StringBuilder();
     text.append(status.getDescription() == null ? status.getCode() : status.getDescription());
-    // The text of a posenc server needs no addition. Without a reason, the transport failed: the
-    // text gets the cause and the target.
+    // The text of a posenc server needs no addition. If the error has no reason, the transport
+    // failed, and the text gets the cause and the target.
     if (info.getReason().isEmpty()) {
       for (Throwable cause = status.getCause(); cause != null; cause = cause.getCause()) {
         if (cause.getMessage() != null && text.indexOf(cause.getMessage()) < 0) {

@@ -21,7 +21,7 @@ import java.util.List;
  * or of the buffer. Only {@link #of(Dtype, ByteBuffer, long...)} takes raw bytes. They must be
  * little-endian; the {@code order()} of the ByteBuffer is ignored.
  *
- * <p>The elements of a buffer are those from its position to its limit when the tensor is made. The
+ * <p>A tensor of a buffer has the elements from the buffer's current position to its limit. The
  * server checks that their number fits the shape. If it does not fit, the call ends as
  * INVALID_ARGUMENT (TENSOR_SIZE_MISMATCH), with both sizes in its text.
  */
@@ -158,7 +158,7 @@ public final class TensorView {
     return extents.stream().mapToLong(extent -> extent).toArray();
   }
 
-  /** Returns whether a message has this dtype and shape, and all bytes of such a tensor. */
+  /** Returns whether a message has this dtype and shape, and the size that they require. */
   static boolean is(Tensor message, Dtype dtype, long[] shape) {
     return message.getDtype() == dtype && Arrays.equals(shapeOf(message.getShapeList()), shape)
         && message.getData().size() == bytesOf(dtype, shape);

@@ -174,8 +174,8 @@ final class ErrorCases {
     return source.build();
   }
 
-  // Returns the number of a layout in requests; 0 for null. A name that the contract lacks gets a
-  // number that the contract lacks, like a value of a newer contract.
+  // Returns the number of a layout in requests; 0 for null. An unknown name gets a number that the
+  // contract does not have, like a value of a newer contract.
   private static int layout(JsonElement layout) {
     if (layout == null) return Layout.LAYOUT_BSHD_VALUE;
     if (layout.isJsonNull()) return 0;
