@@ -183,8 +183,8 @@ func (r *result) take(output Tensor) error {
 	return nil
 }
 
-// check returns an error unless the answer has the tensor with the expected type and shape, and the tensor fits the
-// caller's memory.
+// check returns an error if the answer does not have the tensor with the expected type and shape, or if the tensor does
+// not fit the caller's memory.
 func (r *result) check() error {
 	if r.got.m.GetShared() != nil {
 		r.got.m.Data, r.got.m.Shared = r.into.Bytes(), r.into.m.GetShared()

@@ -8,7 +8,7 @@
 //
 // A [Tensor] views the caller's memory. During a call other code must not write to its tensors, or read its outputs.
 // Tensors of 64 KiB and more are sent from this memory without a copy. So no call returns before the connection has
-// released its tensors, not even after its deadline. If the peer does not read, that takes up to [WithStuckTimeout].
+// released its tensors, not even after its deadline. If the peer does not read, this takes up to [WithStuckTimeout].
 //
 // If a call ends with an error, its outputs may hold a part of the result. If a tensor was rotated in place, and was so
 // large that it went through a stream, only a part of it may be rotated.

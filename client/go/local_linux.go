@@ -26,7 +26,7 @@ const (
 	longestDeath = 500 * time.Millisecond
 )
 
-// localServer is a posencd of this process.
+// localServer is a posencd that this process started.
 type localServer struct {
 	folder string
 	stdin  interface{ Close() error } // posencd ends when this pipe is closed, also by the kernel when this process ends

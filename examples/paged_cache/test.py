@@ -106,8 +106,8 @@ def check(client, name, move, make, rng):
         cached = before[layer][0, old_slots].astype(np.float64)
         # The cached keys already contain the factor: they are only rotated.
         expected = rotate(cached, np.full(TOKENS, float(SHIFT)), frequencies, 1.0)
-        # 10 units of float32, like the contract's vectors, and the last rounding: half an ulp
-        # of bfloat16, at most 2^-8 of the element.
+        # The bound is 10 units of float32, like the contract's vectors, plus the last rounding:
+        # half an ulp of bfloat16, which is at most 2^-8 of the element.
         allowed = pair_lengths(cached, len(frequencies)) * (10 * 2.0 ** -24 + 2.0 ** -8)
         error = np.abs(flat[0, new_slots].astype(np.float64) - expected)
         assert (error <= allowed).all(), f"{name}: layer {layer}: off by {error.max()}"

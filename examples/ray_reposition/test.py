@@ -55,7 +55,7 @@ def check(before, after):
             continue
         keys = array.astype(np.float64)
         length = np.hypot(*np.split(keys, 2, -1))
-        # 10 units of float32 and half an ulp of bfloat16, at most 2^-8.
+        # The bound is 10 units of float32, plus half an ulp of bfloat16, at most 2^-8.
         allowed = np.concatenate([length, length], -1) * (10 * 2.0 ** -24 + 2.0 ** -8)
         error = np.abs(after[name].astype(np.float64) - turned(keys, SHIFT))
         assert (error <= allowed).all(), f"{name}: off by {error.max()}"

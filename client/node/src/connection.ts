@@ -100,7 +100,7 @@ function checkTarget(target: unknown): void {
   if (/^https?:/.test(target)) throw invalid("target", `${target}: must have no http; the option tls is TLS`);
 }
 
-// Returns whether all addresses are local. Targets with another DNS server are not local, because this server could
+// Returns whether all addresses are local. Targets that name a DNS server are not local, because that DNS server could
 // resolve localhost to another machine.
 function isLocal(target: string): boolean {
   const addresses = target.replace(/^(dns:\/\/\/|dns:|ipv4:|ipv6:)/, "").split(",");

@@ -67,7 +67,7 @@ export function tensor<E extends Elements>(data: E, shape?: readonly number[], d
   return new Tensor(data, shape ?? [data.length], of);
 }
 
-// A Buffer is a Uint8Array with an old constructor.
+// A Buffer is a Uint8Array, but its own constructor is deprecated.
 function kindOf(elements: ArrayBufferView): Kind {
   return elements instanceof Uint8Array ? Uint8Array : (elements.constructor as unknown as Kind);
 }

@@ -41,7 +41,7 @@ def test_builds_a_table_of_any_length(client, rows):
     cos, sin = table
     assert cos.shape == (rows, 32) and cos.dtype == numpy.float32 and table.amplitude == 1
     expected = oracle.angles(numpy.arange(rows), 64)
-    # The bound allows for numpy, whose argument reduction is not exact. The table itself is correctly rounded.
+    # The bound allows for errors of numpy's argument reduction. The table itself is correctly rounded.
     assert numpy.abs(cos - numpy.cos(expected)).max() < 1e-6
     assert numpy.abs(sin - numpy.sin(expected)).max() < 1e-6
 

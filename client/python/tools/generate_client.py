@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-# Patterns of the asyncio client, and their replacements in the blocking one.
+# Patterns of the asyncio client, and their replacements in the blocking client.
 CHANGES = [
     (r"\A.*?\n", '"""Client, whose calls wait for their answers. Made from aio.py by tools/generate_client.py."""\n'),
     (r"\basync (def|with)\b", r"\1"),

@@ -10,8 +10,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy
 
-# Bits of significand, exponent of the smallest step, type of the elements, and the
-# integer type of the same size.
+# For each element type: the bits of the significand, the exponent of the smallest step,
+# numpy's type, and the integer type of the same size.
 FORMATS = {
     "float32": (24, -149, numpy.float32, numpy.int32),
     "float16": (11, -24, numpy.float16, numpy.int16),

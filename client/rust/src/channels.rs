@@ -103,7 +103,7 @@ impl Channels {
         known.servers.len()
     }
 
-    /// Returns the servers of all addresses. Connections to addresses that stay are kept.
+    /// Returns the servers of all addresses. Keeps the connections to addresses that are already known.
     async fn resolve(&self, known: &[Server]) -> Result<Vec<Server>> {
         let mut servers = Vec::new();
         for (host, endpoint) in self.target.hosts.iter().zip(&self.endpoints) {

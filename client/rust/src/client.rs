@@ -34,7 +34,7 @@ use crate::v1::{self, Tensor};
 /// default deadline.
 const LONGEST_STREAM: Duration = Duration::from_secs(24 * 3600);
 
-/// The longest timeout. A longer one could overflow the clock.
+/// The longest timeout. A longer timeout could overflow the clock.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How long a failed call waits for the server's version, which becomes a part of the error's text.

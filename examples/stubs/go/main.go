@@ -54,7 +54,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// A copy, because the bytes need not be aligned for floats.
+	// Copies the bytes, because they may be unaligned for floats.
 	rotated := make([]float32, len(q))
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&rotated[0])), 4*len(rotated)), answer.Q.Data)
 	fmt.Printf("%d bytes, rotated; at position 0 %g, at position 1 %.6f\n",

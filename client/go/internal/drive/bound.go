@@ -48,7 +48,7 @@ func (f format) ulp(x float64) float64 {
 	return math.Ldexp(1, f.step(exponent))
 }
 
-// nearest rounds to nearest even.
+// nearest rounds x to the nearest number of the format, with ties to even.
 func (f format) nearest(x *big.Float) float64 {
 	if x.Sign() == 0 || x.IsInf() {
 		value, _ := x.Float64()

@@ -41,7 +41,7 @@ PairLayout = Literal["half", "duplicated", "pair_repeated"]
 class CallOptions(TypedDict, total=False):
     """Every method takes these options by keyword.
 
-    timeout: seconds for the whole call or stream, instead of the client's.
+    timeout: seconds for the whole call or stream, instead of the client's timeout.
     request_id: appears in the server's log; random by default.
     traceparent: the header of that name in W3C Trace Context.
     """

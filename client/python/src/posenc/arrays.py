@@ -21,7 +21,7 @@ from .tensor import ELEMENT_BYTES, numpy_dtype
 from .wire import Message
 
 Array = numpy.ndarray[Any, Any]
-# Makes an array of some library from bytes, a shape and a Dtype.
+# A function that makes an array of one library from bytes, a shape and a Dtype.
 Wrap = Callable[[Array, Sequence[int], int], Any]
 
 

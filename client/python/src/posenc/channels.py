@@ -178,7 +178,7 @@ class Channels:
         return [(name, value) for name, value in headers.items() if value]
 
     def take_all(self) -> list[Any]:
-        """Returns the channels, which the caller closes. No call can be made afterwards."""
+        """Returns the channels. The caller must close them. No call can be made afterwards."""
         with self._lock:
             self._closed = True
             channels, self._channels = list(self._channels.values()), {}

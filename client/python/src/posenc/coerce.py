@@ -43,7 +43,7 @@ def message_of(cls: type[M], value: Any, path: str) -> M:
 
 
 def request_of(cls: type[M], **given: Any) -> M:
-    """Makes a request from a method's arguments. An argument None leaves its field unset."""
+    """Makes a request from a method's arguments. An argument that is None leaves its field unset."""
     fields = {f.name: f for f in fields_of(cls).values()}
     return cls(**{k: _field_value(fields[k], v, k) for k, v in given.items() if v is not None})
 

@@ -27,7 +27,7 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
     """Returns a RopeSource from a preset's name, a path, a dict or a model's
     configuration.
 
-    options: SourceOptions. An option None changes nothing.
+    options: SourceOptions. An option that is None changes nothing.
     """
     check_keywords(options, SourceOptions)
     given = request_of(RopeSource, **options)

@@ -11,7 +11,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/** Makes the requests of a client, with a connection, a deadline, headers and one error type. */
+/** Makes the requests of a client. Adds deadlines and headers, and converts errors. */
 final class Calls {
   static final CallOptions.Key<Duration> TIMEOUT = CallOptions.Key.create("timeout");
   static final CallOptions.Key<String> REQUEST_ID = CallOptions.Key.create("request id");

@@ -190,7 +190,7 @@ public final class Posenc implements AutoCloseable {
     return rope(RopeSource.newBuilder().setSpec(given("rope", spec)).build());
   }
 
-  /** Resolves a source once. A source with a specification is used as it is, without a call. */
+  /** Resolves a source once. A source with a specification is used unchanged, without a call. */
   public ResolvedRope rope(RopeSource source) {
     ResolveRopeResponse resolved = given("rope", source).hasSpec()
         ? ResolveRopeResponse.newBuilder()
