@@ -114,8 +114,8 @@ impl Incoming {
         }
     }
 
-    /// Reads fields until `end` bytes of the message are left. Writes elements to the slots, whose first `done` bytes
-    /// were written before. Elements beyond the end of the slots are only counted. Returns the other fields.
+    /// Reads fields until `end` bytes of the message are left. Writes elements to the slots after the first `done`
+    /// bytes, which were written before. Only counts elements beyond the end of the slots. Returns the other fields.
     pub async fn read_elements(&mut self, end: usize, slots: &[&Slot<'_>], done: &mut usize) -> Result<Vec<u8>> {
         let mut rest = Vec::new();
         while self.left > end {

@@ -27,9 +27,9 @@ const LONGEST_DEATH: Duration = Duration::from_millis(500);
 /// Starts posencd, and makes a client of it. The server is killed when the last copy of the client is dropped.
 ///
 /// `flags` are additional flags of posencd, such as `--threads=1`. posencd is the file that the environment variable
-/// `POSENCD` names, or else the first posencd on `PATH`. It does not get the variables `POSENC_...`, which are meant for
-/// other servers and clients. It listens on a unix socket in a folder of `/dev/shm` that only this user may enter, and
-/// shares memory there ([`Client::shared_region`]).
+/// `POSENCD` names, or else the first posencd on `PATH`. It does not get the variables `POSENC_...`, which are meant
+/// for other servers and clients. It listens on a unix socket in a folder of `/dev/shm` that only this user may enter,
+/// and shares memory there ([`Client::shared_region`]).
 ///
 /// Each call starts another server. The server also ends when this process is killed: it reads a pipe that only this
 /// process holds, and the kernel closes the pipe when this process ends in any way.

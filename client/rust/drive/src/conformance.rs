@@ -88,8 +88,8 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, String> {
     M::decode(bytes).map_err(|error| error.to_string())
 }
 
-/// Makes the call first with tensors in the request. If their sizes fit their shapes, makes it again with tensors in
-/// the caller's memory: as one message, and if this succeeds, as a stream.
+/// Makes the call first with tensors in the request. If the tensors' sizes fit their shapes, makes the call again with
+/// tensors in the caller's memory, as one message. If this succeeds, makes the call as a stream.
 async fn apply_rope(client: &Client, streams: &Client, request: v1::ApplyRopeRequest) -> Vec<Answer> {
     let mut answers = vec![client.apply_rope(request.clone(), (), ()).await.map(|(.., answer)| answer.encode_to_vec())];
     let mut rest = request.clone();

@@ -194,7 +194,7 @@ final class StreamTest extends WithServer {
         .getData();
   }
 
-  /** The bytes of a stream. fill() moves the next bytes to a tensor without elements. */
+  /** The bytes of a stream. fill() gives the next bytes to a tensor that has no elements yet. */
   private static final class Source {
     ByteString rest;
 
