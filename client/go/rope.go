@@ -44,7 +44,8 @@ func HeadDim(channels int) SourceOption { return func(s *source) { s.HeadDim = i
 // Profile selects the project whose interpretation of a configuration applies.
 func Profile(p posencv1.Profile) SourceOption { return func(s *source) { s.Profile = p } }
 
-// ProfileVersion is a version of the profile's project, such as vLLM's "0.21.0"; the default is the newest known.
+// ProfileVersion is a version of the profile's project, such as "0.21.0" of vLLM. The default is the newest version
+// that the server knows.
 func ProfileVersion(v string) SourceOption { return func(s *source) { s.ProfileVersion = v } }
 
 // Part picks the text model, the vision tower or the audio encoder of a model.

@@ -92,7 +92,7 @@ impl Options {
 pub struct CallOptions {
     /// Deadline of the whole call, also of a stream. `None`: the client's timeout.
     pub timeout: Option<Duration>,
-    /// The call's id in the server's log. `None`: a random one.
+    /// The call's id in the server's log. `None`: a random id.
     pub request_id: Option<String>,
     /// The caller's W3C trace context.
     pub traceparent: Option<String>,

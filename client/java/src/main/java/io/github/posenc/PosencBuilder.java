@@ -184,7 +184,7 @@ public final class PosencBuilder {
         if (target.startsWith("unix:")) netty.withOption(ChannelOption.SO_KEEPALIVE, null);
       }
       return builder.build();
-    } catch (JsonParseException | IllegalStateException e) { // the second for wrong values
+    } catch (JsonParseException | IllegalStateException e) { // no JSON, or values that gRPC refuses
       throw PosencException.invalid("service_config", "is none: " + e.getMessage());
     } catch (IOException e) {
       throw PosencException.invalid("tls", "a file cannot be used: " + e.getMessage());

@@ -122,7 +122,7 @@ final class Result {
     }
   }
 
-  /** Returns the memory after the last part. */
+  /** Returns the memory after all parts were copied. Throws if parts are missing. */
   TensorView end() {
     if (dtype == null || missing != 0)
       throw misfit("does not fit: parts are missing, or come twice");
