@@ -6,8 +6,8 @@ function(posenc_missing what debian)
 endfunction()
 
 # posenc_find(PACKAGE DEBIAN [LEAST]): finds version LEAST or later. Looks for the
-# library's own CMake files first, then for CMake's module: protobuf's own files,
-# found after the module, would define the same targets again.
+# library's own CMake files before CMake's module. In the other order, protobuf's own
+# files would define the module's targets again.
 macro(posenc_find package debian)
   find_package(${package} CONFIG QUIET)
   if(NOT ${package}_FOUND)
@@ -56,7 +56,7 @@ function(posenc_replace_shared)
   set_property(TARGET re2::re2 PROPERTY INTERFACE_LINK_LIBRARIES ${POSENC_RE2})
 endfunction()
 
-# Finds the compilers of messages and of services first: without them the
+# Finds the compilers of messages and of services first. Without these compilers the
 # libraries' CMake files fail with unclear errors, or name missing programs.
 macro(posenc_find_grpc)
   find_program(POSENC_PROTOC protoc)

@@ -4,8 +4,8 @@
 # needs root)
 #
 # sid-grpc is sid with the gRPC and protobuf of experimental. Root folders and their
-# builds are kept in build/suites, so that a second run builds only changes. chroot needs
-# the user root.
+# builds are kept in build/suites, so that a second run builds only changes. Only root can
+# run chroot.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need debootstrap git

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # builds Python's wheels in build/package: the client, and posenc-server with posencd,
-# posenc and posenc-load; and npm's packages of the same; tries each in an empty environment
+# posenc and posenc-load; and npm packages of the programs; tries each in an empty
+# environment
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need "${build_packages[@]}" dpkg-dev libc-ares-dev libre2-dev make python3 python3-venv

@@ -50,7 +50,8 @@ inline void PrintDefaults(google::protobuf::util::JsonPrintOptions* options) {
 }
 
 // Returns the bytes that are written in hexadecimal; "" for wrong digits.
-// Abseil of 2024 deprecated the form without an output, the only one in 2022.
+// Abseil of 2022 has only the form without an output argument, which abseil of
+// 2024 deprecated.
 inline std::string BytesOfHex(absl::string_view digits) {
 #if ABSL_LTS_RELEASE_VERSION < 20240722
   return absl::HexStringToBytes(digits);
