@@ -101,7 +101,8 @@ bool ServerProcess::WaitReady() {
 
 Usage ServerProcess::usage() const {
   const std::string stat = ReadFile("/proc/" + std::to_string(pid_) + "/stat");
-  // Counts fields after the name, which may hold any characters.
+  // Counts the fields after the process's name, because the name may hold any
+  // characters.
   std::istringstream fields(stat.substr(stat.rfind(')') + 1));
   std::string skipped;
   for (int field = 3; field < 10; ++field) fields >> skipped;

@@ -132,7 +132,7 @@ class Bench {
  private:
   static constexpr Dtype kDtypes[] = {Dtype::kFloat32, Dtype::kFloat16,
                                       Dtype::kBfloat16, Dtype::kFloat64};
-  // Measured against vector copies at every size.
+  // These types are compared with vector copies at every size.
   static constexpr Dtype kFloat8s[] = {Dtype::kFloat8E4m3fn,
                                        Dtype::kFloat8E5m2};
   static constexpr Pairing kPairings[] = {Pairing::kHalfSplit,
@@ -266,7 +266,7 @@ class Bench {
     const CoreRow row = RowOf(c);
     if (!Wanted(row)) return;
     Fill(c.dtype);
-    // Whole groups of pages for the yardsticks.
+    // The reference loops need whole groups of pages.
     const std::int64_t bytes =
         std::max<std::int64_t>(c.bytes() / (16 * 1024), 1) * (16 * 1024);
     const bool cached = c.bytes() < kMiB;

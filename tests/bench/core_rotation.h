@@ -45,7 +45,8 @@ core::RopeLookup LookupOf(core::Pairing pairing, std::int64_t rotary_dim,
 std::function<void()> CallOf(const RotationShape& shape, const std::byte* src,
                              std::byte* dst);
 
-// Returns the pass alone. Its rows are ready if it has one block.
+// Returns only the pass over the tensor. The cos/sin rows are ready if the
+// shape has one block.
 std::function<void()> PassOf(const RotationShape& shape, const std::byte* src,
                              std::byte* dst);
 

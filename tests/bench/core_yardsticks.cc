@@ -14,8 +14,8 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kGroup = 4 * kPage;
 constexpr std::size_t kStep = 4 * kLine;  // at a time in one page
 
-// The widest vector of the CPU. A wider one would go through memory (g++ 12),
-// and copies from cache to cache would take three times as long.
+// The widest vector of the CPU. g++ 12 splits wider vectors through memory, and
+// copies from cache to cache would take three times as long.
 #if defined(__AVX512F__)
 constexpr std::size_t kVector = 64;
 #elif defined(__AVX2__)
@@ -97,7 +97,7 @@ void CopyPages(const void* src, void* dst, std::size_t bytes) {
   _mm_sfence();
 }
 
-// 1, unknown to the compiler.
+// Returns 1, but the compiler does not know the value.
 template <class Real>
 Real One() {
   Real one = 1;

@@ -236,7 +236,7 @@ std::vector<grpc::GenericStub> Connect(const std::string& address,
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(INT_MAX);
   arguments.SetMaxSendMessageSize(INT_MAX);
-  // Without this, channels would share a connection.
+  // Gives each channel its own connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   std::vector<grpc::GenericStub> stubs;
   for (int i = 0; i < channels; ++i) {

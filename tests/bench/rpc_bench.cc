@@ -135,7 +135,7 @@ void Measure(const Block& block, const std::vector<Peer>& peers,
              std::vector<Result>* results) {
   std::vector<std::unique_ptr<Case>> cases;
   for (const Peer& peer : peers) {
-    // Plain sockets carry one call at a time, and one chunk is no stream.
+    // Plain sockets carry one call at a time.
     if (peer.way == Way::kPlain && block.in_flight > 1) continue;
     // In place, concurrent calls would change the same bytes.
     if ((peer.way == Way::kKernel || peer.answer == Answer::kShared) &&

@@ -22,7 +22,7 @@ from world import World
 # The groups run in this order.
 GROUPS = ("lifecycle", "stalled", "overload", "fairness", "memory", "connections", "attacks",
           "certificates", "tokens", "restarts")
-# Run only if named: they need a network, or hours.
+# These groups run only if the command line names them: they need a network, or hours.
 ASKED = ("edge", "soak")
 
 

@@ -52,7 +52,7 @@ constexpr const char* kElsewhere[] = {
     "(use )?another reader",
     "convert it anew(| with a current convert_hf_to_gguf.py|: \\S+ = \\[.*\\])",
     "convert the weights .*",
-    // The reader of the text must choose the factor.
+    // The user must choose the factor.
     "fix the base for the length to be served: for example \"rope_type\": "
     "\"yarn\" with a factor",
     "fix the length that the engine serves",
@@ -297,8 +297,8 @@ std::set<std::string> NewIds(const Json& bad, const Json& good) {
   return added;
 }
 
-// Returns an engine's configuration under an override, which replaces
-// rope_parameters; transformers 5 keeps all that it read of a rope there.
+// Returns an engine's configuration under an override. The override replaces
+// rope_parameters, where transformers 5 keeps all keys of a rope.
 Json Overridden(Json config, const std::string& arguments) {
   std::smatch match;
   const std::regex flag(
@@ -405,7 +405,7 @@ TEST_F(DoctorFixesTest, EveryAlternativeThatCanBePastedMends) {
         const std::vector<Json> before = Ropes(files["config.json"]);
         const std::vector<Json> after = Ropes(Overridden(
             mended["config.json"], mended["arguments"].get<std::string>()));
-        // A type that transformers refuses has no rope yet.
+        // Before the fix there is no rope if transformers refuses the type.
         if (before[0]["rotary_dim"] != nullptr) {
           EXPECT_EQ(after, before) << text;
         }

@@ -136,7 +136,7 @@ TEST(BulkMessageTest, ResponsesAreReadWhereverTheirSlicesEnd) {
   }
 }
 
-// A length with an unneeded byte is legal, and left to the generated parser.
+// A length with an unneeded byte is legal; the generated parser reads it.
 TEST(BulkMessageTest, UnusualFramingIsReadAsWell) {
   const std::string data = Bytes(8);
   std::string wire = "\x7a\x8f";  // k, 15 bytes, and another byte of length
@@ -318,7 +318,7 @@ TEST_F(BulkTest, OutputsOfAnotherSizeAreRefused) {
   EXPECT_EQ(ErrorFact(status, "field"), "k_output");
   EXPECT_THAT(service_.seen(), SizeIs(0));
 
-  // Only the answer tells the size.
+  // The client learns the size only from the answer.
   AddEncodingArgs add;
   add.x = Heads(bytes);
   add.out = absl::MakeSpan(out);

@@ -153,7 +153,7 @@ TEST_F(TableStreamTest, TablesAboveTheLimitsGoToTheCallersMemory) {
               HasSubstr("cos_output: has 8 bytes; the result has 12"));
 }
 
-// Such a grid fits no memory.
+// Such a grid does not fit into any memory.
 TEST_F(TableStreamTest, AGridOfMoreThan31BitsKeepsTheServersError) {
   const Client client = Client::Connect(options_);
   v1::BuildTableRequest request;

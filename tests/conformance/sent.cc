@@ -31,11 +31,12 @@ std::uint16_t Bits16(double value, int exponent_bits) {
   if (magnitude == 0) return sign;
   int exponent = 0;
   std::frexp(magnitude, &exponent);
-  // The exponent field that a normal number of this size has; 1 and 0
-  // (subnormal) share a step.
+  // The exponent field of a normal number of this size. Subnormal numbers
+  // (field 0) have the same step as field 1.
   const int field = std::max(exponent - 1 + bias, 1);
   const double step = std::ldexp(1.0, field - bias - fraction_bits);
-  // Steps from 0 within this binade. A carry runs into the exponent by itself.
+  // The number of steps from 0. If rounding carries, the sum below increments
+  // the exponent.
   const double steps = std::nearbyint(magnitude / step);
   const std::uint32_t bits =
       ((static_cast<std::uint32_t>(field) - 1) << fraction_bits) +

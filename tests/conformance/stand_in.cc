@@ -30,7 +30,8 @@ int ServeUntilTerminated(int argc, char** argv, grpc::Service* service) {
   builder.RegisterService(service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return 1;
-  // A rename, because the reader may read as soon as the name exists.
+  // Renames a finished file, because the reader may read as soon as the name
+  // exists.
   const std::string ready = argv[1], fresh = ready + ".new";
   std::ofstream(fresh) << "127.0.0.1:" << port << "\n";
   if (std::rename(fresh.c_str(), ready.c_str()) != 0) return 1;

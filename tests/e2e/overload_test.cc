@@ -150,11 +150,11 @@ TEST_F(OverloadTest, AnswersCallsPastItsCapacity) {
   options.deadline_nanos = 4'900'000'000;
   options.warm_up = 2;
   options.seconds = 2;
-  // It finishes accepted calls in time: a server that works on all calls at
-  // once finishes almost none. If other processes use the machine, even
-  // refusals are late; such a run is not conclusive, and is repeated with the
-  // new capacity. A run without refusals was not past the capacity, because a
-  // closed loop underestimates it.
+  // The test server finishes accepted calls in time. A server that works on all
+  // calls at once finishes almost none. If other processes use the machine,
+  // even refusals are late; such a run is not conclusive, and is repeated with
+  // the new capacity. A run without refusals was not past the capacity, because
+  // a closed loop underestimates the capacity.
   offer::Outcomes outcomes;
   for (int run = 0;
        run < 8 && (outcomes.good <= outcomes.expired || outcomes.refused == 0);

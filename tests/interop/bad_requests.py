@@ -66,7 +66,7 @@ def request_of(table, case):
 
 def as_callers_have_it(value):
     """Gives fields their names in JSON, and whole tensors of zeros their values: a
-    client sends those from its caller's memory."""
+    client sends tensors from its caller's memory."""
     if isinstance(value, list):
         return [as_callers_have_it(inner) for inner in value]
     if not isinstance(value, dict):

@@ -16,8 +16,8 @@ from servers import posencd
 ROUNDS = 7
 CASES = ("unary64", "unary1", "stream256")
 
-# The same program with a tensor of one token: the memory of runtime, gRPC and
-# client. The call uses the rest of a case's peak beside this, tensor and result.
+# The same program with a tensor of one token. Its peak is the memory of runtime, gRPC and client. The call of
+# a case uses the case's peak without this peak, the tensor and the result.
 ALONE = "token1"
 
 # An identity call of the same bytes through the bare library, client and server:

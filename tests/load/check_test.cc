@@ -152,7 +152,7 @@ TEST_F(CheckTest, PresetsAreCheckedWithTheirOwnFrequencies) {
           .Learn(&*workload, kPatience,
                  [&](const Case& one, const std::string& request,
                      const std::string& answer) {
-                   // Its frequencies are not 10000^(-2i/d).
+                   // The request's frequencies are not 10000^(-2i/d).
                    if (one.rpc == "ApplyRope") {
                      rejected +=
                          !CheckAnswer(one.rpc, request, answer, nullptr).ok();

@@ -305,7 +305,8 @@ TEST_F(EngineTest, DeadlinesCountFromWhenACallWasDue) {
 }
 
 TEST_F(EngineTest, AnswersAfterTheDeadlineAreNotGood) {
-  // By the engine's clock; gRPC's own deadline has not passed.
+  // The answer is late by the engine's clock; gRPC's own deadline has not
+  // passed.
   StubServer server(FirstTakes(61'000 * kMilli));
   step_.rate = 1000;
   step_.calls = 1;

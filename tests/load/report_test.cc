@@ -351,7 +351,7 @@ TEST(ReportTest, WhatTheTesterCouldNotDoIsNoFigureOfTheServer) {
                               "late, and its busiest thread used 97 % of a "
                               "core"),
                     testing::ContainsRegex("2x +2000 +1000 +- +1000")));
-  // A server that answered all calls was offered all calls.
+  // If the server answered all calls, the tester has offered all calls.
   result.dropped = 0;
   EXPECT_FALSE(result.TesterLimited());
 }

@@ -159,8 +159,8 @@ class Prometheus:
         path = os.path.join(work, "prometheus.yml")
         with open(path, "w", encoding="utf-8") as file:
             yaml.safe_dump(config, file)
-        # It cannot choose a free port itself: another process may take this one
-        # first, and then it ends at once.
+        # Prometheus cannot choose a free port itself. Another process may take this port first; then
+        # prometheus ends at once.
         for attempt in range(10):
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
@@ -272,7 +272,7 @@ def main():
 
         queries = {("panel", *each): each[1] for each in panels()} | {("alert", *each): each[1] for each in alerts()}
         before = {key: prometheus.query(expression) for key, expression in queries.items()}
-        # The peer connects before the load, which might make the server refuse it.
+        # The peer connects before the load, because under load the server might refuse it.
         peer = stalled(servers[0].address)
         wait_for("the stalled call", lambda: "posenc_calls_in_progress 1" in ask(f"http://{servers[0].admin}/metrics"))
         load = processes.start(os.path.join(work, "load.log"), os.path.join(programs, "posenc-load"),

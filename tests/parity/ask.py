@@ -34,8 +34,8 @@ def give_up(signum, frame):
     raise Endless
 
 
-# Seconds of processor time; most take some milliseconds. Damaged files make
-# lists as long as their numbers.
+# Seconds of processor time for a file; most files take some milliseconds. Damaged files can make very long
+# lists.
 PATIENCE = 5
 signal.signal(signal.SIGVTALRM, give_up)
 

@@ -44,7 +44,7 @@ CODEBOOKS = {"dia_decoder": 9, "kyutai_speech_to_text": 33}
 
 
 class CannotAsk(Exception):
-    """The class does not answer the question; the text says why."""
+    """A model of this class cannot be tested; the text says why."""
 
 
 class Run:
@@ -190,7 +190,7 @@ REASONS = {
     "t5gemma2_text": "an encoder, without a cache",
 }
 
-# Parts whose keys no rotation moves, or whose layers hold other things.
+# Parts that the client refuses: no rotation moves their keys, or their layers hold no plain keys.
 REFUSED = {"deepseek_v4", "hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text", "mistral_large4_text",
            "qwen4_exp_text", "unlimited_ocr_text"}
 

@@ -88,7 +88,7 @@ def counted_in(config, fields):
 def row_of(config):
     kind = type(config)
     fields = {f.name: f for f in dataclasses.fields(kind)}
-    # The map has both directions: a class may have the key under its other name.
+    # The map may lead from either name to the other: a class may store a key under its other name.
     names = {}
     for other, key in sorted(kind.attribute_map.items()):
         if key not in KEYS:

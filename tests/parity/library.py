@@ -112,7 +112,7 @@ def geometric(width, theta=10000.0):
 
 
 def when(key, value, width, theta=lambda config: 10000.0):
-    """Rotates if `key` has `value`, by frequencies that no module keeps."""
+    """Returns a function that answers if `key` has `value`, for models that keep frequencies in no module."""
     def ask(config):
         if getattr(config, key) != value:
             raise NoRotation(f"{key} is {getattr(config, key)}")
@@ -244,7 +244,7 @@ def pairing(config):
 
 
 def length(config):
-    """Returns the class's length of training."""
+    """Returns the length that the class was trained with."""
     values = getattr(config, "rope_parameters", None) or {}
     original = values.get("original_max_position_embeddings")
     longest = original or getattr(config, "max_position_embeddings", None)

@@ -163,7 +163,7 @@ class Rewrite(damage.Damage):
             for kind in kinds}
 
     def moved(self):
-        """Moves a key of the dict beside it, or the reverse."""
+        """Moves a key out of the dict to the level beside the dict, or the reverse."""
         part = self._part()
         name = self._chance.choice(["rope_parameters", "rope_scaling"])
         rope = part.get(name)

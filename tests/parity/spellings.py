@@ -64,8 +64,8 @@ def all_of(config, path):
              ("theta", without(whole, path, rope_theta=250000.0)),
              ("scaling", without(whole, path, rope_scaling={
                  "rope_type": "linear", "factor": 8.0})),
-             # Less common: a dict with the newer name but without a base, and
-             # one whose type has the older name.
+             # Less common: a dict with the newer name but without a base, and a dict in which the key of the
+             # type has the older name.
              ("parameters", without(whole, path, rope_parameters={
                  "rope_type": "linear", "factor": 8.0})),
              ("typed", without(whole, path, rope_theta=250000.0, rope_scaling={

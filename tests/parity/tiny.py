@@ -27,7 +27,7 @@ HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads")
 
 DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
-# What the rules above do not make small, or make wrong.
+# Values that the rules above leave large, or set wrongly, by type.
 OWN = {
     "bamba": {"attn_layer_indices": [1, 3]},
     "chameleon": {"vocabulary_map": {"<image>": 95}},

@@ -13,7 +13,7 @@ def row_major(config, grid):
 
 
 def merged_by_two(config, grid):
-    """VideoLLaMA 3 gets this for each video; its processor passes 2."""
+    """Returns the ids that VideoLLaMA 3 gets for each video: its processor passes the merge size 2."""
     return get_vision_position_ids(torch.tensor([grid]), 2)
 
 

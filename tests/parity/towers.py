@@ -508,7 +508,7 @@ def main():
         return
     text = json.dumps(record(), separators=(",", ":"), sort_keys=True)
     with open(given.file, "wb") as file:
-        # Without name and time, so that equal records are equal files.
+        # The file has no name and no time in it, so that equal records are equal files.
         with gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
             packed.write(text.encode())
 

@@ -84,7 +84,7 @@ TEST_F(BinaryMemoryTest, AMessageClaimsMemoryForItsParsedData) {
     resolve.mutable_rope()->set_config_json(std::string(bytes, ' '));
     EXPECT_EQ(reason_of(&Stub::ResolveRope, resolve), reason);
   }
-  // The same request beside a tensor, which is then not borrowed.
+  // The same text beside a tensor: then the tensor's bytes are not borrowed.
   v1::ApplyRopeRequest apply;
   apply.mutable_q()->set_data("q");
   apply.mutable_rope()->set_config_json(std::string(5 << 20, ' '));
@@ -109,9 +109,9 @@ TEST_F(BinaryMemoryTest, AMessageClaimsMemoryForItsParsedData) {
 
 TEST_F(BinaryMemoryTest, TheResponseMayTakeWhatTheParserHasGivenBack) {
   Start("8MiB", "6MiB");
-  // A tensor of 1.9 MiB, and 1.6 MiB beside it. Both, a copy of the second and
-  // the response take 7 MiB; with the parser's own copy of the second they
-  // would take 8.4.
+  // A tensor of 1.9 MiB, and 1.6 MiB beside it. The message, a copy of the 1.6
+  // MiB and the response take 7 MiB; with the parser's own copy of the 1.6 MiB
+  // they would take 8.4 MiB.
   v1::AddEncodingRequest request;
   SetTensor(v1::DTYPE_FLOAT32, {2, 240, 1024},
             std::vector<float>(2 * 240 * 1024), request.mutable_x());

@@ -187,8 +187,8 @@ TEST_F(LifecycleTest, APeerThatDoesNotReadIsEndedByTheKeepaliveTimeout) {
   EXPECT_TRUE(peer.AwaitEnd());
 }
 
-// The server ends the call before that, but a response that gRPC has begun to
-// write keeps its memory until the peer has taken it.
+// The server ends the call before it ends the connection. But a response that
+// gRPC has begun to write keeps its memory until the peer has taken it.
 TEST_F(LifecycleTest, APeerThatTakesLittleIsEndedIfOthersNeedItsMemory) {
   Start(
       {.connections = {.keepalive_timeout = absl::Seconds(2)},

@@ -324,7 +324,8 @@ void Connection::OnFrame(const Frame& frame, absl::string_view payload) {
       break;
     case kReset:
       if (Stream* const stream = Find(frame.stream)) {
-        // A reset after the trailers of a refusal: the status is known then.
+        // If the reset comes after the trailers of a refusal, the status is
+        // known.
         End(frame.stream,
             stream->status != kNoStatus || payload.size() != 4
                 ? stream->status

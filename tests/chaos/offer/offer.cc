@@ -189,7 +189,8 @@ void Offer::Send() {
     retries_.pop();
     if (calls_[call].state == State::kWaiting) backlog_.push_back(call);
   }
-  // The newest first: it has the most time left (client/tools/load/worker.h).
+  // Starts the newest call first, because it has the most time left
+  // (client/tools/load/worker.h).
   while (!backlog_.empty()) {
     const std::size_t call = backlog_.back();
     if (calls_[call].state == State::kWaiting && !Start(call)) return;

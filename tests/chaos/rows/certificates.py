@@ -35,7 +35,7 @@ class Authority:
                 "-subj", "/CN=posenc test CA")
 
     def issue(self, name, days="30"):
-        """Writes a new key and certificate NAME.key and NAME.pem, each at once."""
+        """Writes a new key NAME.key and certificate NAME.pem, and replaces each file as a whole."""
         key, request, pem = (self.path(f"new.{end}") for end in ("key", "csr", "pem"))
         names = self.path("names")
         with open(names, "w", encoding="ascii") as file:

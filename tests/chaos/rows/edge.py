@@ -115,8 +115,8 @@ def varint(number):
 
 
 def streamed(call):
-    """Returns a stream's first message for a call whose last field is q (14), of 1 MiB: the call
-    without q's elements (15), and these as the message's own `data` (15)."""
+    """Returns a stream's first message for a call whose last field is q (14), of 1 MiB. The message
+    has the call without q's `data` (15), and q's bytes as its own `data` (15)."""
     tail = b"\x7a" + varint(MIB)
     for small in range(64):  # bytes of q's dtype and shape
         header = b"\x72" + varint(small + len(tail) + MIB)

@@ -83,7 +83,7 @@ def busy_drain(world):
 
 
 def cancelled_work(world):
-    """CPU that the server still spends once no client waits. The calls compute for 100
+    """Measures the CPU time that the server still uses when no client waits. The calls compute for 100
     ms or more; clients give them up after 30 ms, by a reset or by closing the
     connection."""
     body = world.request("BuildTable", "256MiB")

@@ -1,4 +1,4 @@
-// Extents of absolute encodings, and of an absent one. Bad requests:
+// Extents of absolute encodings, and of an absent encoding. Bad requests:
 // tests/data/bad_requests/build_table.json.
 
 #include <gtest/gtest.h>

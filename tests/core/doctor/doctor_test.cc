@@ -117,8 +117,8 @@ TEST(DoctorShapeTest, RowsOfKProjProveWidthsThatAreNoPowerOfTwo) {
   EXPECT_THAT(finding->message, HasSubstr("k_proj has 2048 rows"));
 }
 
-// transformers' class scales a gpt-oss without scaling in its file; other
-// readers need the fix.
+// transformers' class scales a gpt-oss even if the file has no scaling. Other
+// readers need the scaling in the file.
 TEST(DoctorReaderTest, TheScalingOfAClassIsToBeWrittenIntoTheFile) {
   json config = {
       {"model_type", "gpt_oss"},   {"hidden_size", 2880},
@@ -296,7 +296,7 @@ TEST(DoctorBadInputTest, EndsWhenItIsStopped) {
   EXPECT_LT(asked, 2000);
 }
 
-// llama.cpp PR 18056: values separated by commas.
+// The values are separated by commas (llama.cpp PR 18056).
 TEST(DoctorRuntimeTest, OneOverrideKvMayGiveSeveralKeys) {
   DoctorInput input;
   input.path = "model.gguf";

@@ -108,8 +108,8 @@ TEST(DoctorPublishedTest, ConfigurationsBesideThePresetsAreThoseOfTheRecord) {
   }
 }
 
-// A rewritten file that leaves base, scaling and length to the class changes
-// all three: that is still the same model.
+// A rewritten file without base, scaling and length gets all three from the
+// class. It is still the same model.
 TEST(DoctorPublishedTest, ModelsThatLostBaseScalingAndLengthAreTold) {
   const std::map<std::string, bool> models = {
       {"meta-llama/Llama-3.1-8B-Instruct", true},

@@ -26,7 +26,7 @@ TEST(FamiliesTest, TypesAreSpelledInManyWays) {
   EXPECT_FALSE(known);
 }
 
-// The two tables agree on the head of a class that names it.
+// Both tables give the same head to a class that states its head.
 TEST(FamiliesTest, AgreeWithTheClassesAboutHeads) {
   for (const Family& family : Families()) {
     if (family.width == RotaryWidth::kMla || family.remote) continue;

@@ -238,7 +238,8 @@ TEST(GgufTest, FactorsHaveTheLengthThatLlamaCppWants) {
       {"llama", 64, 128, 32, "", "has 32 values, and 64 pairs turn"},
       {"llama", 64, 32, 32, "", ""},
       {"gemma4", 128, 64, 64, "", ""},
-      // The widest layers decide, and those of full attention take the first.
+      // The widest layers decide; layers with full attention use the first
+      // factors.
       {"laguna", 64, 128, 64, "", ""},
       {"laguna", 64, 128, 32, "has 32 values, and 64 pairs", "has 32 values"}};
   for (const Row& row : rows) {
@@ -400,7 +401,7 @@ TEST(GgufTest, SlidingLayersOfGemma3TurnByTheBaseOfLlamaCpp) {
   const auto last = [&gguf](bool sliding) {
     return ResolveGguf(gguf, 8192, sliding)->inv_freq[127];
   };
-  // No layer slides without a window.
+  // Without a window, no layer has sliding attention.
   EXPECT_EQ(last(true), last(false));
   gguf.sliding_window = 1024;
   EXPECT_NEAR(last(true), std::pow(1e4, -127 / 128.0), 1e-18);
@@ -422,7 +423,8 @@ TEST(GgufBadInputTest, EveryCutSaysWhereTheFileEnds) {
   const std::string file = File(Llama(), {Tensor("output", {4, 4}, 2, 0)});
   for (std::size_t n = 0; n < file.size(); ++n) {
     const std::string error = ErrorOf(file.substr(0, n));
-    // After a count, the reader compares the rest of the file with it.
+    // After it has read a count, the reader compares the count with the rest of
+    // the file.
     EXPECT_TRUE(absl::StrContains(error, absl::StrCat("ends at byte ", n)) ||
                 absl::StrContains(error, " in "))
         << n << ": " << error;
@@ -451,7 +453,7 @@ TEST(GgufBadInputTest, OtherMagicAndVersionsAreToldApart) {
 }
 
 TEST(GgufBadInputTest, CountsAreComparedWithTheRemainingBytes) {
-  // Another reader hung on 43 such bytes.
+  // Another GGUF reader hung on a file of 43 bytes with such a count.
   EXPECT_EQ(ErrorOf(Head(3, 0, std::uint64_t{1} << 62)),
             "4611686018427387904 keys in 0 bytes");
   EXPECT_EQ(ErrorOf(Head(3, std::uint64_t{1} << 62, 0) + std::string(19, 0)),

@@ -20,7 +20,7 @@ using nlohmann::json;
 using testing::Contains;
 using testing::HasSubstr;
 
-// Head of 64 channels, base 10000, lengths as given.
+// Returns a Llama with heads of 64 channels and base 10000.
 json Llama(const json& scaling) {
   json config = {{"model_type", "llama"},
                  {"hidden_size", 512},

@@ -44,7 +44,7 @@ Built Build(const PositionScheme& scheme) {
   // The exact size, so that a sanitizer detects every extra byte.
   std::vector<char> bytes(count * DtypeSize(extents->dtype));
   const TensorView view = {extents->dtype, extents->shape, bytes.data()};
-  // In small ranges, as tiles of a server.
+  // Fills the positions in small ranges, as the tiles of a server do.
   constexpr std::int64_t kRange = 5;
   for (std::int64_t begin = 0; begin < count; begin += kRange) {
     FillPositions(scheme, begin, std::min(begin + kRange, count),
@@ -78,7 +78,7 @@ TEST(ContextParallelSchemeTest, RanksPartitionTheSequenceAndItsCausalWork) {
   }
   std::sort(all.begin(), all.end());
   for (std::int64_t i = 0; i < kLength; ++i) EXPECT_EQ(all[i], i);
-  // The purpose of zig-zag: every device attends to the same number of keys.
+  // Zig-zag chunks let every device attend to the same number of keys.
   EXPECT_THAT(work, testing::Each(work[0]));
 }
 

@@ -1,4 +1,5 @@
-// Converts runs of elements to and from float64, against one element at a time.
+// Converts runs of elements to and from float64, and compares the results with
+// conversions of one element at a time.
 
 #include "core/relative/elements.h"
 

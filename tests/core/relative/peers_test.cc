@@ -163,7 +163,7 @@ T5Buckets ReadT5(const json& peer) {
   return buckets;
 }
 
-// Runs over key - query.
+// The recorded buckets are for each value of key - query in a range.
 void CheckT5Buckets(const json& peer) {
   const std::int64_t first = peer.at("relative_position")[0];
   const std::int64_t last = peer.at("relative_position")[1];

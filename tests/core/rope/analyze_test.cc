@@ -37,7 +37,7 @@ RopeAnalysis Analyze(const ResolvedRope& rope, std::int64_t max_distance,
   absl::StatusOr<RopeAnalyzer> analyzer =
       RopeAnalyzer::Create(rope, max_distance, step, trained_length);
   EXPECT_TRUE(analyzer.ok()) << analyzer.status();
-  // The last part first: no part depends on another.
+  // Evaluates the last part first, because no part depends on another part.
   const std::int64_t half = analyzer->distances() / 2;
   analyzer->Evaluate(half, analyzer->distances() - half);
   analyzer->Evaluate(0, half);

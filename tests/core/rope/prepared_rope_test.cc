@@ -1,4 +1,5 @@
-// An encoding that many calls have used gives the bytes of a fresh one.
+// An encoding that many calls have used gives the same bytes as a fresh
+// encoding.
 
 #include "core/rope/prepared_rope.h"
 

@@ -1,4 +1,4 @@
-// Refused rotations that no message can express, and that they write nothing.
+// Rotations that no message can express: they are refused and write nothing.
 // Bad requests: tests/data/bad_requests.
 
 #include <gmock/gmock.h>

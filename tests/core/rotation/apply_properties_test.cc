@@ -105,7 +105,7 @@ TEST(ApplyProperties, WorkersOfAnyRowsOfHeadMajorTensorsGiveTheSameBytes) {
         for (std::int64_t first = 0; first < map.rows(); first += rows) {
           const std::int64_t n = std::min(rows, map.rows() - first);
           const auto worker = map.StartWorker(first, n);
-          // Cut as by pieces of memory.
+          // Cuts the rows as pieces of memory do.
           for (std::int64_t done = 0; done < n;) {
             const std::int64_t run =
                 std::min(n - done, first == 0 ? n : kSequence + 100);

@@ -64,8 +64,8 @@ const std::vector<Case>& Cases() {
   return *cases;
 }
 
-// A cache of 7 blocks of 4 tokens, or as many of 1, with two sequences of 10
-// and 5 tokens. Slots are given for both forms.
+// A cache with two sequences of 10 and 5 tokens. It has 7 blocks of 4 tokens,
+// or the same number of tokens in blocks of 1. Both forms have slots.
 class Cache {
  public:
   Cache(const Case& c, Dtype dtype, std::mt19937_64& random)

@@ -218,9 +218,9 @@ TEST(RepositionDriftTest, PartialHeadsMoveTheirSliceOnly) {
   }
 }
 
-// Self-extension divides positions (arXiv:2401.01325): p -> floor(p / 4), and
-// p -> p / 4 for interpolation. Two errors of opposite sign cannot hide here:
-// the difference is far from 0 in either direction.
+// Self-extension divides positions (arXiv:2401.01325): p -> floor(p / 4), and p
+// -> p / 4 for interpolation. Two errors of opposite sign would not cancel,
+// because the difference is far from 0 in either direction.
 TEST(RepositionDriftTest, DividedPositionsMoveTowardsZero) {
   for (const bool whole : {true, false}) {
     const core::RopeSpec spec = Yarn(4);

@@ -405,7 +405,7 @@ TEST_P(RotateTest, EmptyJobsTouchNothing) {
         rotate(nothing);
         EXPECT_EQ(dst, canaries);
       }
-      // The same job with work writes here.
+      // The same job with slices writes to dst.
       rotate(job);
       EXPECT_NE(dst, canaries);
     }

@@ -27,7 +27,7 @@ class Nobody final : public Waiter {
 struct Case {
   std::string name;
   bool stream = false;
-  // Ends with a call that holds nothing.
+  // After this function, the call holds nothing.
   std::function<void(Admission*, CallMemory*, Waiter*)> call;
 };
 
@@ -105,7 +105,7 @@ TEST(CallMemoryTest, DataOfASmallMessageFitsBesideItInAStream) {
   EXPECT_TRUE(memory.ClaimRequest(kBudget / 4, true, &waiter)->ok());
   EXPECT_TRUE(memory.Received(kMessage).ok());
   EXPECT_TRUE(memory.ClaimMade(kMade, kMessage).ok());
-  // What was made stays claimed beside the response.
+  // The kMade bytes stay claimed beside the response.
   EXPECT_TRUE(memory.ClaimResponse(kBudget * 3 / 4, &waiter)->ok());
   EXPECT_FALSE(memory.ClaimResponse(kBudget, &waiter)->ok());
   EXPECT_GE(admission.claimed(), kBudget * 7 / 8);

@@ -1,4 +1,4 @@
-// Behaviour of all RPCs; and streams' errors that occur late in their results.
+// Behaviour of all RPCs, and errors that occur late in the results of streams.
 
 #include <atomic>
 #include <chrono>
@@ -147,7 +147,8 @@ TEST_F(CallsTest, AFieldOfANewerClientIsRefusedByEveryCall) {
 }
 
 TEST_F(CallsTest, AFullServerRefusesEveryCall) {
-  // The rest is less than the claim of a call without an announcement.
+  // The table leaves less memory than the claim of a call without an
+  // announcement.
   Start({.limits = {.max_request_bytes = 1 << 20,
                     .in_flight_bytes = kLargeTableBytes + (32 << 10),
                     .max_waiting = 0}});
@@ -405,7 +406,7 @@ class Refusal final : public CallHandler {
   std::atomic<bool>* const gone_;
 };
 
-// Its memory is no longer claimed when the status is sent.
+// The call's memory is no longer claimed when the status is sent.
 TEST_F(CallsTest, ACallKeepsNoMessageUntilItsStatusIsRead) {
   std::atomic<bool> gone{false};
   std::atomic<bool> gone_first{false};
@@ -497,7 +498,7 @@ TEST_F(CallsTest, ASmallAnswerKeepsToTheLimitToo) {
   EXPECT_EQ(details.reason, "ERROR_REASON_MESSAGE_TOO_LARGE");
   EXPECT_EQ(details.metadata.at("limitBytes"), "64");
 
-  // An id takes 4 bytes, all around them 13.
+  // Each id takes 4 bytes, and the rest of the response takes 13 bytes.
   v1::BuildPositionsRequest ids;
   ids.mutable_attention_sinks()->set_sinks(64);
   ids.mutable_attention_sinks()->set_length(12);

@@ -34,7 +34,7 @@ TEST_F(MemoryOfCallsTest, AResponseWaitsForRoomNoLongerThanItsCaller) {
     const grpc::Status status =
         stub_->BuildTable(&context, LargeTable(), &table);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-    // Other calls have room in this time.
+    // Other calls get memory while the large call waits.
     v1::GetServerInfoResponse info;
     EXPECT_TRUE(
         Call(&Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());

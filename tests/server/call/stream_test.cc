@@ -225,7 +225,7 @@ TEST_F(StreamTest, AResponseFitsBesideItsRequestWhateverTheStreamHasClaimed) {
     v1::ApplyRopeRequest unary = Unary(0, kBudget / part / 1024 - 1);
     unary.mutable_rope()->mutable_spec()->set_output_pairing(
         v1::PAIRING_INTERLEAVED);
-    // Several of its requests, one after the other.
+    // The stream gets the bytes of several such requests, one after the other.
     std::string bytes = TakeData(&unary);
     const std::size_t size = bytes.size();
     unary.mutable_q()->set_shape(0, 6);
@@ -258,7 +258,8 @@ TEST_F(StreamTest, ImpossibleAnnouncementsAreRefusedUnread) {
            {"4611686018427387904", Status::RESOURCE_EXHAUSTED, "limit"}}) {
     for (const char* method : {kApply, kApplyStream}) {
       SCOPED_TRACE(announced + " " + method);
-      // The client never ends it: the server does not wait for the message.
+      // The client never ends the call: the server does not wait for the
+      // message.
       RawCall call(channel_, method, {{"posenc-message-bytes", announced}});
       const grpc::Status status = call.Finish();
       EXPECT_EQ(status.error_code(), code) << status.error_message();
@@ -298,7 +299,8 @@ TEST_F(CrowdedTest, ACallWaitsForRoomAndIsRefusedWhereTheQueueIsFull) {
       if (!waited[i].ok()) refused.fetch_add(1);
     });
   }
-  // One waits and three are refused, before the first makes room.
+  // One call waits and three are refused, before the first call frees its
+  // memory.
   EXPECT_TRUE(Eventually([&refused] { return refused.load() >= 3; }));
   first.reset();
   for (std::thread& thread : threads) thread.join();

@@ -167,7 +167,7 @@ TEST_F(ConfigTest, WrongTypesUnitsAndRangesNameTheKeyAndItsSource) {
                   AllOf(StartsWith(start), HasSubstr(wrong.fact),
                         EndsWith(absl::StrCat(" (", variable, ")"))));
       const auto file = LoadFile("# first line\n" + InFile(*key, wrong.text));
-      // A text that is no number is no TOML, or has another type.
+      // A text that is not a number is either invalid TOML or has another type.
       if (IsNumber(*key)) {
         EXPECT_THAT(Message(file.status()),
                     AllOf(HasSubstr(key->name), HasSubstr(path_ + ":2")));

@@ -45,7 +45,7 @@ std::string Escaped(const std::string& text) {
 }
 
 TEST(LogLineTest, AnyBytesAreJsonOfAsciiWithoutControls) {
-  // Every pair of bytes before an ASCII byte.
+  // The texts are every pair of bytes, followed by an ASCII byte.
   for (int first = 0; first < 256; ++first) {
     for (int second = 0; second < 256; ++second) {
       const std::string text = {static_cast<char>(first),

@@ -86,7 +86,7 @@ std::int64_t Faults() {
   return usage.ru_minflt;
 }
 
-// Under the address sanitizer, its own shadow pages of a block fault, too.
+// The address sanitizer has shadow pages for a block, which also fault.
 bool CountsFaults() {
 #ifdef ABSL_HAVE_ADDRESS_SANITIZER
   return false;

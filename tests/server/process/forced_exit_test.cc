@@ -26,7 +26,7 @@ class ForcedExitTest : public testing::Test {
   }
   void TearDown() override { unlink(path_.c_str()); }
 
-  // Never ends by itself.
+  // Never returns, so only a signal ends the process.
   [[noreturn]] static void Hang() {
     while (true) pause();
   }

@@ -12,7 +12,7 @@ namespace {
 
 using Entry = Admission::Entry;
 
-// A call that waits with its ticket.
+// A call that waits for its claim.
 class Call final : public Waiter {
  public:
   explicit Call(std::vector<int>* admitted = nullptr, int name = 0)
@@ -278,8 +278,8 @@ TEST(Admission, ALargerBudgetLetsTheNextIn) {
   EXPECT_EQ(admitted, (std::vector<int>{1}));
 }
 
-// A retry learns whether it is too large for the new budget. Calls that go on
-// would let the waiting call wait for ever, with all calls behind it.
+// A retry learns whether it is too large for the new budget. If other calls
+// went on, the waiting call and all calls behind it would wait for ever.
 TEST(Admission, ALowerBudgetRefusesImpossibleClaimsAtOnce) {
   Admission admission(100, 2);
   std::vector<int> admitted;

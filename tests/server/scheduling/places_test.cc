@@ -130,8 +130,8 @@ TEST_F(PlacesTest, WhoWaitsLongerThanHalfOfItsTimeIsRefused) {
     waiting.emplace_back(this, 'w');
     EXPECT_EQ(Enter(&waiting.back(), 1, 50), 'w');
   }
-  // Six calls of a second are before it, and the rest of the served calls, on
-  // three places or a few more.
+  // Before this call come six calls of a second and the rest of the served
+  // calls, on three places or a few more.
   Call call(this, 'c');
   EXPECT_EQ(Enter(&call, 1, 60), 'w');
   EXPECT_TRUE(places_.StopWaiting(&call.ticket));
@@ -174,7 +174,7 @@ TEST_F(PlacesTest, TheLimitGrowsIfCallsAreNotSlower) {
   EXPECT_GT(Fill(), 50u);
 }
 
-// As if its calls had left when they were computed.
+// The limit is the same as if the calls had left when they were computed.
 TEST_F(PlacesTest, TheTimeOfAnUnreadResponseDoesNotCount) {
   for (int i = 0; i < 200; ++i) {
     Fill();

@@ -266,7 +266,7 @@ TEST_F(ListenerTest, AtTheCapANewcomerIsEnded) {
   EXPECT_TRUE(late.AwaitEnd());
   EXPECT_EQ(Ended(Ending::kAtCap), 1);
   second.clear();
-  // gRPC closes it when it sees the end.
+  // gRPC closes the server's socket when it sees the end of the connection.
   EXPECT_TRUE(Eventually([this] { return Serves(); }));
   EXPECT_FALSE(first.Ended());
 }

@@ -101,7 +101,7 @@ TEST_F(NamingTest, EachBadParameterIsNamed) {
           {"query_scale",
            Parameter("{\"beta\": [" + Times(16384, "{},") + "{}]}"),
            "has over 16384 objects and arrays"},
-          // Twice, in two ways.
+          // The field is given twice, in two ways.
           {"rope", Parameter(R"({"preset": "llama-3.1-8b"})"),
            "given twice, as rope"},
           {"rope.spec.rope_theta", Parameter(10000), "beside preset"},

@@ -1,4 +1,4 @@
-// KServe's service in the rest of the server.
+// How the rest of the server treats calls of KServe's service.
 
 #include <string>
 #include <vector>

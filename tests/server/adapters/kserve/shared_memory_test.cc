@@ -161,7 +161,7 @@ TEST_F(KserveSharedMemoryTest, SmallInputsAndOtherModelsUseRegions) {
   EXPECT_EQ(file.Read(8192, bytes), wire.raw_output_contents(1));
 }
 
-// KServe's own client sets one of the two in every input.
+// KServe's own client sets contents in every input.
 TEST_F(KserveSharedMemoryTest, AnInputInARegionMayHaveContentsWithoutElements) {
   const v1::Tensor q = SomeTensor(v1::DTYPE_FLOAT32, {1, 4, 2, 128}),
                    k = SomeTensor(v1::DTYPE_FLOAT32, {1, 4, 1, 128});
