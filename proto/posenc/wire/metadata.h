@@ -5,7 +5,8 @@
 namespace posenc::wire {
 
 // Request metadata of every call: the size of the request message in bytes, or,
-// for a stream of requests, of the largest one. The value is a decimal number.
+// for a stream of requests, of its largest message. The value is a decimal
+// number.
 //
 // Before the server reads a message, it claims this many bytes of its budget.
 // Without the number, the server claims a small part of the budget (5 MiB a
