@@ -182,7 +182,8 @@ class Bench {
   std::byte* src() const { return source_.data.get(); }
   std::byte* dst() const { return target_.data.get(); }
 
-  // Fills both buffers with numbers of this type, once for the next rows.
+  // Fills both buffers with numbers of this type, unless the previous row had
+  // the same type.
   void Fill(Dtype dtype) {
     if (filled_ == dtype) return;
     std::mt19937_64 random(1);

@@ -257,7 +257,7 @@ def ggml(torch, case, source):
         raise NoSuchCaseError
     import ggml as library
 
-    # One result beside the tensor, and memory for the graph.
+    # The memory holds the tensor, one result and the graph.
     size = 2 * case.size + (16 << 20)
     memory = torch.empty(size, dtype=torch.uint8)
     context = library.ggml_init(

@@ -95,7 +95,7 @@ TEST(HeadsViewTest, AShapeOfAnotherRankIsRefused) {
               HasSubstr("[1, 1, 2] has 3 extents; the layout has 4"));
 }
 
-// The definition by powers of two, which differs from element.cc's.
+// Computes the number by powers of two, in another way than element.cc.
 double Float8Number(int code, int mantissa_bits, int bias) {
   const int fraction = code & ((1 << mantissa_bits) - 1);
   const int exponent = code >> mantissa_bits;

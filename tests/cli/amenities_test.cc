@@ -97,7 +97,8 @@ TEST_F(ShellFilesTest, BashOffersCommandsAndFlags) {
   }
 }
 
-// Every command and flag that --help lists is completed and in the page.
+// The completions and the manual page have every command and flag that --help
+// lists.
 TEST_F(ShellFilesTest, HaveEveryCommandAndFlag) {
   const std::string manual =
       absl::StrReplaceAll(Share("posenc.1"), {{"\\-", "-"}});

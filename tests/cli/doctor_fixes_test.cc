@@ -132,7 +132,7 @@ std::string InQuotes(const std::string& text) {
 // Writes pairs to the place in the fix's text, or to the finding's keys.
 void WritePairs(const std::string& text, const Json& finding, Json* files) {
   Json& config = (*files)["config.json"];
-  // An alternative may omit the place if the next alternative names one.
+  // An alternative may omit the place if the next alternative names a place.
   const std::regex place(R"((?:in|to) ((?:\w+\.)*rope_\w+)\b)");
   const auto fix = finding["fix"].get<std::string>();
   std::smatch match;
@@ -450,7 +450,7 @@ std::vector<std::string> Spoiled(const Json& config) {
   std::vector<std::string> spoiled;
   const Json told = Json::parse(core::doctor::DiagnosisJson(*diagnosis));
   for (const Json& finding : told["findings"]) {
-    // Its fix names another model's values on purpose.
+    // The fix of this finding names another model's values on purpose.
     if (finding["id"] == "config.unlike-published") continue;
     const auto fix = finding["fix"].get<std::string>();
     for (const std::string& text : Alternatives(fix)) {

@@ -151,7 +151,8 @@ TEST_F(ExplorerTest, RefusesBodiesThatAreNoMessages) {
   std::string deep = R"({"rope":{"spec":{"explicit":{"values":)";
   deep += std::string(10000, '[') + std::string(10000, ']') + "}}}}";
   ExpectError(Post("resolve", deep), "INVALID_ARGUMENT", "body: ");
-  // To HTTP a configuration is text; its reader refuses the depth.
+  // In the body a configuration is a text without depth; the configuration's
+  // reader refuses its depth.
   ExpectError(Post("resolve", absl::StrCat(R"({"rope":{"configJson":")",
                                            std::string(10000, '['), "\"}}")),
               "INVALID_ARGUMENT", "config_json");

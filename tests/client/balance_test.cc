@@ -82,7 +82,7 @@ std::string Called(const Client& client) {
 TEST(BalanceTest, HealthyServersTakeTurns) {
   NamedServer a("a", true), b("b", true);
   const Client client = ClientOf({a.address(), b.address()});
-  // Both connections have to come up first.
+  // Calls until both connections are open.
   std::map<std::string, int> calls;
   while (calls.size() < 2) ++calls[Called(client)];
   calls.clear();

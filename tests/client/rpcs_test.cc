@@ -146,7 +146,8 @@ TEST_F(ClientRpcsTest, TensorsOfTheSameProcessAreNotWrittenTo) {
 }
 
 TEST_F(ClientRpcsTest, Float8IsRotatedAlikeInOneMessageAndInAStream) {
-  // Every byte is a number of FP8, infinity or NaN; larger than a chunk.
+  // Every byte is a number of FP8, infinity or NaN. The tensor is larger than a
+  // chunk.
   std::vector<std::uint8_t> bits(5 << 20);
   for (std::size_t i = 0; i < bits.size(); ++i) {
     bits[i] = static_cast<std::uint8_t>(i * 2654435761u >> 13);
@@ -178,7 +179,8 @@ TEST_F(ClientRpcsTest, Float8IsRotatedAlikeInOneMessageAndInAStream) {
   EXPECT_TRUE(moved->tensor.bytes == parts->tensor.bytes);
 }
 
-// A client sends what it has; the server reports what is missing.
+// The client sends incomplete requests; the server reports the missing
+// arguments.
 TEST_F(ClientRpcsTest, TheServerReportsMissingArguments) {
   for (const absl::Status& status :
        {client_.Reposition({}).status(), client_.AddEncoding({}).status(),

@@ -106,7 +106,7 @@ class Replay {
         expected);
   }
 
-  // The client of 0.1.0 has neither the call nor its messages.
+  // The client of 0.1.0 does not have this call and its messages.
   template <typename AnyClient>
   static std::string DiagnoseRope(const Vector& vector,
                                   const AnyClient& client) {

@@ -25,7 +25,7 @@ namespace posenc::server {
 
 inline constexpr std::int64_t kMaxBytes = std::int64_t{1} << 20;
 inline constexpr std::size_t kCacheBytes = std::size_t{1} << 20;
-// Responses of one call that are computed.
+// The number of responses of one call that are computed.
 inline constexpr int kMaxResponses = 4;
 
 // Refuses memory that a call may not have.

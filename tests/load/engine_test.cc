@@ -48,7 +48,7 @@ class StubServer : public grpc::CallbackGenericService {
   };
   using Answerer = std::function<Answer(int call)>;
 
-  // Holds answers once, until `together` calls have come.
+  // Holds the first answers until `together` calls have come.
   explicit StubServer(Answerer answer, int together = 1)
       : answer_(std::move(answer)), together_(together) {
     grpc::ServerBuilder builder;
@@ -270,7 +270,7 @@ TEST_F(EngineTest, ACoolDownEndsWhatWasDueUnderTheSameLoad) {
 
 TEST_F(EngineTest, DropsCallsThatAreOverdueBeforeTheirSending) {
   // The first call is answered after 500 s. In this time a call became due
-  // every second; those of the last 100 s still have time.
+  // every second; the calls of the last 100 s still have time.
   constexpr std::int64_t kSecond = 1000 * kMilli;
   StubServer server(FirstTakes(500 * kSecond));
   step_.rate = 1;

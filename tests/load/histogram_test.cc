@@ -89,7 +89,7 @@ TEST(HistogramTest, MergedPartsEqualTheWhole) {
   EXPECT_EQ(merged.min(), whole.min());
   EXPECT_EQ(merged.max(), whole.max());
   EXPECT_EQ(merged.Percentile(99), whole.Percentile(99));
-  // Sums of doubles in another order.
+  // The means differ by rounding, because the sums have another order.
   EXPECT_NEAR(merged.Mean(), whole.Mean(), whole.Mean() * 1e-11);
 }
 

@@ -172,7 +172,7 @@ def config_of(values):
     if not isinstance(values, dict):
         raise TypeError(f"a configuration of type {type(values).__name__}")
     cls = CONFIG_MAPPING[values["model_type"]]
-    # Files spell infinity as an object.
+    # Files write infinity as a JSON object.
     return cls.from_dict(cls._decode_special_floats(dict(values)))
 
 

@@ -1,7 +1,7 @@
 """Tiny models of transformers' real classes, with random weights.
 
-The widths of heads stay those of the class's defaults, so that it rotates as it does in checkpoints;
-everything else is made small.
+Heads keep the width of the class's defaults, so that the class rotates as it does in checkpoints;
+all other sizes are small.
 """
 
 import importlib
@@ -128,8 +128,8 @@ def model_class(config):
 
 
 def model(config, dtype, seed=0):
-    """Returns a model with random weights. Those of norms are random, too: with weights of 1 a norm
-    behind the rotation would commute with it."""
+    """Returns a model with random weights. The weights of norms are random, too: with weights of 1 a norm
+    after the rotation would commute with the rotation."""
     torch.manual_seed(seed)
     # Not model.to(dtype), which would round inv_freq.
     made = model_class(config)._from_config(config, dtype=dtype).eval()

@@ -23,8 +23,8 @@ pb::FileDescriptorSet Released() {
   return set;
 }
 
-// Returns what breaks if `change` is applied to the file with this service, or
-// message.
+// Returns what breaks if `change` is applied to the file that contains this
+// service or message.
 std::vector<std::string> BreaksOf(
     const std::string& file,
     const std::function<void(pb::FileDescriptorProto*)>& change) {

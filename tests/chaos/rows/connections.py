@@ -140,8 +140,8 @@ def serves(address, seconds=1.0):
 
 
 def exhaustion(world):
-    """R15: 128 descriptors, and 500 connections that send nothing, then none. A new
-    client's call waits until the server ends the first of them."""
+    """R15: 128 descriptors, and 500 connections that send nothing and then close. A new
+    client's call waits until the server ends the first of these connections."""
     with Server(world, *world.flags(handshake_timeout="2s"), tcp=True,
                 descriptors=128) as server:
         sockets = []

@@ -146,7 +146,7 @@ def run(world):
             medians = ", ".join(mib(part[len(part) // 2]) for part in quarters if part)
             world.add("R23", "memory; medians of its quarters", "1 MiB/h, once settled",
                       f"{rise / MIB:+.2f} MiB/h; {medians}", rise <= MIB or hours < 0.5)
-            # A fitted line does not show whether memory grows or rose once.
+            # A fitted line does not show whether memory grows steadily or rose once.
             every = samples.values[::max(1, len(samples.values) // 24)]
             world.add("R23", "memory at equal distances, from the start on", "-",
                       " ".join(f"{rss / MIB:.2f}" for _, rss, _, _ in every) + " MiB", None)

@@ -32,7 +32,8 @@ double Power(double base, long double exponent, double factor = 1) {
                              powl(static_cast<long double>(base), -exponent));
 }
 
-// Integers to 2^26, and such integers with a fraction; half of each negative.
+// Returns integers up to 2^26, and such integers with a fraction; half of each
+// kind are negative.
 std::vector<double> RandomPositions(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<double> positions;

@@ -104,8 +104,9 @@ Sinusoidal Variant(const json& peer) {
 
 void CheckSinusoidal(const json& peer) {
   Sinusoidal encoding = Variant(peer);
-  // If a peer shifts positions, `rows` are the shifted ones (XGLM: p + 2).
-  // Signed distances count rows from the first distance instead.
+  // If a peer shifts positions, `rows` are the shifted ones (XGLM: p + 2). If
+  // positions are signed distances, rows are counted from the first distance
+  // instead.
   std::vector<double> positions = List<double>(peer["positions"]);
   if (*std::min_element(positions.begin(), positions.end()) >= 0) {
     positions = List<double>(peer["rows"]);

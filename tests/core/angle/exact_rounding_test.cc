@@ -141,7 +141,7 @@ TEST(RoundExactlyTest, RowsNextToHalfwayAreRoundedRight) {
                static_cast<float>(wide_sin[i]) != sin[i];
     }
   }
-  // Checks the cases themselves: float64 alone is often wrong.
+  // Checks that the cases are hard: with float64 alone, many values are wrong.
   EXPECT_GT(twice, near / 10);
 }
 

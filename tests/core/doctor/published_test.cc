@@ -145,7 +145,7 @@ TEST(DoctorPublishedTest, ModelsThatLostBaseScalingAndLengthAreTold) {
   EXPECT_EQ(seen, models.size());
 }
 
-// The base decides the pairs of YaRN's ramp: another base does not make another
+// YaRN's ramp depends on the base. A wrong base must not count as another
 // scaling.
 TEST(DoctorPublishedTest, AWrongBaseUnderYarnIsToldWithoutItsLength) {
   for (const json& published : Published()) {

@@ -150,9 +150,9 @@ class PeerTest : public testing::TestWithParam<std::string> {
     }
   }
 
-  // The recorded frequencies with the recorded axes, and float32 products as in
-  // the frameworks. The roformer case has no float32 products: its table has
-  // float64 angles.
+  // Returns a spec with the recorded frequencies and axes, and float32 products
+  // as in the frameworks. The roformer case has no float32 products: its table
+  // has float64 angles.
   RopeSpec RecordedSpec() const {
     RopeSpec spec;
     spec.rotary_dim = peer_["rotary_dim"].get<int>();
@@ -287,7 +287,7 @@ TEST(PeerDataTest, HasCasesOfTransformersOnly) {
   }
 }
 
-// Wrong recorded numbers (peer_defect), and the right ones.
+// Recorded numbers that are wrong (peer_defect), and the right numbers.
 
 ResolvedRope ReadPeer(const std::string& name, std::int64_t length) {
   RopeSource source;

@@ -115,7 +115,7 @@ class RecordedTest : public testing::TestWithParam<std::size_t> {
     const auto extents = ValidateScheme(scheme);
     ASSERT_TRUE(extents.ok()) << extents.status();
     ASSERT_THAT(extents->shape, ElementsAre(axes(), tokens()));
-    // Holds int32 or float32.
+    // The elements are int32 or float32.
     std::vector<std::int32_t> storage(axes() * tokens());
     FillPositions(scheme, 0, static_cast<std::int64_t>(storage.size()),
                   reinterpret_cast<char*>(storage.data()));

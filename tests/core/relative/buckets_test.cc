@@ -89,7 +89,7 @@ std::int64_t DebertaReference(const DebertaBuckets& buckets,
   return std::clamp<std::int64_t>(bucket + span, 0, 2 * span - 1);
 }
 
-// Distances on both sides of zero: all of the buckets' distances, then steps
+// Returns distances on both sides of zero: all distances up to 2000, then steps
 // that grow by about 1 %.
 std::vector<std::int64_t> Distances() {
   std::vector<std::int64_t> distances;

@@ -166,7 +166,7 @@ TEST(TransformerXlScoreTest, IsTheFormula) {
     const OwnedTensor q = OwnedTensor::Random(c.dtype, c.q, 1);
     const OwnedTensor k = OwnedTensor::Random(c.dtype, c.k, 2);
     for (const std::int64_t clamp : {0, 3, 500}) {
-      // There are at least as many rows as distances.
+      // There is at least one row for each distance.
       const std::int64_t rows = clamp == 3 ? 4 : 140;
       const Xl xl(c.dtype, rows, c.q[3]);
       ScoreArgs args = {xl.Make(clamp), c.query_start, c.key_start, {}};

@@ -119,7 +119,7 @@ TEST(CosSinEvaluatorTest, SinesOfZeroKeepTheirSigns) {
 }
 
 // Some instruction sets compute a sine of exactly 0 for the anchor at 48 or 0,
-// whose angle is not 0, or not known to be 0.
+// although its angle is not 0, or not known to be 0.
 TEST(CosSinEvaluatorTest, SinesThatCancelAreNotTakenForExact) {
   struct Case {
     double first, frequency, factor;

@@ -66,7 +66,7 @@ void CheckTable(const RopeSpec& spec, int head_dim,
           rope->inv_freq[i] * std::abs(values[axis * rows + row]);
       const bool recorded =
           std::holds_alternative<ExplicitFrequencies>(spec.scaling);
-      // An ulp of the value in each library.
+      // Each library's value is off by an ulp.
       const double bound = 1.5e-7 + (recorded ? 0 : 5 * 0x1p-23 * angle);
       EXPECT_NEAR(cos[row * pairs + i], peer_cos[i], bound) << row << " " << i;
       EXPECT_NEAR(sin[row * pairs + i], peer_sin[i], bound) << row << " " << i;
@@ -132,7 +132,7 @@ class AxialPeerTest : public testing::TestWithParam<std::string> {
     return spec;
   }
 
-  // The recorded numbers themselves.
+  // Returns a spec with the recorded frequencies themselves.
   RopeSpec ExplicitSpec() const {
     RopeSpec spec;
     spec.rotary_dim = 2 * pairs();

@@ -205,7 +205,8 @@ TEST_P(OnnxPeerTest, IsOneRotationForEachPair) {
   const std::vector<float> expected = TensorData(peer["output"]);
   ASSERT_EQ(expected.size(), result.size());
   for (std::size_t i = 0; i < result.size(); ++i) {
-    // Two products and a sum in float32 in each, and a table here.
+    // Each side rounds two products and a sum in float32; our side also rounds
+    // the table.
     EXPECT_NEAR(result[i], expected[i], 8 * 0x1p-24 * reach[i]) << i;
   }
 }
@@ -219,7 +220,7 @@ class OrtPeerTest : public testing::TestWithParam<std::string> {
   OrtPeerTest() : peer_(LoadPeer("onnx", GetParam())), op_(peer_) {}
 
   bool is_half() const { return peer_.value("dtype", "") == "float16"; }
-  // A rounding of the tensor's dtype.
+  // The relative error of one rounding to the tensor's dtype.
   double unit() const { return is_half() ? 0x1p-11 : 0x1p-24; }
 
   const json peer_;

@@ -21,7 +21,7 @@ using core::Dtype;
 using core::Layout;
 using core::Pairing;
 
-// Arguments whose encoding can still change.
+// Arguments with a spec that the test can still change.
 struct Request : core::ApplyRopeArgs {
   core::ApplyRopeArgs WithRope() const {
     core::ApplyRopeArgs args = *this;
@@ -84,7 +84,7 @@ TEST(ApplyProperties, BytesDoNotDependOnThePlaceInTheBatch) {
     }
 }
 
-// Workers have whole sequences, parts of sequences, and both.
+// Workers get whole sequences, parts of sequences, or both.
 TEST(ApplyProperties, WorkersOfAnyRowsOfHeadMajorTensorsGiveTheSameBytes) {
   constexpr Extents kExtents = {3, 600, 4, 64};
   constexpr std::int64_t kSequence = kExtents.heads * kExtents.tokens;
@@ -351,7 +351,7 @@ TEST(ApplyProperties, PassThroughChannelsKeepEveryBit) {
     }
 }
 
-// Changes no head, and counts calls.
+// A source that changes no head, and counts its calls.
 class CountingSource : public core::CosSinSource {
  public:
   explicit CountingSource(int* count) : count_(count) {}

@@ -62,7 +62,7 @@ TEST(ComputePool, ForEachEndsWhenACallSaysSo) {
         calls[i].fetch_add(1);
         return i != last;
       });
-      // Other threads may have taken a few more meanwhile.
+      // Other threads may have taken a few more tiles meanwhile.
       EXPECT_GT(n, last);
       for (std::int64_t i = 0; i < 1000; ++i) EXPECT_EQ(calls[i], i < n);
     }

@@ -145,7 +145,7 @@ TEST_P(AnglesTest, AnglesOfZeroAreNotInDoubt) {
   }
 }
 
-// Within the error, each value rounds to only one float.
+// All numbers within the error of such a value round to the same float.
 TEST_P(AnglesTest, RowsThatAreNotInDoubtAreRoundedRight) {
   std::mt19937_64 random(1);
   std::uniform_real_distribution<double> angle(0, 6.283185307179586);

@@ -142,8 +142,9 @@ class RandomRows {
 
 class TrigTest : public reference::KernelTest<> {};
 
-// Only the baseline is compared with the oracle, which is slow. The other sets
-// must give its bytes on the same points, below.
+// Only the baseline is compared with the oracle, because the oracle is slow. A
+// test below checks that the other sets give the bytes of the baseline on the
+// same points.
 TEST(TrigOracleTest, AMillionFloatsAreCorrectlyRounded) {
   const KernelTable& kernels = *SupportedKernels().front();
   RandomRows rows(1);

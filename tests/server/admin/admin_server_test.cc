@@ -110,7 +110,7 @@ TEST_F(AdminServerTest, EscapesInAPathAreNotResolved) {
       StartsWith("HTTP/1.1 404 "));
 }
 
-// A response with all these ranges would have a thousand pages.
+// A response with all these ranges would have the page a thousand times.
 TEST_F(AdminServerTest, RangesAreIgnored) {
   metrics_ = std::string(100000, 'x');
   Start();
@@ -170,7 +170,8 @@ TEST_F(AdminServerTest, EndsPeersThatStall) {
   Peer deaf = Connect();
   deaf.Send("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
   EXPECT_EQ(silent.ReadAll(), "");
-  // Bytes that arrived before the server ended it.
+  // The peer gets only the bytes that arrived before the server ended the
+  // connection.
   EXPECT_LT(deaf.ReadAll().size(), metrics_.size());
 }
 

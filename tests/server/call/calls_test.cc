@@ -238,7 +238,8 @@ TEST_F(CallsTest, AStatusThatTellsOfTheDeadlineIsSentAfterIt) {
   Start({.limits = {.default_deadline = absl::Milliseconds(50)}});
   http2::Socket socket(server_->addresses()[0]);
   const std::string table = LargeTable(1 << 15).SerializeAsString();
-  // The windows are 2 GiB. The first call has a deadline of its own.
+  // The windows are 2 GiB. The first call has its own deadline, in
+  // grpc-timeout.
   socket.Send(
       http2::kPreface +
       http2::Frame(4, 0, 0, std::string("\0\4\x7f\xff\xff\xff", 6)) +

@@ -179,7 +179,7 @@ TEST_F(StreamTest, PaddedVarintsAreReadAsTheGeneratedParserReadsThem) {
   const v1::ApplyRopeRequest request = Unary(3, 40);
   v1::ApplyRopeResponse expected;
   ASSERT_TRUE(Apply(request, &expected).ok());
-  // q's length once more, in five bytes.
+  // Writes q again, with its length in five bytes.
   v1::ApplyRopeRequest rest = request;
   rest.clear_q();
   const std::string q = request.q().SerializeAsString();

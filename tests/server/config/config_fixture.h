@@ -1,4 +1,4 @@
-// A configuration from a test's flags, variables and file.
+// Loads a configuration from a test's flags, variables and file.
 
 #pragma once
 

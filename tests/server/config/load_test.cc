@@ -56,7 +56,8 @@ TEST_F(LoadTest, EveryValueIsPrintedWithItsSource) {
         "lame-duck = \"1m30s\"  # POSENC_LAME_DUCK",
         "max-request-bytes = \"1MiB\"  # command line",
         "max-concurrent-streams = 100  # default"}},
-      // A stronger source replaces a whole list.
+      // The list of a stronger source replaces the whole list of a weaker
+      // source.
       {{{}, {}, "listen = [\"a:1\", \"b:2\"]"},
        {"listen = [\"a:1\", \"b:2\"]  # %:1"}},
       {{{}, {"POSENC_LISTEN=c:3,d:4"}, "listen = [\"a:1\", \"b:2\"]"},
@@ -71,7 +72,7 @@ TEST_F(LoadTest, EveryValueIsPrintedWithItsSource) {
         "max-waiting = 1024  # default"}},
       {{{"--reflection", "off"}, {}, ""},
        {"reflection = false  # command line"}},
-      // --help's word for no value means no value.
+      // "off" is the word of --help for no value, and means no value.
       {{{"--admin", "off"}, {"POSENC_OTLP_ENDPOINT=off"}, ""},
        {"admin = \"\"  # command line; off",
         "otlp-endpoint = \"\"  # POSENC_OTLP_ENDPOINT; off"}},

@@ -85,7 +85,7 @@ TEST(KnownFieldsTest, SeesWhetherAMessageNamesSharedMemory) {
 }
 
 TEST(KnownFieldsTest, AcceptsRepeatedNumbersOneByOne) {
-  // q { shape: 2, values: 0.0 }, neither packed.
+  // q { shape: 2, values: 0.0 }, and both lists are not packed.
   const std::string bytes =
       Length(0x72, std::string("\x10\x02\x19", 3) + std::string(8, '\0'));
   EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>(bytes), "");
@@ -153,7 +153,7 @@ TEST(KnownFieldsTest, CountsElementsBeforeTheyTakeMemory) {
   EXPECT_EQ(FieldOfTooMany(Times(kMost / 101 + 1, full)), "tables");
   // Unknown fields stay in memory, too.
   EXPECT_EQ(FieldOfTooMany(reader + Times(kMost, kField100)), "readers");
-  // So do values of a wrong type, and the contents of groups.
+  // Values of a wrong type, and the contents of groups, also stay in memory.
   EXPECT_EQ(FieldOfTooMany(Times(kMost + 1, std::string("\x0D\0\0\0\0", 5))),
             "inputs");
   EXPECT_EQ(FieldOfTooMany(reader + "\xA3\x06" + Times(kMost, kField100) +

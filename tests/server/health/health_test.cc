@@ -160,7 +160,8 @@ TEST_F(HealthTest, AWatchOutlivesTheServersDeadline) {
     watch.WriteLast(Request(""));
     if (!watch.Read(&health)) return false;
     EXPECT_EQ(health, kServing);
-    // Waits longer than the deadline, which ends this call.
+    // Waits until this call ends by its deadline, so that the watch's deadline
+    // is over, too.
     RawCall none(channel_, kCheck);
     EXPECT_EQ(none.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
     server_->Drain();

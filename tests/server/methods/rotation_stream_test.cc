@@ -108,8 +108,9 @@ constexpr v1::Dtype kDtypes[] = {
     v1::DTYPE_FLOAT32, v1::DTYPE_FLOAT16,       v1::DTYPE_BFLOAT16,
     v1::DTYPE_FLOAT64, v1::DTYPE_FLOAT8_E4M3FN, v1::DTYPE_FLOAT8_E5M2};
 
-// Random places at which messages may end, the last byte's included: between
-// elements of the parts, which have `sizes` and `elements` bytes.
+// Returns random places at which messages end, between elements; the last
+// message ends after the last byte. The parts have `sizes` bytes, and their
+// elements have `elements` bytes.
 std::vector<std::size_t> Ends(const std::vector<std::size_t>& sizes,
                               const std::vector<std::size_t>& elements,
                               Random* random) {
@@ -253,7 +254,8 @@ TEST_F(RotationStreamTest, AnyCutOfAnyRepositionHasTheBytesOfTheUnaryCall) {
   }
 }
 
-// [1, 3, 2, 4] float32 from position 7, and k of half the heads; ids of int32.
+// Returns a call with q [1, 3, 2, 4] of float32, and k with half of the heads,
+// from position 7 on; with `ids`, the positions are int32.
 v1::ApplyRopeRequest Small(bool ids) {
   v1::ApplyRopeRequest call;
   call.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
