@@ -54,7 +54,8 @@ using Others = std::vector<std::pair<std::string, Work>>;
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kMaxBytes = 256 * kMiB;
 
-// Memory with mapped pages, because page faults would cost more than the work.
+// Memory whose pages are mapped before the measurement, because page faults
+// would cost more than the work.
 struct Buffer {
   explicit Buffer(std::size_t size) {
     constexpr std::size_t kHugePage = std::size_t{2} << 20;

@@ -122,7 +122,8 @@ TEST_F(ShellFilesTest, HaveEveryCommandAndFlag) {
         if (flag == "-h") continue;
         if (!absl::StartsWith(flag, "--")) break;
         EXPECT_THAT(completed, Contains(flag)) << command;
-        // Whole files in messages would hide the flag.
+        // Prints only the flag on failure: with the whole file, the flag would
+        // be hard to find.
         EXPECT_TRUE(absl::StrContains(zsh, flag + " ")) << flag;
         EXPECT_TRUE(absl::StrContains(fish, "-l " + flag.substr(2) + "\n"))
             << flag;

@@ -66,7 +66,7 @@ def own_client():
     files = [path for path in sorted((ROOT / "client/python/src").rglob("*.py"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     if not stamp.exists() or stamp.read_text() != digest:
-        # A copy, because setuptools writes beside the sources.
+        # Builds from a copy, because setuptools writes beside the sources.
         shutil.rmtree(source, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(ROOT / "client/python", source)

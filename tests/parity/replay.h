@@ -65,8 +65,8 @@ struct Finding {
   std::vector<std::string> warnings = {};
 };
 
-// True if some warning names a key that the file has or lacks, and states
-// transformers' reading and posenc's.
+// True if some warning names a key that the file has or lacks, and states how
+// transformers and how posenc read it.
 bool SaysBothReadings(const std::string& config_json,
                       const std::vector<std::string>& warnings);
 

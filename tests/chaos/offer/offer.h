@@ -3,7 +3,7 @@
 //
 // While calls are open, the loop polls every 0.1 ms instead of waiting for
 // events: at 100,000 calls a second it would otherwise spend all of its time on
-// wake-ups. Calls that are due by then go out together, and this delay counts
+// wake-ups. Each poll sends all calls that are due, and a call's delay counts
 // as lateness.
 
 #pragma once

@@ -3,8 +3,8 @@ one key of the fix.
 
     python3 tests/data/doctor/make.py
 
-Each folder is a model's. A file `command` in it has further arguments, one
-per line.
+Each folder holds the files of a model. A file `command` in a folder has further
+arguments, one per line.
 """
 
 import copy
