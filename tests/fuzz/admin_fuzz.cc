@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
     if (absl::ConsumePrefix(&line, "Host: ")) request.hosts.emplace_back(line);
   }
   const posenc::server::AdminResponse response = Http()->Answer(request);
-  // One page at most.
+  // A response has one page at most.
   if (response.status < 200 || response.body.size() > 100000) {
     std::abort();
   }

@@ -5,8 +5,8 @@ usage: observe.py BIN_DIR PROMETHEUS_DIR
 
 Debian's prometheus scrapes a server with and one without TLS. Every query of
 the dashboard's panels and every alert's expression (without its comparison)
-must return data, and a value that changes under load and while wrong files
-replace certificates and tokens, except those in STILL. Ends only processes
+must return data. The value must change under load, while wrong files replace
+certificates and tokens, except for the queries in STILL. Ends only processes
 that it started.
 """
 import contextlib

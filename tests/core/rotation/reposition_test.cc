@@ -396,8 +396,8 @@ TEST(RepositionTest, AShiftOfZeroKeepsEveryValue) {
     const Tensor moved = Reposition(args, k);
     args.new_rope = nullptr;
     EXPECT_EQ(Reposition(args, k).bytes, moved.bytes);
-    // Values, not bytes: -0 * 1 - y * 0 is +0 if y is negative, and FP8 rounds
-    // some of the seeded numbers to -0.
+    // Compares values and not bytes, because -0 * 1 - y * 0 is +0 if y is
+    // negative, and FP8 rounds some of the seeded numbers to -0.
     for (std::int64_t b = 0; b < 2; ++b)
       for (std::int64_t s = 0; s < 5; ++s)
         for (std::int64_t h = 0; h < 3; ++h)
