@@ -13,8 +13,9 @@ A pair of channels of length L, which turns by w for each position, must agree w
 - Its w is a float32 number, by a power in float32: relatively up to (3 + |ln w|) 2^-24 off. If w is the same at
   both positions, only the difference of the angles counts: d = |s|. If the length changes it, d = p + q.
 - u is the unit roundoff of the keys' dtype, 2^-24 or 2^-8. The class rounds cosine and sine (1), their factor
-  (1), both products (1) and their sum (1): 4 u L for a channel, at either position. The move rotates the
-  error at the first position, so a channel may get sqrt(2) times this error. posenc rounds once: (4 sqrt(2) + 4 + 1) u L < 12 u L.
+  (1), both products (1) and their sum (1): 4 u L for a channel, at either position. The move
+  rotates the error at the first position, so a channel may get sqrt(2) times this error. posenc rounds once:
+  (4 sqrt(2) + 4 + 1) u L < 12 u L.
 
 Channels without rotation, layers without it, and values must be equal bit by bit.
 """
