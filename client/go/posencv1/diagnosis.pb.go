@@ -152,8 +152,8 @@ type ModelDescription struct {
 	// A part of the weight of a query projection: the leading channels of the rows of the first head, [rows, channels],
 	// of a floating dtype. Comparing these rows with those of another file shows whether one projection is permuted.
 	QueryRows *NamedTensor `protobuf:"bytes,7,opt,name=query_rows,json=queryRows,proto3" json:"query_rows,omitempty"`
-	// Set if the caller could not read the file: the reason. The answer repeats the reason, and ignores all other fields
-	// of this input.
+	// Why the caller could not read the file; empty if it could. If this is set, the answer repeats it, and ignores all
+	// other fields of this input.
 	Unreadable    string `protobuf:"bytes,8,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -383,7 +383,7 @@ func (x *DescriptionReport) GetSpec() string {
 
 type Finding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // stable: "config.type-conflict"; docs/doctor.md lists all
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // never changes: "config.type-conflict"; docs/reference/checks.md lists all ids
 	Severity      Severity               `protobuf:"varint,2,opt,name=severity,proto3,enum=posenc.v1.Severity" json:"severity,omitempty"`
 	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"` // one line of at most 400 bytes, with the two values that differ
 	Fix           string                 `protobuf:"bytes,4,opt,name=fix,proto3" json:"fix,omitempty"`         // text to paste; never empty

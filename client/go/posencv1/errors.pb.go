@@ -45,7 +45,8 @@ const (
 	ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE ErrorReason = 7
 	// The request, or its response, is larger than the server's limit. metadata: sizeBytes, limitBytes.
 	ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE ErrorReason = 8
-	// The server has no memory left for this call. Retry after the time in google.rpc.RetryInfo. metadata: resource.
+	// The server has no memory left for this call, or could not end it before its deadline. Retry after the time in
+	// google.rpc.RetryInfo. metadata: resource.
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 9
 	// The server is about to end. Retry on another server.
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 10
@@ -59,7 +60,7 @@ const (
 	// The token is known, but may not call this RPC. metadata: method.
 	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 14
 	// The file of a SharedMemory cannot be used: the server has no shared memory (UNIMPLEMENTED), this caller may not use
-	// it (PERMISSION_DENIED), or no such file exists that may be used (NOT_FOUND). metadata: field.
+	// it (PERMISSION_DENIED), or no file with this name may be used (NOT_FOUND). metadata: field.
 	ErrorReason_ERROR_REASON_SHARED_MEMORY_UNAVAILABLE ErrorReason = 15
 	// A file in shared memory was cut short, or its file system was full, while the call used it. The outputs are then
 	// undefined. FAILED_PRECONDITION. metadata: field.

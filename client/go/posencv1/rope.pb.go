@@ -21,7 +21,8 @@ const (
 )
 
 // A part of a model that takes more than text. If the file has no such part, the call is INVALID_ARGUMENT with the
-// field `part`. If the part has no rotary encoding, it is INVALID_ARGUMENT with ERROR_REASON_MODEL_CONFIG_INVALID.
+// field `part`. If the part has no rotary encoding, the call is INVALID_ARGUMENT with
+// ERROR_REASON_MODEL_CONFIG_INVALID.
 type ModelPart int32
 
 const (
@@ -442,22 +443,22 @@ type RopeSource struct {
 	// RPC, assume original_max_position_embeddings (dynamic_ntk: max_position_embeddings); ResolveRope lists this
 	// assumption.
 	SequenceLength *int64 `protobuf:"varint,7,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
-	// The part of a preset or config_json. Unset: text, but the tower or transformer itself if the file is the
-	// configuration of a tower (model_type "qwen2_vl_vision", "pixtral", "dinov3_vit", ...) or of a diffusion transformer
-	// (_class_name).
+	// The part of a preset or config_json. Unset: the text part. If the file is the configuration of a tower (model_type
+	// "qwen2_vl_vision", "pixtral", "dinov3_vit", ...) or of a diffusion transformer (_class_name), unset means this
+	// tower or transformer.
 	Part ModelPart `protobuf:"varint,8,opt,name=part,proto3,enum=posenc.v1.ModelPart" json:"part,omitempty"`
-	// A version of the profile's project, such as "0.21.0" with PROFILE_VLLM, because the project's reading of files has
-	// changed. Unset: the newest known version. An older version is treated like the newest, except for known
+	// A version of the profile's project, such as "0.21.0" with PROFILE_VLLM. Versions of a project read files
+	// differently. Unset: the newest known version. An older version is treated like the newest, except for known
 	// differences. A version outside the known range is treated like the nearest known version, and an assumption says
 	// so. The same holds for any version of a project without known differences (PROFILE_LLAMA_CPP). INVALID_ARGUMENT if
 	// profile_version is not numbers with dots between them, or if the source is a spec.
 	ProfileVersion string `protobuf:"bytes,9,opt,name=profile_version,json=profileVersion,proto3" json:"profile_version,omitempty"`
 	// Number of channels of the widest heads that are rotated. Unset (0): the model's head_dim for a preset or
-	// config_json; any number for a spec. Wider heads are INVALID_ARGUMENT (field `head_dim`), because they may be
-	// several heads: a tensor [1, 16, 1, 4096] of a model whose heads have 128 channels holds 32 heads, and only the
-	// first would rotate. Set head_dim if a head of the tensor is wider than a head of the model: keys and values side by
-	// side, or latent rows (576 channels; the trailing 64 rotate). It may be unset for narrower heads that hold the slice
-	// that rotates.
+	// config_json; any number for a spec. Wider heads are INVALID_ARGUMENT (field `head_dim`), because each may be
+	// several heads of the model: a tensor [1, 16, 1, 4096] of a model whose heads have 128 channels holds 32 heads, and
+	// only the first would rotate. Set head_dim if a head of the tensor is wider than a head of the model: keys and
+	// values side by side, or latent rows (576 channels; the trailing 64 rotate). It may be unset for narrower heads, if
+	// they hold the whole slice that rotates.
 	HeadDim       int32 `protobuf:"varint,10,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1458,9 +1459,9 @@ type RotaryAxes struct {
 	// ASSIGNMENT_PER_AXIS with PAIRING_HALF_SPLIT only. Set: each axis splits its own 2 * sections[a] channels into
 	// halves (Gemma 4 vision). Unset: the whole slice is split into halves.
 	HalvesPerAxis bool `protobuf:"varint,4,opt,name=halves_per_axis,json=halvesPerAxis,proto3" json:"halves_per_axis,omitempty"`
-	// For each section the axis of the position ids, if sections and axes have different orders: each of 0..axes-1 once.
-	// "Axis" in the rules above then means section. Empty: 0, 1, ... Example: [1, 0] for Kimi-K2.5, which alternates
-	// width and height.
+	// The axis of the position ids for each section, if sections and axes have different orders. Each number in 0..axes-1
+	// occurs once. "Axis" in the rules above then means section. Empty: 0, 1, ... Example: [1, 0] for Kimi-K2.5, which
+	// alternates width and height.
 	PositionAxes  []int32 `protobuf:"varint,5,rep,packed,name=position_axes,json=positionAxes,proto3" json:"position_axes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -334,7 +334,8 @@ type ResolveRopeRequest struct {
 	// Unset: rope.head_dim, or else the head_dim of the model. Required for a `spec` without rotary_dim. It replaces an
 	// unset `head_dim` of `rope` and of `compare_with`.
 	HeadDim int32 `protobuf:"varint,2,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
-	// If set, the response also explains the difference between `rope` and this source.
+	// If set, the response also explains the difference between `rope` and this source. INVALID_ARGUMENT if one of them
+	// has more than 65536 frequencies.
 	CompareWith *RopeSource `protobuf:"bytes,3,opt,name=compare_with,json=compareWith,proto3" json:"compare_with,omitempty"`
 	// Largest distance at which the two sources are compared, 1 to 2^31. Unset (0): the max_position_embeddings of
 	// `rope`, or else 8192. INVALID_ARGUMENT without compare_with.
@@ -415,7 +416,7 @@ type ResolveRopeResponse struct {
 	Assumptions            []*Assumption `protobuf:"bytes,8,rep,name=assumptions,proto3" json:"assumptions,omitempty"`
 	Warnings               []string      `protobuf:"bytes,9,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Lower-case hex SHA-256 of everything that decides the rotation: slice, pairings, axes, frequencies, attention
-	// factor, xPos, sign and precision. It does not depend on how the source writes them. Equal hashes mean equal
+	// factor, xPos, sign and precision. It does not depend on how the source writes these values. Equal hashes mean equal
 	// rotations.
 	ContentHash   string          `protobuf:"bytes,10,opt,name=content_hash,json=contentHash,proto3" json:"content_hash,omitempty"`
 	Difference    *RopeDifference `protobuf:"bytes,11,opt,name=difference,proto3" json:"difference,omitempty"`
@@ -596,8 +597,8 @@ type RopeDifference struct {
 	MaxRelativeFrequencyDifference float64                `protobuf:"fixed64,2,opt,name=max_relative_frequency_difference,json=maxRelativeFrequencyDifference,proto3" json:"max_relative_frequency_difference,omitempty"`
 	WorstPair                      int32                  `protobuf:"varint,3,opt,name=worst_pair,json=worstPair,proto3" json:"worst_pair,omitempty"`
 	AmplitudeRatio                 float64                `protobuf:"fixed64,4,opt,name=amplitude_ratio,json=amplitudeRatio,proto3" json:"amplitude_ratio,omitempty"` // compare_with's attention factor divided by rope's
-	// First position at which some angle differs by more than 0.01 rad; -1 if none below 2^31. The effect on a model
-	// begins only at far larger distances: see first_distance.
+	// First position at which some angle differs by more than 0.01 rad; -1 if no position below 2^31 has such an angle.
+	// The effect on a model begins only at far larger distances: see first_distance.
 	FirstDivergingPosition int64    `protobuf:"varint,5,opt,name=first_diverging_position,json=firstDivergingPosition,proto3" json:"first_diverging_position,omitempty"`
 	Explanations           []string `protobuf:"bytes,6,rep,name=explanations,proto3" json:"explanations,omitempty"`
 	// Effect on attention. kept(r) = mean over pairs of cos(r |w_i - w'_i|) is the share of a score at distance r that is
@@ -710,15 +711,15 @@ type BuildTableRequest struct {
 	//	*BuildTableRequest_Rope
 	//	*BuildTableRequest_Absolute
 	Encoding isBuildTableRequest_Encoding `protobuf_oneof:"encoding"`
-	// `start`, which needs `rows`; `ids` ([rows], or [axes, rows] if there are several axes); or `packed`. Unset for
+	// One of: `start`, which needs `rows`; `ids` ([rows], or [axes, rows] if there are several axes); `packed`. Unset for
 	// SincosGrid.
 	Positions *Positions `protobuf:"bytes,3,opt,name=positions,proto3" json:"positions,omitempty"`
 	// Number of rows, > 0. Required with `start`: ERROR_REASON_FIELD_REQUIRED if it is unset (0). Otherwise the
-	// positions, or the grid's cells, imply the number: it may be unset, and must agree if it is set.
+	// positions, or the grid's cells, imply the number: `rows` may be unset, and must equal the number if it is set.
 	Rows    int64       `protobuf:"varint,4,opt,name=rows,proto3" json:"rows,omitempty"`
 	Layout  TableLayout `protobuf:"varint,5,opt,name=layout,proto3,enum=posenc.v1.TableLayout" json:"layout,omitempty"` // rotary only
 	Dtype   Dtype       `protobuf:"varint,6,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`         // unset: float32
-	ForKeys bool        `protobuf:"varint,7,opt,name=for_keys,json=forKeys,proto3" json:"for_keys,omitempty"`           // xPos only: set: the factor of keys; unset: the factor of queries
+	ForKeys bool        `protobuf:"varint,7,opt,name=for_keys,json=forKeys,proto3" json:"for_keys,omitempty"`           // xPos only. Set: the rows have the factor of keys. Unset: the factor of queries.
 	// Places in shared memory to which the server writes the tensors; the response then has only their dtype, shape and
 	// `shared`. A place is valid only for a tensor that the response would have. Places must not overlap each other or an
 	// input. INVALID_ARGUMENT in BuildTableStream.
@@ -981,7 +982,8 @@ type BuildTableStreamResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Amplitude float64                `protobuf:"fixed64,1,opt,name=amplitude,proto3" json:"amplitude,omitempty"` // as in BuildTableResponse
 	FirstRow  int64                  `protobuf:"varint,2,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
-	// The first message only: shape of the whole cos and sin, or of the whole table. Their dtype is that of each part.
+	// The first message only: shape of the whole cos and sin, or of the whole table. The whole has the same dtype as each
+	// part.
 	WholeShape    []int64 `protobuf:"varint,3,rep,packed,name=whole_shape,json=wholeShape,proto3" json:"whole_shape,omitempty"`
 	Cos           *Tensor `protobuf:"bytes,13,opt,name=cos,proto3" json:"cos,omitempty"`
 	Sin           *Tensor `protobuf:"bytes,14,opt,name=sin,proto3" json:"sin,omitempty"`
@@ -1177,7 +1179,7 @@ type BuildBiasResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	QueryStart int64                  `protobuf:"varint,1,opt,name=query_start,json=queryStart,proto3" json:"query_start,omitempty"`
 	KeyStart   int64                  `protobuf:"varint,2,opt,name=key_start,json=keyStart,proto3" json:"key_start,omitempty"`
-	// The first message only: [heads, queries, keys] of the whole matrix. Its dtype is that of each tile.
+	// The first message only: [heads, queries, keys] of the whole matrix. The matrix has the same dtype as each tile.
 	WholeShape    []int64 `protobuf:"varint,3,rep,packed,name=whole_shape,json=wholeShape,proto3" json:"whole_shape,omitempty"`
 	Tile          *Tensor `protobuf:"bytes,15,opt,name=tile,proto3" json:"tile,omitempty"` // [heads, queries, keys]
 	unknownFields protoimpl.UnknownFields
@@ -1764,11 +1766,12 @@ func (x *AttentionSinkPositions) GetLength() int64 {
 // one permutation to tokens and ids; the caller must do this.
 type VisionPositions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A preset or config_json with the tower: either the tower's own file, or the model's with `part` MODEL_PART_VISION.
+	// A preset or config_json with the tower: either the tower's own file, or the model's file with `part`
+	// MODEL_PART_VISION.
 	Rope *RopeSource `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
 	// One per image or video, in order; at most 16384.
 	Grids []*VisionPositions_Grid `protobuf:"bytes,2,rep,name=grids,proto3" json:"grids,omitempty"`
-	// Patches are ordered by blocks of merge_size^2. Unset (0): the tower's.
+	// Patches are ordered by blocks of merge_size^2. Unset (0): the merge size of the tower.
 	MergeSize int32 `protobuf:"varint,3,opt,name=merge_size,json=mergeSize,proto3" json:"merge_size,omitempty"`
 	// Text tokens before the patches, if the transformer rotates text, too (FLUX, Lumina 2, Qwen-Image). Unset: 0.
 	TextTokens    int64 `protobuf:"varint,4,opt,name=text_tokens,json=textTokens,proto3" json:"text_tokens,omitempty"`
@@ -2275,7 +2278,7 @@ func (x *RepositionRequest) GetK() *Tensor {
 // nor written. In the shapes of positions and shifts, B is the number of sequences (the rows of `block_table` or
 // `slots`), and S is the greatest length. INVALID_ARGUMENT if k does not have a block or slot, or if two tokens have
 // the same slot, because a key cannot have two positions. If several sequences share a block (a common prefix), first
-// give all of them but one a copy of the block.
+// give each of them, except one, its own copy of the block.
 type CacheLayout struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required. The dimensions of k in the order of memory, one letter each: B blocks (slots, if there is no T), T tokens
@@ -2364,7 +2367,7 @@ func (x *CacheLayout) GetLayers() []int32 {
 	return nil
 }
 
-// The old positions of keys, and the new ones.
+// The old positions of keys, and their new positions.
 type Movement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required with new_positions, and if the frequencies change. In other cases they have no effect.
@@ -3105,7 +3108,7 @@ func (x *AnalyzeRopeRequest) GetCompareWith() *RopeSource {
 	return nil
 }
 
-// The encoding has one axis.
+// The encoding must have one axis.
 type AnalyzeRopeResponse struct {
 	state                    protoimpl.MessageState `protogen:"open.v1"`
 	Wavelengths              []float64              `protobuf:"fixed64,1,rep,packed,name=wavelengths,proto3" json:"wavelengths,omitempty"`                                                       // 2 pi / w_i, in positions
@@ -3263,7 +3266,7 @@ func (x *DiagnoseRopeRequest) GetRuntime() string {
 
 type DiagnoseRopeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One for each input, in their order.
+	// One report for each input, in the order of the inputs.
 	Inputs []*DescriptionReport `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	// Ordered by severity, then by the share of a score that is left.
 	Findings      []*Finding     `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`

@@ -72,7 +72,7 @@ const (
 //
 // Most gRPC clients refuse responses over 4 MiB, unless the caller raises the client's limit.
 //
-// A message has at most 16384 elements in repeated fields of messages and strings; those of nested messages are
+// A message has at most 16384 elements in repeated fields of messages and strings; elements of nested messages are
 // counted, too. Lists of numbers are not counted, but they grow when they are parsed: a small number has one byte on
 // the wire, and four or eight bytes in memory. All lists of a message together may grow by at most 64 MiB (eight
 // million numbers never grow by more). A message over either limit is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
@@ -93,8 +93,8 @@ const (
 //     bytes.
 //   - The server answers as soon as it has a whole head of a token. The client needs no other call before the stream. The
 //     client must write and read at the same time: the server reads at most a few messages ahead of the answers that the
-//     client has read. In a `cache`, such a head is the data of all dimensions after BT, or after B if T does not follow
-//     B directly.
+//     client has read. In a `cache`, the head of a token is the data of all dimensions after BT, or after B if T does not
+//     follow B directly.
 //   - After the last byte the client half-closes the stream. The status then says whether the call succeeded. An error
 //     ends the stream; bytes that came before the error are valid.
 //   - Errors about `call` name its fields as the unary call does. The other errors of a stream are INVALID_ARGUMENT, too.
@@ -363,7 +363,7 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 //
 // Most gRPC clients refuse responses over 4 MiB, unless the caller raises the client's limit.
 //
-// A message has at most 16384 elements in repeated fields of messages and strings; those of nested messages are
+// A message has at most 16384 elements in repeated fields of messages and strings; elements of nested messages are
 // counted, too. Lists of numbers are not counted, but they grow when they are parsed: a small number has one byte on
 // the wire, and four or eight bytes in memory. All lists of a message together may grow by at most 64 MiB (eight
 // million numbers never grow by more). A message over either limit is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
@@ -384,8 +384,8 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 //     bytes.
 //   - The server answers as soon as it has a whole head of a token. The client needs no other call before the stream. The
 //     client must write and read at the same time: the server reads at most a few messages ahead of the answers that the
-//     client has read. In a `cache`, such a head is the data of all dimensions after BT, or after B if T does not follow
-//     B directly.
+//     client has read. In a `cache`, the head of a token is the data of all dimensions after BT, or after B if T does not
+//     follow B directly.
 //   - After the last byte the client half-closes the stream. The status then says whether the call succeeded. An error
 //     ends the stream; bytes that came before the error are valid.
 //   - Errors about `call` name its fields as the unary call does. The other errors of a stream are INVALID_ARGUMENT, too.

@@ -106,7 +106,8 @@ type Saturation int32
 
 const (
 	Saturation_SATURATION_UNSPECIFIED Saturation = 0
-	// Such results become the largest finite number of the same sign. So do infinite elements of an E5M2 input.
+	// Such results become the largest finite number of the same sign. Infinite elements of an E5M2 input also become this
+	// number.
 	Saturation_SATURATION_FINITE Saturation = 1
 	// Such results become infinity of the same sign in E5M2, and NaN in E4M3.
 	Saturation_SATURATION_NONE Saturation = 2

@@ -988,7 +988,7 @@ class ApplyRopeStreamResponse(Message):
 
 @dataclass
 class Movement(Message):
-    """The old positions of keys, and the new ones."""
+    """The old positions of keys, and their new positions."""
 
     old_positions: Optional[Positions] = _field(1, Positions)
     new_positions: Optional[Positions] = _field(2, Positions)
@@ -1004,7 +1004,7 @@ class CacheLayout(Message):
     shifts, B is the number of sequences (the rows of `block_table` or `slots`), and S is the
     greatest length. INVALID_ARGUMENT if k does not have a block or slot, or if two tokens have the
     same slot, because a key cannot have two positions. If several sequences share a block (a
-    common prefix), first give all of them but one a copy of the block."""
+    common prefix), first give each of them, except one, its own copy of the block."""
 
     dimensions: str = _field(1, "string")
     block_table: Optional[Tensor] = _field(2, Tensor)
@@ -1102,7 +1102,7 @@ class AnalyzeRopeRequest(Message):
 
 @dataclass
 class AnalyzeRopeResponse(Message):
-    """The encoding has one axis."""
+    """The encoding must have one axis."""
 
     wavelengths: list[float] = _field(1, "double", REPEATED)
     decay: list[float] = _field(2, "double", REPEATED)
