@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/doctor/config_case.h"
+#include "core/interpretation/formats/gguf_rope.h"
 
 namespace posenc::core::doctor {
 
