@@ -7,12 +7,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/doctor/input_checks.h"
 #include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::doctor {
 namespace {
 
+using interpretation::GgufRope;
 using Engine = Runtime::Engine;
 
 // Returns the model's rotary keys that do not scale: base, share, sections.
