@@ -110,7 +110,8 @@ impl Error {
     /// `rows`.
     pub(crate) fn of_table(mut self) -> Self {
         if let Some(field) = self.field().and_then(|field| Some(field.strip_prefix("table.")?.to_owned())) {
-            self.0.message = self.0.message.strip_prefix("table.").unwrap_or(&self.0.message).to_owned();
+            let message = self.0.message.strip_prefix("table.").unwrap_or(&self.0.message);
+            self.0.message = message.replace(" table.", " ");
             self.0.metadata.insert("field".to_owned(), field);
         }
         self

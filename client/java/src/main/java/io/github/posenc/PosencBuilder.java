@@ -185,7 +185,7 @@ public final class PosencBuilder {
       }
       return builder.build();
     } catch (JsonParseException | IllegalStateException e) { // no JSON, or values that gRPC refuses
-      throw PosencException.invalid("service_config", "is none: " + e.getMessage());
+      throw PosencException.invalid("service_config", "must be a service config of gRPC: " + e.getMessage());
     } catch (IOException e) {
       throw PosencException.invalid("tls", "a file cannot be used: " + e.getMessage());
     } catch (IllegalArgumentException e) { // also for TLS files that are not PEM
