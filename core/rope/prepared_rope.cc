@@ -48,7 +48,10 @@ const DeltaRows& PreparedFrequencies::strides() const {
 }
 
 std::size_t PreparedFrequencies::bytes() const {
-  return sizeof(*this) + quarter_turns.size() * 3 * sizeof(double) +
+  return sizeof(*this) + axis_of_pair.size() * sizeof(std::int32_t) +
+         quarter_turns.size() * 3 * sizeof(double) +
+         float32_inv_freq.size() * sizeof(float) +
+         xpos_log_zeta.size() * sizeof(double) +
          (can_have_deltas_ ? 2 * DeltaRows::Bytes(quarter_turns.size()) : 0);
 }
 

@@ -47,7 +47,7 @@ struct PreparedFrequencies {
   // can_have_deltas(). They are computed at the first use; thread-safe.
   const DeltaRows& deltas() const;
   const DeltaRows& strides() const;
-  // The size of the frequencies, deltas and strides in bytes.
+  // The size in bytes, deltas and strides included.
   std::size_t bytes() const;
 
  private:
