@@ -120,11 +120,6 @@ absl::Status CallMemory::ReceivedOfStream(std::int64_t bytes) {
   return absl::OkStatus();
 }
 
-void CallMemory::AddCopied(std::int64_t bytes) {
-  admission_->ClaimHeld(bytes);
-  Hold(bytes);
-}
-
 absl::Status CallMemory::ClaimMade(std::int64_t bytes,
                                    std::int64_t message_bytes) {
   // A stream has claimed memory for four messages, and parses only one of them

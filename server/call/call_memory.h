@@ -6,7 +6,7 @@
 // waits, one is being computed, one waits to be sent, one is being sent. A
 // request and the response that overwrites it count as one message.
 //
-// Must be used on the loop's thread. ClaimMade(), AddCopied(), ClaimFinished(),
+// Must be used on the loop's thread. ClaimMade(), ClaimFinished(),
 // ReleaseResponse(), and ClaimResponse() without a waiter may also be called on
 // one thread of the pool.
 
@@ -65,10 +65,6 @@ class CallMemory final : public RequestMessage::Claimer {
   // Releases the claim while other calls wait for memory. Received() claims the
   // bytes again, or fails.
   void Lend();
-
-  // Claims bytes that the handler has copied (CallHandler::copied_bytes()),
-  // even if the budget does not have them.
-  void AddCopied(std::int64_t bytes);
 
   // Adjusts the claim for data made from the message. The claim of a stream
   // already covers two copies of a message. So a stream claims only the bytes

@@ -38,11 +38,6 @@ class CallHandler {
   // so that the computation can fail only for lack of memory or time.
   virtual absl::Status Receive(RequestMessage message) = 0;
 
-  // Returns the number of bytes that the handler holds in addition to the
-  // message, such as copies of shared memory. Called after Receive(), to claim
-  // these bytes.
-  virtual std::int64_t copied_bytes() const { return 0; }
-
   // Returns whether Next() takes long although the message is small, for
   // example because tensors are in shared memory. Called after Receive(), to
   // decide whether Next() may run on the loop's thread.

@@ -93,8 +93,6 @@ absl::Status Step::Receive() {
   if (!message_) return absl::OkStatus();
   absl::Status status = with_.handler->Receive(*std::move(message_));
   message_.reset();
-  const std::int64_t copied = with_.handler->copied_bytes();
-  if (status.ok() && copied > 0) with_.memory->AddCopied(copied);
   return status;
 }
 

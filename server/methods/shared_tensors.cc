@@ -90,6 +90,14 @@ absl::Status SharedParts::CheckNone() const {
       "them");
 }
 
+bool SharedParts::TakesLong() const {
+  absl::uint128 bytes = 0;
+  for (const Tensor& each : tensors) {
+    bytes += TensorBytes(*each.tensor).value_or(0);
+  }
+  return bytes > kInlineBytes;
+}
+
 SharedParts FindSharedParts(pb::Message* message) {
   SharedParts parts;
   Find("", message, &parts);
@@ -111,6 +119,7 @@ absl::StatusOr<SharedPlace> SharedTensors::Map(const v1::SharedMemory& place,
 }
 
 absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
+                                       const core::ReserveFunction& reserve,
                                        pb::Message* request,
                                        absl::Span<const int> fields,
                                        BorrowedList* bytes) {
@@ -130,7 +139,8 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
       if (!place.ok()) return core::Prefixed("shared", place.status());
       const std::string field = absl::StrCat(each.path, ".shared");
       if (lent == nullptr) {
-        status = Copy(field, *std::move(place), tensor.mutable_data());
+        status =
+            Copy(field, *std::move(place), reserve, tensor.mutable_data());
         tensor.clear_shared();
         return status;
       }
@@ -139,7 +149,6 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
       if (place->bytes > 0) {
         lent->pieces.emplace_back(place->data(), place->bytes);
       }
-      used_bytes_ += static_cast<std::int64_t>(place->bytes);
       inputs_.push_back({field, *std::move(place)});
       return absl::OkStatus();
     };
@@ -153,13 +162,17 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
 }
 
 absl::Status SharedTensors::Copy(std::string field, SharedPlace place,
+                                 const core::ReserveFunction& reserve,
                                  std::string* to) {
   const absl::Status size =
       CheckSize("shared", "data to copy out of shared memory",
                 absl::uint128(copied_bytes_) + place.bytes, max_copied_bytes_,
                 "only a request's top-level tensors are used in place");
   if (!size.ok()) return size;
-  copied_bytes_ += static_cast<std::int64_t>(place.bytes);
+  const auto bytes = static_cast<std::int64_t>(place.bytes);
+  const absl::Status room = reserve(bytes);
+  if (!room.ok()) return room;
+  copied_bytes_ += bytes;
   to->assign(place.data(), place.bytes);
   inputs_.push_back({std::move(field), std::move(place), true});
   return absl::OkStatus();

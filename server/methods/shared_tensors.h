@@ -60,6 +60,8 @@ struct SharedParts {
   std::vector<Place> places;
 
   bool none() const { return tensors.empty() && places.empty(); }
+  // Returns whether the tensors are too large for the loop's thread.
+  bool TakesLong() const;
   // Returns INVALID_ARGUMENT if there are such parts, which streams must not
   // have.
   absl::Status CheckNone() const;
@@ -81,9 +83,11 @@ class SharedTensors {
 
   // Makes the request's tensors in shared memory readable. bytes[i] becomes the
   // bytes of the tensor in fields[i], in shared memory or not. Other tensors in
-  // shared memory are copied into their field `data`. Errors are those of
-  // SharedFiles and of a tensor's size, with the tensor's path.
+  // shared memory are copied into their field `data`. `reserve` claims the
+  // memory of the copies. Errors are those of SharedFiles, of a tensor's size
+  // and of `reserve`, with the tensor's path.
   absl::Status ReadInputs(const SharedParts& parts,
+                          const core::ReserveFunction& reserve,
                           google::protobuf::Message* request,
                           absl::Span<const int> fields, BorrowedList* bytes);
 
@@ -107,15 +111,6 @@ class SharedTensors {
   static void Attach(std::shared_ptr<const SharedTensors> shared,
                      TensorAnswer* answer);
 
-  // Returns whether the inputs are too large for the loop's thread. Must be
-  // called before PlaceOutputs().
-  bool TakesLong() const {
-    return static_cast<std::size_t>(copied_bytes_ + used_bytes_) > kInlineBytes;
-  }
-
-  // Returns the number of bytes that were copied out.
-  std::int64_t copied_bytes() const { return copied_bytes_; }
-
  private:
   struct Use {
     std::string field;
@@ -126,7 +121,8 @@ class SharedTensors {
   absl::StatusOr<SharedPlace> Map(const v1::SharedMemory& place,
                                   absl::uint128 bytes) const;
   // Copies the bytes of an input to `to`.
-  absl::Status Copy(std::string field, SharedPlace place, std::string* to);
+  absl::Status Copy(std::string field, SharedPlace place,
+                    const core::ReserveFunction& reserve, std::string* to);
   absl::Status CheckOverlap(const std::string& field, const SharedPlace& place,
                             std::size_t output, const TensorAnswer& answer,
                             bool* holds_input) const;
@@ -136,7 +132,6 @@ class SharedTensors {
   const CallSharing call_;
   const std::int64_t max_copied_bytes_;
   std::int64_t copied_bytes_ = 0;
-  std::int64_t used_bytes_ = 0;  // used in place, without copies
   std::vector<Use> inputs_, outputs_;
 };
 

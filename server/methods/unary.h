@@ -42,22 +42,20 @@ class UnaryHandler final : public CallHandler {
     absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> parsed =
         Parse<Request>(std::move(message), Tensors());
     if (!parsed.ok()) return parsed.status();
-    const absl::Status shared = ReadShared(parsed->get());
-    if (!shared.ok()) return shared;
     parsed_ = *std::move(parsed);
+    if (parsed_->may_share) parts_ = FindSharedParts(&parsed_->request);
     return absl::OkStatus();
   }
-  std::int64_t copied_bytes() const override {
-    return shared_ == nullptr ? 0 : shared_->copied_bytes();
-  }
   bool TakesLong() const override {
-    return parsed_ != nullptr && (server::TakesLong(parsed_->request) ||
-                                  (shared_ != nullptr && shared_->TakesLong()));
+    return parsed_ != nullptr &&
+           (server::TakesLong(parsed_->request) || parts_.TakesLong());
   }
   bool HasNext() const override { return parsed_ != nullptr; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (parsed_ == nullptr) return nullptr;
     auto parsed = std::exchange(parsed_, nullptr);
+    const absl::Status shared = ReadShared(parsed.get());
+    if (!shared.ok()) return shared;
     std::string fields;
     context_.ropes = &parsed->ropes;
     context_.borrowed = parsed->Borrowed(Tensors());
@@ -86,14 +84,12 @@ class UnaryHandler final : public CallHandler {
   }
 
   absl::Status ReadShared(ParsedRequest<Request>* parsed) {
-    if (!parsed->may_share) return absl::OkStatus();
-    parts_ = FindSharedParts(&parsed->request);
     if (parts_.none()) return absl::OkStatus();
     shared_ = std::make_shared<SharedTensors>(
         context_.sharing, context_.limits->max_request_bytes);
     parsed->shared = true;
-    return shared_->ReadInputs(parts_, &parsed->request, Tensors(),
-                               &parsed->split.tensors);
+    return shared_->ReadInputs(parts_, parsed->Claim(), &parsed->request,
+                               Tensors(), &parsed->split.tensors);
   }
 
   MethodContext context_;

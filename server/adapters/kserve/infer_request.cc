@@ -133,7 +133,7 @@ absl::Status Inference::Read(RequestMessage message) {
   if (status.ok()) status = ClaimRopes();
   if (status.ok()) status = ReadOutputs();
   if (status.ok()) status = CheckKnown();
-  if (status.ok()) status = ReadShared();
+  if (status.ok()) status = FindShared();
   return status;
 }
 

@@ -20,10 +20,6 @@ using inference::ModelInferResponse;
 
 constexpr int kRawField = ModelInferResponse::kRawOutputContentsFieldNumber;
 
-// Limit for the bytes that one message of a stream copies out of shared memory.
-// Only unary calls claim memory for such copies.
-constexpr std::int64_t kMostCopiedOfStream = 1 << 20;
-
 // Triton's clients send this metadata if an error must end the stream.
 constexpr char kErrorsEndStreams[] = "triton_grpc_error";
 
@@ -41,8 +37,7 @@ Inference::Inference(const MethodContext& context, const Common& common,
       start_(start),
       since_(SteadyNow()),
       shared_(std::make_shared<SharedTensors>(
-          context.sharing,
-          stream ? kMostCopiedOfStream : context.limits->max_request_bytes)) {
+          context.sharing, context.limits->max_request_bytes)) {
   times_.queue = waited;
 }
 
@@ -184,10 +179,16 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
   Limits limits = *context_.limits;
   MethodContext native_context = context_;
   native_context.limits = &limits;
-  native_context.borrowed = {fields_, bytes_, has_shared_};
   native_context.reserve = [this](std::int64_t bytes) {
     return envelope_.message.ClaimMore(bytes);
   };
+  const bool shares = !parts_.tensors.empty();
+  if (shares) {
+    const absl::Status read = shared_->ReadInputs(
+        parts_, native_context.reserve, native_.get(), fields_, &bytes_);
+    if (!read.ok()) return read;
+  }
+  native_context.borrowed = {fields_, bytes_, shares};
   for (const Output& output : outputs_) {
     if (!output.placed.given()) continue;
     limits.max_response_bytes = std::max(limits.max_response_bytes,
@@ -240,9 +241,6 @@ class InferHandler final : public CallHandler {
     if (!errors_end_it_) named_ = inference_->Named();
     if (!read.ok()) inference_ = nullptr;
     return read;
-  }
-  std::int64_t copied_bytes() const override {
-    return stream_ || inference_ == nullptr ? 0 : inference_->copied_bytes();
   }
   bool TakesLong() const override {
     return inference_ != nullptr && inference_->TakesLong();

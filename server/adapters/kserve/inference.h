@@ -57,11 +57,9 @@ class Inference : public std::enable_shared_from_this<Inference> {
   ~Inference();
 
   absl::Status Read(RequestMessage message);
-  // Returns the number of bytes that Read() has copied from shared memory.
-  std::int64_t copied_bytes() const { return shared_->copied_bytes(); }
   // See CallHandler. Must be called after Read().
   bool TakesLong() const {
-    return model_->takes_long(*native_) || shared_->TakesLong();
+    return model_->takes_long(*native_) || parts_.TakesLong();
   }
 
   // Must be called only once, after Read().
@@ -114,7 +112,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // SetParameter() any other field. Both return an error without a field if the
   // path does not exist or was set before. The bytes of a tensor are borrowed
   // if it is a direct field of the request; otherwise they are copied into the
-  // request. A tensor in shared memory has no bytes before ReadShared().
+  // request. A tensor in shared memory has no bytes before Answer().
   absl::Status SetTensor(const std::string& path, v1::Tensor tensor,
                          const wire::BorrowedBytes& data);
   absl::Status SetParameter(const std::string& path,
@@ -129,10 +127,10 @@ class Inference : public std::enable_shared_from_this<Inference> {
   absl::Status ClaimRopes();
   // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
   absl::Status CheckKnown() const;
-  // Reads the tensors in shared memory. INVALID_ARGUMENT if a parameter of the
+  // Finds the tensors in shared memory. INVALID_ARGUMENT if a parameter of the
   // request names a place for an output. Only a parameter of the output itself
   // may name it.
-  absl::Status ReadShared();
+  absl::Status FindShared();
 
   // Selects the outputs of the answer, and sets the places of the outputs in
   // shared memory.
@@ -173,7 +171,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Field numbers and bytes of the borrowed tensors.
   std::vector<int> fields_;
   BorrowedList bytes_;
-  bool has_shared_ = false;  // at least one tensor is in shared memory
+  SharedParts parts_;  // of native_
 
   std::vector<Output> outputs_;  // requested ones
   const std::shared_ptr<SharedTensors> shared_;

@@ -150,16 +150,14 @@ absl::Status Inference::CheckKnown() const {
   return model_->known->Check(*native_);
 }
 
-absl::Status Inference::ReadShared() {
-  const SharedParts parts = FindSharedParts(native_.get());
-  if (!parts.places.empty()) {
+absl::Status Inference::FindShared() {
+  parts_ = FindSharedParts(native_.get());
+  if (!parts_.places.empty()) {
     return core::FieldInvalid(
-        absl::StrCat("parameters.", parts.places[0].path),
+        absl::StrCat("parameters.", parts_.places[0].path),
         "names a place for an output; give it as parameters of the output");
   }
-  if (parts.tensors.empty()) return absl::OkStatus();
-  has_shared_ = true;
-  return shared_->ReadInputs(parts, native_.get(), fields_, &bytes_);
+  return absl::OkStatus();
 }
 
 }  // namespace posenc::server

@@ -97,6 +97,18 @@ TEST_F(TakesLongTest, OfPackedTables) {
   EXPECT_TRUE(TakesLong("BuildTable", table));
 }
 
+TEST_F(TakesLongTest, OfLargeTensorsInSharedMemory) {
+  for (const int tokens : {1 << 10, 1 << 20}) {
+    v1::BuildTableRequest table;
+    *table.mutable_rope() = Rope(kNarrow);
+    v1::Tensor* const ids = table.mutable_positions()->mutable_ids();
+    ids->set_dtype(v1::DTYPE_INT64);
+    ids->add_shape(tokens);
+    ids->mutable_shared()->set_name("file");
+    EXPECT_EQ(TakesLong("BuildTable", table), tokens == 1 << 20);
+  }
+}
+
 // Longer than nearly all models' configurations.
 TEST_F(TakesLongTest, OfLongConfigurations) {
   for (const int bytes : {10 << 10, 20 << 10}) {
