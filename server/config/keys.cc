@@ -137,7 +137,8 @@ constexpr Key kKeys[] = {
      "Time without traffic after which a connection is pinged.", "TIME", ""},
     {"keepalive-timeout", kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.keepalive_timeout),
-     "Time for the peer to answer a ping, and to receive some of the sent bytes; "
+     "Time for the peer to answer a ping, and to receive some of the sent "
+     "bytes; "
      "else the connection is closed.",
      "TIME", ""},
     {"keepalive-min-interval", kDuration, 0, kYear, kRestart,
@@ -152,7 +153,8 @@ constexpr Key kKeys[] = {
      "TIME", ""},
     {"max-connection-age-grace", kDuration, 0, kYear, kRestart,
      POSENC_FIELD(server.max_connection_age_grace),
-     "Time for running calls to finish on a connection of that age.", "TIME", ""},
+     "Time for running calls to finish on a connection of that age.", "TIME",
+     ""},
 
     {"lame-duck", kDuration, 0, kYear, kRestart, POSENC_FIELD(server.lame_duck),
      "Time after SIGTERM in which new calls are still taken, for clients that "

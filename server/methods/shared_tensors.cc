@@ -139,8 +139,7 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
       if (!place.ok()) return core::Prefixed("shared", place.status());
       const std::string field = absl::StrCat(each.path, ".shared");
       if (lent == nullptr) {
-        status =
-            Copy(field, *std::move(place), reserve, tensor.mutable_data());
+        status = Copy(field, *std::move(place), reserve, tensor.mutable_data());
         tensor.clear_shared();
         return status;
       }

@@ -114,9 +114,10 @@ std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
     if (factor == 1) continue;
     Motion scaled = MotionOf(own, head_dim, shift);
     scaled.amplitude = factor;
-    add(absl::StrCat("have the amplitude ",
-                     absl::StrFormat("%.6g", own.attention_factor),
-                     factor == own.attention_factor ? " twice" : " divided out"),
+    add(absl::StrCat(
+            "have the amplitude ",
+            absl::StrFormat("%.6g", own.attention_factor),
+            factor == own.attention_factor ? " twice" : " divided out"),
         "move keys by a rotation alone: the amplitude is in them already",
         scaled);
   }

@@ -226,9 +226,10 @@ absl::StatusOr<TensorView> AsTensor(const SafetensorsEntry& entry) {
       return TensorView{known.dtype, entry.shape, entry.bytes};
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "tensor \"", entry.name, "\" is ", entry.dtype,
-      "; must be F32, F16, BF16, F64, F8_E4M3 or F8_E5M2 (positions: I32, I64)"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor \"", entry.name, "\" is ", entry.dtype,
+                   "; must be F32, F16, BF16, F64, F8_E4M3 or F8_E5M2 "
+                   "(positions: I32, I64)"));
 }
 
 absl::StatusOr<SafetensorsEntry> FromTensor(const std::string& name,
