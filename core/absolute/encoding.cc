@@ -65,14 +65,9 @@ std::variant<TrigRows, LearnedRows<T>, GridRows<T>> RowsOf(
   return SinusoidalRows(std::get<Sinusoidal>(encoding));
 }
 
-// T is float for a float32 table and double for other tables, so that each
-// value is rounded only once. Rounding to float32 and then to 16 bits could
-// round a value to the wrong side of a tie.
 template <typename T>
-void FillTable(const AbsoluteEncoding& encoding,
-               const TokenPositions* positions, std::int64_t first_row,
-               const TensorView& table) {
-  AbsoluteRows<T> rows(encoding);
+void FillTable(AbsoluteRows<T> rows, const TokenPositions* positions,
+               std::int64_t first_row, const TensorView& table) {
   const bool direct = DtypeSize(table.dtype) == sizeof(T);
   const std::int64_t dim = table.shape[1];
   std::vector<T> row(dim);
@@ -102,34 +97,6 @@ void CopyRows(const ConstTensorView& from, const TokenPositions& positions,
     std::memcpy(static_cast<char*>(table.data) + t * bytes,
                 static_cast<const char*>(from.data) + k * bytes, bytes);
   }
-}
-
-absl::Status BuildRows(const AbsoluteEncoding& encoding,
-                       const TokenPositions* positions, std::int64_t first_row,
-                       const TensorView& table) {
-  if (!IsFloating(table.dtype)) {
-    return FieldInvalid("dtype",
-                        absl::StrCat("is ", DtypeName(table.dtype),
-                                     "; must be float32, float16, bfloat16 or "
-                                     "float64"));
-  }
-  if (positions != nullptr) {
-    const absl::Status status = CheckReach(encoding, *positions);
-    if (!status.ok()) return status;
-  }
-  // An empty table does not need its frequencies, which may be a million
-  // numbers.
-  if (table.shape[0] == 0) return absl::OkStatus();
-  const auto* learned = std::get_if<LearnedTable>(&encoding);
-  if (learned != nullptr && !learned->hierarchical_alpha.has_value() &&
-      learned->table->dtype == table.dtype) {
-    CopyRows(*learned->table, *positions, table);
-  } else if (table.dtype == Dtype::kFloat32) {
-    FillTable<float>(encoding, positions, first_row, table);
-  } else {
-    FillTable<double>(encoding, positions, first_row, table);
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -164,15 +131,42 @@ absl::Status CheckReach(const AbsoluteEncoding& encoding,
                             : CheckLearnedReach(*learned, positions, first);
 }
 
+AbsoluteTable::AbsoluteTable(const AbsoluteEncoding& encoding, Dtype dtype)
+    : encoding_(encoding),
+      rows_(dtype == Dtype::kFloat32
+                ? decltype(rows_)(AbsoluteRows<float>(encoding))
+                : decltype(rows_)(AbsoluteRows<double>(encoding))) {}
+
+void AbsoluteTable::Fill(const TokenPositions* positions,
+                         std::int64_t first_row, const TensorView& part) const {
+  const auto* learned = std::get_if<LearnedTable>(&encoding_);
+  if (learned != nullptr && !learned->hierarchical_alpha.has_value() &&
+      learned->table->dtype == part.dtype) {
+    CopyRows(*learned->table, *positions, part);
+    return;
+  }
+  std::visit(
+      [&](const auto& rows) { FillTable(rows, positions, first_row, part); },
+      rows_);
+}
+
 absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,
                            const TokenPositions* positions,
                            const TensorView& table) {
-  return BuildRows(encoding, positions, 0, table);
-}
-
-absl::Status BuildGridRows(const SincosGrid& encoding, std::int64_t first_row,
-                           const TensorView& table) {
-  return BuildRows(encoding, nullptr, first_row, table);
+  if (!IsFloating(table.dtype)) {
+    return FieldInvalid("dtype",
+                        absl::StrCat("is ", DtypeName(table.dtype),
+                                     "; must be float32, float16, bfloat16 or "
+                                     "float64"));
+  }
+  if (positions != nullptr) {
+    const absl::Status status = CheckReach(encoding, *positions);
+    if (!status.ok()) return status;
+  }
+  // An empty table does not need its frequencies.
+  if (table.shape[0] == 0) return absl::OkStatus();
+  AbsoluteTable(encoding, table.dtype).Fill(positions, 0, table);
+  return absl::OkStatus();
 }
 
 }  // namespace posenc::core

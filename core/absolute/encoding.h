@@ -82,9 +82,4 @@ absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,
                            const TokenPositions* positions,
                            const TensorView& table);
 
-// Fills `table` with rows first_row, first_row + 1, ... of a validated grid,
-// for streams: BuildAbsolute always begins at the first row.
-absl::Status BuildGridRows(const SincosGrid& encoding, std::int64_t first_row,
-                           const TensorView& table);
-
 }  // namespace posenc::core

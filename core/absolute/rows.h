@@ -28,6 +28,28 @@ class AbsoluteRows {
   std::variant<TrigRows, LearnedRows<T>, GridRows<T>> rows_;
 };
 
+// Fills parts of a table from a validated encoding. The encoding's frequencies
+// are computed only once. Thread-safe.
+class AbsoluteTable {
+ public:
+  // dtype: of the table; floating. `encoding` must outlive the object.
+  AbsoluteTable(const AbsoluteEncoding& encoding, Dtype dtype);
+
+  // Fills `part`, [rows, dim], with the rows of these positions, which
+  // CheckReach() must accept. For a grid, `positions` is null, and the rows are
+  // first_row, first_row + 1, ...
+  void Fill(const TokenPositions* positions, std::int64_t first_row,
+            const TensorView& part) const;
+
+ private:
+  const AbsoluteEncoding& encoding_;
+  // Float for a float32 table and double for other tables, so that each value
+  // is rounded only once. Rounding to float32 and then to 16 bits could round a
+  // value to the wrong side of a tie. Calls of Fill() copy the rows, whose
+  // state changes.
+  std::variant<AbsoluteRows<float>, AbsoluteRows<double>> rows_;
+};
+
 // Returns OUT_OF_RANGE if a trained table has no row for a position
 // (learned.h). The error's index is `first` plus the position's index.
 absl::Status CheckReach(const AbsoluteEncoding& encoding,

@@ -40,10 +40,10 @@ struct Sinusoidal {
 // Returns FieldInvalid unless 1 < base <= 2^900: with a greater base, the
 // lowest frequency cannot be reduced exactly.
 absl::Status CheckSinusoidBase(absl::string_view field, double base);
-// Returns FieldInvalid ("dim") unless 2 <= dim <= 2^20.
+// Returns FieldInvalid ("dim") unless 2 <= dim <= 65536.
 absl::Status CheckSinusoidDim(std::int32_t dim);
 
-// Errors: dim < 2 or > 2^20, base out of range, order missing, endpoint with
+// Errors: dim < 2 or > 65536, base out of range, order missing, endpoint with
 // dim < 4, odd_dim_sine with an order other than interleaved, or with endpoint
 // and odd dim.
 absl::Status ValidateSinusoidal(const Sinusoidal& encoding);

@@ -14,7 +14,7 @@
 
 namespace posenc::core {
 
-// Errors: dim outside 2 .. 2^20, max_period <= 1, scale 0, n equal to the
+// Errors: dim outside 2 .. 65536, max_period <= 1, scale 0, n equal to the
 // shift, a number that is not finite, frequencies out of range.
 absl::Status ValidateTimestep(const Timestep& encoding);
 

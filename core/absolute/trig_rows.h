@@ -16,9 +16,9 @@
 
 namespace posenc::core {
 
-// The greatest dim. It limits the number of frequencies, because a request of a
-// few bytes can set this number.
-inline constexpr int kMaxAbsoluteDim = 1 << 20;
+// The greatest dim, wider than any model. It limits the number of frequencies,
+// because a request of a few bytes can set this number.
+inline constexpr int kMaxAbsoluteDim = 65536;
 
 // Returns factor * base^-exponent, evaluated in long double and rounded once to
 // float64.

@@ -127,6 +127,11 @@ absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
                    "values or latent rows do"));
 }
 
+// The most channels that a configuration may rotate: eight times the most of a
+// published model. A configuration of a few bytes can set this number, and each
+// frequency takes time.
+constexpr std::int64_t kMostOfConfig = 8192;
+
 // Resolves the configuration that `read` reads. `field` is the field of
 // RopeSource that gives the configuration.
 absl::StatusOr<ResolvedRope> ResolveConfig(
@@ -145,6 +150,11 @@ absl::StatusOr<ResolvedRope> ResolveConfig(
   }
   AssumeVersion(source, *reader, &model->report);
   const std::int64_t rotary_dim = model->spec.rotary_dim;
+  if (rotary_dim > kMostOfConfig) {
+    return FieldInvalid(
+        field, absl::StrCat("rotates ", rotary_dim,
+                            " channels of a head; at most ", kMostOfConfig));
+  }
   const absl::Status wide =
       source.head_dim != 0
           ? CheckWidth(source.head_dim, "and it is", head_dim)

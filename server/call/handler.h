@@ -34,6 +34,10 @@ class CallHandler {
   // so far for places and memory. Handlers use this time for statistics.
   virtual void Waited(absl::Duration /*time*/) {}
 
+  // Returns the size of the largest message that Receive() may read on the
+  // loop's thread.
+  virtual std::size_t inline_message_bytes() const { return kInlineBytes; }
+
   // Receives the next message. Receive() and Next() must validate everything,
   // so that the computation can fail only for lack of memory or time.
   virtual absl::Status Receive(RequestMessage message) = 0;

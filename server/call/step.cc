@@ -25,9 +25,12 @@ Step::Need Step::Advance(bool on_pool) {
   while (status_.ok()) {
     switch (stage_) {
       case Stage::kReceive:
-        if (!on_pool && message_ && message_->bytes() > kInlineBytes) {
+        if (!on_pool && message_ &&
+            message_->bytes() > with_.handler->inline_message_bytes()) {
           return Need::kPool;
         }
+        status_ = with_.stop->Check();
+        if (!status_.ok()) break;
         status_ = OrOutOfMemory([this] { return Receive(); });
         if (status_.ok()) stage_ = Stage::kRespond;
         break;

@@ -21,6 +21,7 @@
 #include "server/convert/fields.h"
 #include "server/convert/relative.h"
 #include "server/methods/methods.h"
+#include "server/methods/rope_source.h"
 #include "server/methods/stream.h"
 
 namespace posenc::server {
@@ -238,26 +239,34 @@ class BuildBiasHandler final : public CallHandler {
   explicit BuildBiasHandler(const MethodContext& context) : context_(context) {}
 
   absl::Status Receive(RequestMessage message) override {
-    if (bias_ != nullptr) {
+    if (request_ != nullptr) {
       return core::FieldInvalid("bias", "given twice; one matrix a call");
     }
     auto parsed = ParseOfStream<v1::BuildBiasRequest>(std::move(message));
     if (!parsed.ok()) return parsed.status();
-    absl::StatusOr<std::shared_ptr<const CheckedBias>> bias =
-        CheckedBias::Check((*parsed)->request,
-                           context_.limits->max_response_bytes, false);
-    if (!bias.ok()) return bias.status();
     request_ = *std::move(parsed);
-    bias_ = *std::move(bias);
     return absl::OkStatus();
+  }
+
+  bool TakesLong() const override {
+    return bias_ == nullptr && request_ != nullptr &&
+           server::TakesLong(request_->request);
   }
 
   bool HasNext() const override {
     CheckedBias::Cursor cursor = cursor_;
-    return bias_ != nullptr && bias_->Next(&cursor).has_value();
+    return bias_ == nullptr ? request_ != nullptr
+                            : bias_->Next(&cursor).has_value();
   }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
-    if (bias_ == nullptr) return nullptr;
+    if (request_ == nullptr) return nullptr;
+    if (bias_ == nullptr) {
+      absl::StatusOr<std::shared_ptr<const CheckedBias>> bias =
+          CheckedBias::Check(request_->request,
+                             context_.limits->max_response_bytes, false);
+      if (!bias.ok()) return bias.status();
+      bias_ = *std::move(bias);
+    }
     const bool first = cursor_.query == 0 && cursor_.key == 0;
     const std::optional<core::BiasRange> bias_tile = bias_->Next(&cursor_);
     if (!bias_tile) return nullptr;
@@ -276,7 +285,8 @@ class BuildBiasHandler final : public CallHandler {
  private:
   const MethodContext context_;
   std::shared_ptr<const ParsedRequest<v1::BuildBiasRequest>> request_;
-  std::shared_ptr<const CheckedBias> bias_;  // borrows the request
+  // Borrows the request. Null before the first answer.
+  std::shared_ptr<const CheckedBias> bias_;
   CheckedBias::Cursor cursor_;
 };
 

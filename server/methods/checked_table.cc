@@ -146,7 +146,8 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
   dim_ = extents->dim;
   axes_ = extents->axes;
   needs_ids_ = extents->axes > 1;
-  if (!extents->rows.has_value()) return absl::OkStatus();
+  has_own_rows_ = extents->rows.has_value();
+  if (!has_own_rows_) return absl::OkStatus();
   if (!std::holds_alternative<std::monostate>(positions_.positions)) {
     return core::FieldInvalid("positions",
                               "given for sincos_grid, whose rows are its "
@@ -198,6 +199,9 @@ absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
   if (!status.ok()) return status;
   status = table->CheckPositions(context.reserve);
   if (!status.ok()) return status;
+  if (!table->rotary() && table->rows_ > 0) {
+    table->absolute_rows_.emplace(table->absolute_->encoding, table->dtype_);
+  }
   return table;
 }
 
@@ -280,12 +284,13 @@ absl::Status CheckedTable::Fill(std::int64_t first, std::int64_t n,
                                 out[0],
                                 out.size() > 1 ? out[1] : core::TensorView{});
   }
-  const core::AbsoluteEncoding& encoding = absolute_->encoding;
-  if (const auto* grid = std::get_if<core::SincosGrid>(&encoding)) {
-    return core::BuildGridRows(*grid, first, out[0]);
+  if (has_own_rows_) {
+    absolute_rows_->Fill(nullptr, first, out[0]);
+  } else {
+    const core::TokenPositions positions = PositionsOf(first, n);
+    absolute_rows_->Fill(&positions, first, out[0]);
   }
-  const core::TokenPositions positions = PositionsOf(first, n);
-  return core::BuildAbsolute(encoding, &positions, out[0]);
+  return absl::OkStatus();
 }
 
 TensorAnswer CheckedTable::Answer(std::int64_t first, std::int64_t n) const {

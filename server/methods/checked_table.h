@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/absolute/rows.h"
 #include "core/positions/positions.h"
 #include "core/rope/prepared_rope.h"
 #include "core/rope/table.h"
@@ -62,6 +63,9 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
   // Exactly one of these is set.
   std::shared_ptr<const core::PreparedRope> rope_;
   std::optional<InputAbsolute> absolute_;
+  // Of absolute_; unset for a table without rows.
+  std::optional<core::AbsoluteTable> absolute_rows_;
+  bool has_own_rows_ = false;  // absolute_ is a grid, which takes no positions
 
   std::int64_t dim_ = 0;  // channels of an absolute encoding
   core::Dtype dtype_ = core::Dtype::kFloat32;

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -75,8 +76,20 @@ inline bool TakesLong(const v1::AnalyzeRopeRequest& request) {
 inline bool TakesLong(const v1::DiagnoseRopeRequest& /*request*/) {
   return true;  // about ten readers of each configuration are compared
 }
+// A frequency takes a microsecond.
+inline bool TakesLong(const v1::AbsoluteEncoding& encoding) {
+  return std::max({encoding.sinusoidal().dim(), encoding.timestep().dim(),
+                   encoding.sincos_grid().dim()}) > 1024;
+}
+inline bool TakesLong(const v1::AddEncodingRequest& request) {
+  return TakesLong(request.encoding());
+}
+inline bool TakesLong(const v1::BuildBiasRequest& request) {
+  return request.bias().sandwich().dim() > 1024;
+}
 inline bool TakesLong(const v1::BuildTableRequest& request) {
-  return ResolvesLong(request.rope()) || request.positions().has_packed();
+  return ResolvesLong(request.rope()) || TakesLong(request.absolute()) ||
+         request.positions().has_packed();
 }
 template <typename Request>
 bool TakesLong(const Request& request) {

@@ -233,6 +233,8 @@ class InferHandler final : public CallHandler {
 
   void Waited(absl::Duration time) override { waited_ = time; }
 
+  // JSON takes far longer than the contract's messages.
+  std::size_t inline_message_bytes() const override { return 8 << 10; }
   absl::Status Receive(RequestMessage message) override {
     inference_ = std::make_shared<Inference>(
         context_, common_, stream_ ? SteadyNow() : start_,

@@ -167,7 +167,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   const Model* model_ = nullptr;
   std::unique_ptr<google::protobuf::Message> native_;
   std::set<std::string> taken_;  // paths
-  bool has_json_ = false;
+  std::size_t json_bytes_ = 0;   // of all parameters
   // Field numbers and bytes of the borrowed tensors.
   std::vector<int> fields_;
   BorrowedList bytes_;

@@ -318,9 +318,8 @@ TEST(AbsoluteTest, GridRowsMayStartAnywhere) {
   const std::vector<float> whole = Build<float>(encoding, {});
   for (int first = 0; first <= 14; ++first) {
     std::vector<float> part((14 - first) * 8);
-    ASSERT_TRUE(BuildGridRows(encoding, first,
-                              {Dtype::kFloat32, {14 - first, 8}, part.data()})
-                    .ok());
+    AbsoluteTable(encoding, Dtype::kFloat32)
+        .Fill(nullptr, first, {Dtype::kFloat32, {14 - first, 8}, part.data()});
     EXPECT_EQ(part, std::vector<float>(whole.begin() + first * 8, whole.end()));
   }
 }

@@ -97,6 +97,21 @@ TEST_F(TakesLongTest, OfPackedTables) {
   EXPECT_TRUE(TakesLong("BuildTable", table));
 }
 
+// Each has a frequency for every two channels.
+TEST_F(TakesLongTest, OfWideRows) {
+  for (const int dim : {1024, 65536}) {
+    v1::BuildTableRequest table;
+    table.mutable_absolute()->mutable_sinusoidal()->set_dim(dim);
+    EXPECT_EQ(TakesLong("BuildTable", table), dim > 1024);
+    v1::AddEncodingRequest add;
+    add.mutable_encoding()->mutable_timestep()->set_dim(dim);
+    EXPECT_EQ(TakesLong("AddEncoding", add), dim > 1024);
+    v1::BuildBiasRequest bias;
+    bias.mutable_bias()->mutable_sandwich()->set_dim(dim);
+    EXPECT_EQ(TakesLong("BuildBias", bias), dim > 1024);
+  }
+}
+
 TEST_F(TakesLongTest, OfLargeTensorsInSharedMemory) {
   for (const int tokens : {1 << 10, 1 << 20}) {
     v1::BuildTableRequest table;

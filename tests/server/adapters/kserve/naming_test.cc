@@ -101,6 +101,8 @@ TEST_F(NamingTest, EachBadParameterIsNamed) {
           {"query_scale",
            Parameter("{\"beta\": [" + Times(16384, "{},") + "{}]}"),
            "has over 16384 objects and arrays"},
+          {"query_scale", Parameter(std::string(257 << 10, ' ')),
+           "makes 263168 bytes of JSON; at most 262144"},
           // The field is given twice, in two ways.
           {"rope", Parameter(R"({"preset": "llama-3.1-8b"})"),
            "given twice, as rope"},
