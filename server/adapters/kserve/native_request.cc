@@ -25,9 +25,11 @@ namespace pb = google::protobuf;
 using pb::FieldDescriptor;
 
 constexpr std::size_t kMostSteps = 8;
-// Limit for the JSON of all parameters of a request. Protobuf's parser takes
-// about 30 times the text in memory, and a quarter of a microsecond a byte.
+// Limit for the JSON of all parameters of a request. A byte takes protobuf's
+// parser a quarter of a microsecond.
 constexpr std::size_t kMostJsonBytes = 256 << 10;
+// Memory that the parser and its result take for each byte of JSON.
+constexpr std::int64_t kJsonGrowth = 32;
 constexpr char kNoInput[] = "the model has no such input";
 
 bool IsMessage(const FieldDescriptor& field) {
@@ -132,9 +134,8 @@ absl::Status Inference::SetParameter(const std::string& path,
           "", absl::StrCat("makes ", json_bytes_, " bytes of JSON; at most ",
                            kMostJsonBytes, ", send lists as inputs"));
     }
-    // Two characters of text may become a number of 8 bytes, in two copies.
     const absl::Status room = envelope_.message.ClaimMore(
-        8 * static_cast<std::int64_t>(value.string_param().size()));
+        kJsonGrowth * static_cast<std::int64_t>(value.string_param().size()));
     if (!room.ok()) return room;
   }
   return SetField(value, field, place->parent);
