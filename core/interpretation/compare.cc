@@ -198,7 +198,7 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
   if (a.spec.rotary_dim != b.spec.rotary_dim || a.heads != b.heads ||
       a.frequency_axes != b.frequency_axes) {
     difference.explanations.push_back(
-        "frequencies are not compared: they are not equally many");
+        "frequencies are not compared: their numbers differ");
     return difference;
   }
   if (AxisOfPair(a) != AxisOfPair(b)) {
@@ -219,9 +219,10 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
                         100 * difference.max_relative_frequency_difference),
         " %, most at pair ", difference.worst_pair,
         difference.first_diverging_position < 0
-            ? "; no angle below position 2^31 by more than 0.01 rad"
-            : absl::StrCat("; an angle by more than 0.01 rad from position ",
-                           difference.first_diverging_position, " on")));
+            ? "; no angle below position 2^31 differs by more than 0.01 rad"
+            : absl::StrCat(
+                  "; an angle differs by more than 0.01 rad from position ",
+                  difference.first_diverging_position, " on")));
   }
   return difference;
 }

@@ -221,7 +221,7 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
     if (value == nullptr || part.Keys().empty()) continue;
     if (lacks_length && IsAmong(name, "rope_scaling rope_parameters")) {
       config.Warn(name, " stands beside ", key,
-                  ", where transformers looks for max_position_embeddings, "
+                  ": transformers looks there for max_position_embeddings, "
                   "too, and fails; ",
                   key, " is read");
       continue;
@@ -231,16 +231,17 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
     if (inner != nullptr && *inner == *value) {
       if (name == "rope_parameters" && value->is_object() &&
           value->contains("rope_type") && !value->contains("rope_theta")) {
-        config.Warn(name, " has no rope_theta beside ", key,
-                    ", which transformers checks there, too, and refuses; ",
-                    key, " is read");
+        config.Warn(
+            name, " has no rope_theta beside ", key,
+            "; transformers checks the dict there, too, and refuses it; ", key,
+            " is read");
       }
       continue;
     }
     config.Warn(
         name, " ", Shortened(*value), " is not read by transformers: ", key,
         " describes the model that rotates",
-        inner == nullptr ? ", and has none"
+        inner == nullptr ? ", and does not have the key"
                          : absl::StrCat(", and has ", Shortened(*inner)));
   }
 }
@@ -264,7 +265,7 @@ void WarnOfFile(const json& root, Report* report) {
   if (type && (has_parent || Holds(PartRule::kOwnText, *type)) && !has_text &&
       !Holds(PartRule::kFlat, *type) && !absl::EndsWith(*type, "_text")) {
     report->Warn(
-        "text_config is absent: transformers takes that of its class of "
+        "text_config is absent: transformers takes the default of its class of "
         "model_type ",
         *type, "; ",
         key.empty() ? "the file's own keys are" : absl::StrCat(key, " is"),
@@ -277,7 +278,7 @@ void WarnOfFile(const json& root, Report* report) {
   if (type && part.Peek().Text("model_type") == *type) {
     report->Warn("model_type ", *type, " is that of the file and of its ", key,
                  ": transformers' class reads the file's own keys and not ",
-                 key, ", which is read here");
+                 key, "; ", key, " is read here");
   }
   if (!type || !Holds(PartRule::kReadsBeside, *type)) {
     WarnOfKeysBeside(whole, key);

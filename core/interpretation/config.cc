@@ -100,9 +100,9 @@ ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
   warnings.insert(warnings.end(), of_names.begin(), of_names.end());
   if (is_plain) {
     config.Warn("use_mla",
-                " is false: the code beside the checkpoint has Llama's "
-                "attention, and transformers' class of model_type deepseek_v2 "
-                "no such switch; the former is read");
+                " is false: the code beside the checkpoint then has Llama's "
+                "attention, but transformers' class of model_type deepseek_v2 "
+                "has no such switch; Llama's attention is read");
   }
   return rope;
 }
@@ -176,10 +176,9 @@ void WarnOfText(const JsonText& text, const ProfileRules& rules,
   }
   if (!ReadsByClass(rules)) return;
   for (const JsonText::LongInteger& integer : text.long_integers) {
-    report->Warn(
-        integer.path, " is ", integer.digits,
-        ", an integer past 64 bits, at which transformers fails where it "
-        "computes with it; read as a float: write it with a point");
+    report->Warn(integer.path, " is ", integer.digits,
+                 ", an integer past 64 bits, and transformers fails when it "
+                 "computes with it; read as a float: write it with a point");
   }
 }
 

@@ -95,7 +95,7 @@ void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
     if (IsSince(reader.version, rules.newest)) return;
     report->Assume("profile_version", version,
                    absl::StrCat("read as ", rules.project, " ", rules.newest,
-                                ", but for what is known to differ"));
+                                ", except for known differences"));
     return;
   }
   report->Assume(
@@ -123,8 +123,8 @@ absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
       "head_dim",
       absl::StrCat("the heads have ", head_dim, " channels, ", whose, " ",
                    widest, "; set it to ", head_dim,
-                   " if one head holds more than the model's, as keys beside "
-                   "values or latent rows do"));
+                   " if one head holds more than the model's head, for example "
+                   "keys beside values or latent rows"));
 }
 
 // The most channels that a configuration may rotate: eight times the most of a

@@ -124,7 +124,7 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
       // The file has the usual name and the class's name of the key, with
       // different values. The class takes the value of the usual name.
       warn(own, absl::StrCat("takes ", name, " ", Shortened(keys.config[name]),
-                             " for it, which is given too"));
+                             ", which is given too"));
       keys.config[own] = keys.config[name];
     }
     for (const absl::string_view one : absl::StrSplit(others, ' ')) {
@@ -135,8 +135,8 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
       }
       if (!is_given && !keys.config[other].is_null() && row.*value > 0 &&
           keys.config[other] != row.*value) {
-        warn(other, absl::StrCat("reads ", name, ", which is absent and then ",
-                                 row.*value));
+        warn(other, absl::StrCat("reads ", name,
+                                 ", which is absent, and takes ", row.*value));
       }
       keys.config.erase(other);
     }

@@ -115,8 +115,7 @@ void WarnOfTypes(const ModelLayers& model) {
       std::find_if_not(types.begin(), types.end(), IsTransformersType);
   if (strange != types.end()) {
     config.Warn(kKey, " has \"", *strange,
-                "\", which is no type of layer that "
-                "transformers knows, and refused there");
+                "\"; transformers knows no such type of layer and refuses it");
   }
   // family.layer_types has the spelling of files, so the file's own spelling is
   // compared.
@@ -132,9 +131,9 @@ void WarnOfTypes(const ModelLayers& model) {
     break;
   }
   if (family.forces_last && types.back() != "full_attention") {
-    config.Warn(
-        kKey, " ends in \"", types.back(), "\"; ", ClassOf(model_type),
-        " makes the last layer one of full_attention, and so is it read");
+    config.Warn(kKey, " ends in \"", types.back(), "\"; ", ClassOf(model_type),
+                " makes the last layer one of full_attention; it is read the "
+                "same way here");
   }
 }
 
@@ -204,7 +203,7 @@ void WarnOfSwitches(const ModelLayers& model) {
       !IsAmong(own->get_ref<const std::string&>(), kOtherEncodings)) {
     config.Warn(family.rope_switch, " is ", Shortened(*own), ", and ",
                 ClassOf(model_type), " rotates for ", family.rope_switch_value,
-                " alone: nothing rotates");
+                " alone: no layer rotates");
   }
   if (family.nope == NopeRule::kEveryLayer) return;
   const std::string whose = family.any_names || IsRemote(model_type)
@@ -254,8 +253,9 @@ void WarnOfPattern(const ModelLayers& model) {
         TypeOfLayer({none, model_type, family}, static_cast<std::int64_t>(i));
     if (type == theirs) continue;
     config.Warn(kKey, " makes layer ", i, " one of ", type, ", and ",
-                ClassOf(model_type), " does not read it: there it is one of ",
-                theirs, "; the list is read here");
+                ClassOf(model_type),
+                " does not read the list: there the layer is one of ", theirs,
+                "; the list is read here");
     return;
   }
 }
@@ -279,17 +279,15 @@ void WarnOfNopeList(const ModelLayers& model) {
                 "is read as no rope");
   }
   if (has_other) {
-    config.Warn(
-        "no_rope_layers", " is ", Shortened(*list),
-        ", which looks like layers' indices; transformers' class reads an "
-        "element for each layer, 0 for one without rope and else 1, and so is "
-        "it read here");
+    config.Warn("no_rope_layers", " is ", Shortened(*list),
+                ", which looks like indices of layers; transformers' class "
+                "reads one element for each layer (0: no rope, 1: rope); it is "
+                "read the same way here");
   }
   if (!has_rope) {
-    config.Warn(
-        "no_rope_layers",
-        " is 0 for every layer, so that none rotates; transformers' class "
-        "makes frequencies that no layer takes");
+    config.Warn("no_rope_layers",
+                " is 0 for every layer, so no layer rotates; transformers' "
+                "class makes frequencies that no layer uses");
   }
 }
 
@@ -359,7 +357,7 @@ void WarnOfLists(const ModelLayers& model) {
        "dense sparse", "transformers refuses it, and it is read as sparse"},
       {"hybrid_layer_pattern", true, "0 1", "it is read as 0"},
       {"compress_ratios", !has_types, "0 4 128",
-       "transformers fails at it, and it is read as a layer that compresses"}};
+       "transformers fails on it, and it is read as a layer that compresses"}};
   for (const auto& [key, is_read, marks, otherwise] : lists) {
     const json* list = config.Find(key);
     if (!is_read || list == nullptr || list->is_null()) continue;
@@ -377,7 +375,7 @@ void WarnOfLists(const ModelLayers& model) {
                                : mark.is_string() ? mark.get<std::string>()
                                                   : mark.dump();
       if (IsAmong(text, marks)) continue;
-      config.Warn(key, " has ", Shortened(mark), ", which is none of ",
+      config.Warn(key, " has ", Shortened(mark), ", which is not one of ",
                   absl::StrReplaceAll(marks, {{" ", ", "}}), ": ", otherwise);
       break;
     }
@@ -405,8 +403,8 @@ void WarnOfLists(const ModelLayers& model) {
       continue;
     }
     config.Warn("rope_scaling_layers", " has ", NumberText(index),
-                ", which is no layer of the ", *layers,
-                ", from 0, of num_hidden_layers: it scales none");
+                ", but num_hidden_layers is ", *layers,
+                " and layers count from 0: it scales no layer");
     return;
   }
 }
@@ -432,16 +430,15 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
         (model.family.nope == NopeRule::kNullBase && key == "rope_theta") ||
         (model.family.width == RotaryWidth::kRotaryDim && key == "rotary_dim");
     if (value.is_null() && is_never_null && !is_switch) {
-      config.Warn(
-          key,
-          " is null, for which transformers wants a value; read as absent");
+      config.Warn(key,
+                  " is null, and transformers wants a value; read as absent");
     }
   }
   if (IsRemote(model.model_type)) {
     config.report().Warn(
         "model_type ", model.model_type,
-        " has no class in transformers, which refuses it without the code "
-        "beside its checkpoints; it is read as that code does");
+        " has no class in transformers, and transformers refuses it without "
+        "the code beside its checkpoints; it is read as that code reads it");
   }
   WarnOfLayerEntries(model, LayerCount(model));
   WarnOfNopeList(model);
@@ -453,9 +450,9 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
       *is_long == json(true) && maximum &&
       *maximum != model.family.long_length) {
     config.Warn("max_position_embeddings", " is ", *maximum, ", and ",
-                model.family.long_switch, " is true, by which ",
+                model.family.long_switch, " is true, so ",
                 ClassOf(model.model_type), " takes ", model.family.long_length,
-                "; so it is read here");
+                "; it is read the same way here");
   }
   const json* thetas = config.Find("layer_rope_theta");
   if (thetas != nullptr && !thetas->is_null() && *thetas != json::array() &&

@@ -50,7 +50,7 @@ bool WarnOfSlices(const JsonObject& config, const JsonObject& entries) {
     if (!head || !rope || !rest || *head == *rope + *rest) return false;
     told.Warn(key, has, "head_dim is ", *head, ", and qk_nope_head_dim ", *rest,
               " + qk_rope_head_dim ", *rope,
-              " is another; transformers refuses that");
+              " is another width; transformers refuses that");
     return true;
   };
   if (config.Find(kEntries)->is_null()) {
@@ -69,13 +69,13 @@ bool WarnOfEntry(const ModelLayers& model, const JsonObject& entries,
                  const std::optional<std::int64_t>& layers) {
   std::int64_t index = 0;
   if (layers && (!absl::SimpleAtoi(key, &index) || index >= *layers)) {
-    entries.Warn(key, " is of no layer of the ", *layers,
-                 ", from 0, of num_hidden_layers; transformers refuses that, "
-                 "and it is ignored");
+    entries.Warn(key, " is of no layer: num_hidden_layers is ", *layers,
+                 ", and layers count from 0; transformers refuses that, and it "
+                 "is ignored");
     return true;
   }
   if (entries.Find(key)->is_null()) {
-    entries.Warn(key, " is null, at which transformers fails; it is ignored");
+    entries.Warn(key, " is null, and transformers fails on it; it is ignored");
     return true;
   }
   const JsonObject entry = entries.Peek().Object(key);

@@ -123,9 +123,9 @@ ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
   const std::string name = config.Text("_class_name").value_or("");
   const DiffusionFamily* const family = FindClass(name);
   if (family == nullptr) {
-    config.Fail("_class_name", "is \"", name,
-                "\", of which no rotary encoding is known here; send it as a "
-                "spec");
+    config.Fail(
+        "_class_name", "is \"", name,
+        "\", and its rotary encoding is not known here; send it as a spec");
     return {};
   }
   ModelRope rope;

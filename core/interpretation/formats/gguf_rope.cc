@@ -434,7 +434,7 @@ absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
   }
   if (gguf.sections[0] + gguf.sections[1] + gguf.sections[2] == 0) {
     return fail(
-        "gives none of the first three axes a pair, at which ggml stops");
+        "gives none of the first three axes a pair, and ggml stops on that");
   }
   // After the last section ggml begins again with the first one. RotaryAxes
   // cannot express this.

@@ -144,7 +144,7 @@ class ConfigReader {
     if (config_.Find(family_.rope_switch) == nullptr) {
       config_.Assume(family_.rope_switch, SwitchValue(layers()),
                      absl::StrCat("absent; default of the class of model_type ",
-                                  model_type_, ", with which nothing rotates"));
+                                  model_type_, ": no layer rotates"));
     }
     return true;
   }
@@ -245,7 +245,7 @@ class ConfigReader {
     if (absl::StartsWith(model_type_, rules_.model_prefix)) return;
     report().Warn("model_type ", model_type_.empty() ? "(absent)" : model_type_,
                   " is not a model of ", rules_.project,
-                  "; its rules are applied to it all the same");
+                  "; its rules are applied anyway");
   }
 
   // Returns the class whose rules apply to an unknown type.
@@ -272,8 +272,8 @@ class ConfigReader {
                        "rotates; add rope_theta if it does")));
     } else if (is_hf()) {
       report().Warn("model_type ", model_type_,
-                    " is none that is known here to rotate: transformers "
-                    "refuses the type, or does not rotate it; read as ",
+                    " is not known here to rotate: transformers refuses the "
+                    "type, or does not rotate it; read as ",
                     OtherClass());
     }
   }
@@ -401,7 +401,7 @@ class ConfigReader {
             ? absl::StrCat("the configuration does not tell the type of layer ",
                            index, "; choose layer_type: ", all)
             : absl::StrCat("layer ", index, " is of type ", type,
-                           ", for which the configuration has no rope; it has ",
+                           "; the configuration has no rope for it, only for ",
                            all)));
     return type;
   }
@@ -452,7 +452,7 @@ Pairing PairingOfIndexer(const JsonObject& config, const Family& family,
     config.Warn(kKey, " is ", *given ? "true" : "false",
                 ", which transformers does not read: its class's indexer has ",
                 *given ? "half-split" : "interleaved",
-                " pairs, which are used");
+                " pairs, and these are used");
   }
   return family.indexer;
 }
@@ -472,7 +472,7 @@ void MakeIndexer(const JsonObject& config, const std::string& model_type,
                  ModelRope* rope) {
   if (family.indexer == Pairing::kUnspecified) {
     config.report().Refuse(FieldInvalid(
-        "part", absl::StrCat("no indexer is known of model_type ",
+        "part", absl::StrCat("no indexer is known for model_type ",
                              model_type.empty() ? "(absent)" : model_type)));
     return;
   }
@@ -483,7 +483,7 @@ void MakeIndexer(const JsonObject& config, const std::string& model_type,
   const JsonObject older = config.Object("sparse_attention_config");
   if (const auto given = older.Integer("sparse_index_dim")) width = given;
   if (!width && family.indexer_head_dim == 0) {
-    config.Fail(key, "is absent, with which the class of model_type ",
+    config.Fail(key, "is absent: without it the class of model_type ",
                 model_type, " has no indexer");
     return;
   }

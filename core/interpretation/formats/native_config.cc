@@ -79,7 +79,7 @@ Respelled MistralAsTransformers(const JsonObject& params) {
   for (const Foreign& foreign : kForeign) {
     if (params.Has(foreign.key)) {
       params.Fail(foreign.key, "is a key of ", foreign.whose,
-                  ", whose own format is not read; give the config.json of the "
+                  ": this format is not read; give the config.json of the "
                   "Hugging Face checkpoint");
     }
   }
@@ -208,7 +208,7 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
     type = "rope";
   }
   constexpr char kUnread[] =
-      ", which is not read here; give the config.json of the converted "
+      ", and this is not read here; give the config.json of the converted "
       "checkpoint";
   if (IsAmong(type, "yarn mrope")) {
     args.Fail("position_embedding_type", "is \"", type, "\"", kUnread);
@@ -226,7 +226,7 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
   if (linear && *linear != 1 && llama3) {
     args.Fail("use_rope_scaling",
               "is true, and rotary_seq_len_interpolation_factor ",
-              NumberText(*linear), ": both scale, which is not read here");
+              NumberText(*linear), ": both scale, and this is not read here");
   }
   if (llama3) {
     same["rope_scaling"] = {

@@ -292,8 +292,9 @@ class TowerReader {
     width_ = width;
     if (width % heads != 0) {
       config_.Warn(tower_.width_key, " is ", width, ", and the class of ",
-                   model_type_, " fails where it divides it among ", heads,
-                   " heads; heads of ", width / heads, " channels are read");
+                   model_type_, " fails when it divides this width among ",
+                   heads, " heads; heads of ", width / heads,
+                   " channels are read");
     }
     return width / heads;
   }
@@ -494,7 +495,7 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
       found.warning = absl::StrCat(
           found.config.Path("model_type"), " is \"", found.model_type,
           "\", and transformers' class of model_type ", parent,
-          " reads its own tower whatever it says; so it is read here");
+          " reads its own tower anyway; it is read the same way here");
     }
   }
   if (!known && find(whole)) {
@@ -527,8 +528,8 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
         absl::StrCat(type,
                      part == ModelPart::kAudio ? " is not an " : " is not a ",
                      NameOf(part),
-                     " tower whose rotary encoding is known here; send its "
-                     "frequencies as a spec")));
+                     " tower with a rotary encoding that is known here; send "
+                     "its frequencies as a spec")));
   }
   return refuse(ConfigError(
       found.config.Path("model_type"),

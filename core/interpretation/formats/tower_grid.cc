@@ -17,9 +17,9 @@ absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
   if (!rope.ok()) return rope.status();
   const auto no_grid = [](absl::string_view field) {
     return FieldInvalid(field,
-                        "is not of a vision tower whose patches lie on a grid; "
-                        "set part to vision if the file has a vision_config, "
-                        "else use grid, or a start for tokens of one axis");
+                        "is not of a vision tower with patches on a grid; set "
+                        "part to vision if the file has a vision_config, else "
+                        "use grid, or a start for tokens of one axis");
   };
   if (std::holds_alternative<RopeSpec>(source.source)) return no_grid("spec");
   const absl::string_view field =

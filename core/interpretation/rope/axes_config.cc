@@ -89,8 +89,8 @@ void TakeThree(const RopeDict& from, RotaryAxes* axes) {
     return;
   }
   const std::string fact =
-      absl::StrCat("has ", count, " elements, and the class of model_type ",
-                   from.model_type, " three axes: transformers ");
+      absl::StrCat("has ", count, " elements, but the class of model_type ",
+                   from.model_type, " has three axes: transformers ");
   const bool is_interleaved = axes->assignment == AxisAssignment::kInterleaved;
   if (is_interleaved && count < kAxes) {
     from.dict.Fail("mrope_section", fact, "fails");
@@ -100,15 +100,15 @@ void TakeThree(const RopeDict& from, RotaryAxes* axes) {
       sections.begin() + static_cast<std::ptrdiff_t>(std::min(count, kAxes)),
       sections.end(), [](std::int32_t section) { return section > 0; });
   if (!is_interleaved && has_more) {
-    from.dict.Fail("mrope_section", fact,
-                   "turns section i by axis i mod 3, which no three sections "
-                   "say");
+    from.dict.Fail(
+        "mrope_section", fact,
+        "turns section i by axis i mod 3, and three sections cannot say that");
     return;
   }
   from.dict.Warn("mrope_section", " ", fact,
                  is_interleaved ? "reads the first three elements"
                                 : "turns section i by axis i mod 3",
-                 "; so it is read here");
+                 "; it is read the same way here");
   sections.resize(kAxes);
 }
 
@@ -157,7 +157,7 @@ void FitSections(const RopeDict& from, RopeSpec* spec) {
   if (from.Row(ReadingRule::kFailsAtSections) != nullptr) {
     from.dict.Warn("mrope_section", " [", absl::StrJoin(axes->sections, ", "),
                    "] does not sum to the ", spec->rotary_dim / 2,
-                   " pairs, which ", from.Class(), " refuses; [",
+                   " pairs, and ", from.Class(), " refuses that; [",
                    absl::StrJoin(fitted, ", "), "] is used");
   }
   // The assumption about the fitted sections replaces the assumption about the

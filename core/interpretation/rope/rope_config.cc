@@ -65,8 +65,9 @@ void ReadProportional(const RopeDict& from, RopeSpec* spec) {
                                          : 1;
   std::optional<double> factor = from.dict.Number("factor");
   if (factor && *factor != 1 && from.rules.profile == Profile::kSglang) {
-    from.dict.Warn("factor", " ", NumberText(*factor),
-                   " is not read: SGLang's proportional rotation has none");
+    from.dict.Warn(
+        "factor", " ", NumberText(*factor),
+        " is not read: SGLang's proportional rotation has no factor");
     factor.reset();
   }
   // An invalid share gives a number that is refused later.
@@ -197,7 +198,7 @@ void CheckType(const RopeDict& from) {
   if (from.by_class() && looks_for_newer && given && key == "type" &&
       from.type == "default" && *given != "default" && *given != "mrope") {
     from.dict.Warn(key, " ", *given, " is not read: ", ClassOf(from.model_type),
-                   " looks for rope_type, and rotates unscaled without; the "
+                   " looks for rope_type, and rotates unscaled without it; the "
                    "file means ",
                    *given);
   }
@@ -208,9 +209,9 @@ void CheckType(const RopeDict& from) {
   if ((from.config.HasNull("head_dim") || is_left) &&
       IsAmong(from.type, "yarn dynamic longrope") && !ScalesBaseByAlpha(from)) {
     from.config.Warn("head_dim", is_left ? " is absent" : " is null",
-                     ", with which transformers' ", from.type,
-                     " fails unless the class fills it in; hidden_size / "
-                     "num_attention_heads is used");
+                     ", and transformers' ", from.type,
+                     " fails on that unless the class fills it in; hidden_size "
+                     "/ num_attention_heads is used");
   }
   const bool knows_mrope =
       IsAmong("mrope", KnownTypes(from.rules, from.model_type));
@@ -223,9 +224,10 @@ void CheckType(const RopeDict& from) {
   }
   if (given == "su" && from.family.yarn_is_longrope &&
       !from.dict.Has(kOriginal)) {
-    from.dict.Warn(kOriginal, " is absent, which ", from.Class(),
-                   " refuses beside type \"su\", LongRoPE's name before; read "
-                   "as longrope, with the length beside the dict");
+    from.dict.Warn(
+        kOriginal, " is absent, and ", from.Class(),
+        " refuses that beside type \"su\", the earlier name of LongRoPE; read "
+        "as longrope, with the length beside the dict");
   }
 }
 
@@ -315,7 +317,7 @@ void WarnOfNulls(const RopeDict& from) {
       continue;
     }
     from.dict.Warn(key,
-                   " is null, with which transformers fails; read as absent");
+                   " is null, and transformers fails on it; read as absent");
   }
   if (from.nested && from.family.dicts == DictRule::kNested &&
       from.dict.Find("rope_theta") == nullptr) {
@@ -338,23 +340,22 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec) {
   if (std::holds_alternative<DynamicNtkScaling>(spec.scaling) && factor &&
       *factor >= 0x1p53) {
     from.dict.Warn("factor", " is ", NumberText(*factor),
-                   ", of which transformers' class makes frequencies that are "
-                   "not finite; the formula is used");
+                   ", and transformers' class makes frequencies from it that "
+                   "are not finite; the formula is used");
   }
   const std::string type = RopeType(from);
   // Classes without needs_original fill in an absent original length.
   if (from.family.needs_original && !from.from_class && from.scales &&
       IsAmong(type, "yarn llama3 longrope") &&
       from.dict.Find(kOriginal) == nullptr) {
-    from.dict.Warn(kOriginal, " is absent, which ", from.Class(), " needs for ",
-                   type,
+    from.dict.Warn(kOriginal, " is absent, and ", from.Class(),
+                   " needs it for ", type,
                    ": it refuses the file; max_position_embeddings is used");
   }
   const ReadingRow* const fails = from.Row(ReadingRule::kFailsAtType);
   if (fails != nullptr && IsAmong(type, fails->what)) {
-    from.dict.Warn(TypeKey(from.dict), " is ", type, ", for which ",
-                   from.Class(), " ", fails->says,
-                   "; qk_rope_head_dim is rotated");
+    from.dict.Warn(TypeKey(from.dict), " is ", type, "; then ", from.Class(),
+                   " ", fails->says, "; qk_rope_head_dim is rotated");
   }
 }
 

@@ -100,8 +100,8 @@ void WarnOfEmpty(const JsonObject& config) {
     const json* dict = config.Find(key);
     if (dict == nullptr || *dict != json::object()) continue;
     config.Warn(key,
-                " is {}, in which transformers looks for entries of layers' "
-                "types, and fails; read as absent");
+                " is {}, and transformers looks in it for entries of layers' "
+                "types and fails; read as absent");
   }
 }
 
@@ -114,7 +114,7 @@ void WarnOfStrangeTypes(const ModelLayers& model) {
     if (is_known && dict.Find(type)->is_object()) continue;
     dict.Warn(type, " is ", Shortened(*dict.Find(type)),
               "; the class of model_type ", model.model_type,
-              " takes dicts for its types of layers alone, and transformers "
+              " takes only dicts for its types of layers, and transformers "
               "refuses the file");
   }
 }

@@ -61,16 +61,17 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
     }
     if (from.is_hf() && !(longrope.short_mscale && longrope.long_mscale)) {
       dict.Warn(longrope.short_mscale ? "long_mscale" : "short_mscale",
-                " is absent, which ", from.Class(),
-                " refuses; the amplitude is longrope's own");
+                " is absent, and ", from.Class(),
+                " refuses that; the amplitude is longrope's own");
     }
   }
   const auto trained = dict.Integer(kOriginal);
   if (from.is_hf() && trained && from.family.original > 0 &&
       !from.config.Has(kOriginal) && *trained != from.family.original) {
-    dict.Warn(kOriginal, " is ", *trained, ", and ", from.Class(),
-              " reads the key beside the dict alone, which is absent and then ",
-              from.family.original, "; the former is used");
+    dict.Warn(
+        kOriginal, " is ", *trained, ", and ", from.Class(),
+        " reads only the key beside the dict, which is absent, and takes ",
+        from.family.original, "; ", *trained, " is used");
   }
   if (!longrope.factor && !longrope.attention_factor &&
       !(longrope.short_mscale && longrope.long_mscale)) {
@@ -176,8 +177,8 @@ void ReadVllmDynamic(const RopeDict& from, double s, RopeSpec* spec) {
   if (!trained) {
     from.dict.Warn(
         TypeKey(from.dict),
-        " is dynamic, by which transformers scales "
-        "sequences past max_position_embeddings ",
+        " is dynamic: transformers scales sequences past "
+        "max_position_embeddings ",
         longest, "; vLLM since 0.22.0 scales by max_position_embeddings / ",
         kTrained,
         ", which is absent: frequencies are unscaled at every length");
@@ -207,9 +208,9 @@ void ReadVllmDynamic(const RopeDict& from, double s, RopeSpec* spec) {
   from.report().Assume(
       "ntk.factor", NumberText(factor),
       absl::StrCat("dynamic by s = ", NumberText(s),
-                   ": vLLM makes one table, of s * L / T - (s - 1), L "
+                   ": vLLM makes one table, of s * L / T - (s - 1); L is "
                    "max_position_embeddings ",
-                   longest, " and T ", kTrained, " ", *trained));
+                   longest, ", and T is ", kTrained, " ", *trained));
 }
 
 void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
@@ -221,14 +222,15 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
                            from.Row(ReadingRule::kNullHeadDim) != nullptr;
     if (from.is_hf() && (is_absent || from.config.HasNull("head_dim"))) {
       from.config.Warn("head_dim", is_absent ? " is absent" : " is null",
-                       ", with which transformers' alpha fails; hidden_size / "
+                       ", and transformers' alpha fails on that; hidden_size / "
                        "num_attention_heads is used");
     }
     // Hunyuan's alpha changes the base in the same way for every length.
     // Published dicts with alpha have a factor of 1, which has no effect.
     if (dict.Find("factor") == nullptr && from.is_hf()) {
-      dict.Warn("factor",
-                " is absent, which transformers refuses; alpha sets the base");
+      dict.Warn(
+          "factor",
+          " is absent, and transformers refuses that; alpha sets the base");
     }
     if (dict.Number("factor").value_or(1) == 1) {
       for (const absl::string_view key :
@@ -404,10 +406,10 @@ std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
   }
   if (outer) {
     choice.why = absl::StrCat(
-        "transformers takes it from the dict of a type of layer alone",
+        "transformers takes it only from the dict of a type of layer",
         from.family.needs_original
             ? ""
-            : ", and max_position_embeddings where that has none",
+            : ", and takes max_position_embeddings if that dict has none",
         ": give ", from.dict.Path(kOriginal));
   }
   const std::string why =
@@ -456,8 +458,7 @@ double RequiredFactor(const RopeDict& from) {
         "factor", absl::StrCat("rope type ", from.type, " needs it"));
   }
   from.dict.Assume("factor", NumberText(row->number), DefaultOf(from.rules));
-  from.dict.Warn("factor", " is absent, for which ", from.rules.project, " ",
-                 row->says);
+  from.dict.Warn("factor", " is absent; ", from.rules.project, " ", row->says);
   return row->number;
 }
 

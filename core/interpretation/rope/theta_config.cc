@@ -120,7 +120,7 @@ void WarnOfUnreadBase(const RopeDict& from, const Value& base, double theirs) {
   if (base.value == theirs || !from.by_class()) return;
   from.report().Warn(base.key, " is ", base.text, ", which ",
                      from.rules.project, " does not read: it takes ",
-                     NumberText(theirs), "; the former is used");
+                     NumberText(theirs), "; ", base.text, " is used");
 }
 
 // Returns the base by Family::base_ratio; nullopt if the family or the file has
@@ -134,7 +134,7 @@ std::optional<Value> BaseByRatio(const RopeDict& from) {
   if (!(base->value > 1 && std::isfinite(base->value))) {
     from.config.Fail(from.family.base_ratio, "is ",
                      NumberText(base->value / 10000),
-                     ", and the base, 10000 times it, ", base->text,
+                     ", and the base is 10000 times that, ", base->text,
                      "; it must be finite and > 1");
   }
   return base;
@@ -160,9 +160,9 @@ Choice BaseOfDict(const RopeDict& from) {
   if (inner && is_theirs && (from.scales || key == kKey)) {
     Choice choice = {*inner};
     if (from.from_class) {
-      choice.why =
-          absl::StrCat("without rope_parameters, ", from.rules.project,
-                       " takes its class's, whose rope_theta is ", inner->text);
+      choice.why = absl::StrCat(
+          "without rope_parameters, ", from.rules.project,
+          " takes its class's dict, which has rope_theta ", inner->text);
     }
     // If a layer type's entry has the same base as the outer key, no warning is
     // needed.
@@ -189,7 +189,7 @@ Choice BaseOfDict(const RopeDict& from) {
 Choice BaseOfLayer(const RopeDict& from, const Value& own) {
   Choice choice = {own};
   choice.why = absl::StrCat(
-      own.key, " gives each layer its base, and none has that one");
+      own.key, " gives each layer its base, and no layer has that base");
   const std::vector<double> all = from.config.Numbers("layer_rope_theta");
   for (const JsonObject* object : {&from.dict, &from.config}) {
     const auto given = NumberAt(*object, kKey);

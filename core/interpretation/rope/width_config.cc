@@ -62,11 +62,11 @@ Value LatentWidth(const RopeDict& from) {
   }
   if (from.config.HasNull("head_dim") && from.is_hf() &&
       from.Row(ReadingRule::kDerivesHeadDim) == nullptr) {
-    from.config.Warn("head_dim",
-                     " is null, by which transformers makes frequencies for "
-                     "hidden_size / num_attention_heads channels, or fails; "
-                     "qk_rope_head_dim ",
-                     slice->text, " is rotated");
+    from.config.Warn(
+        "head_dim",
+        " is null, so transformers makes frequencies for hidden_size / "
+        "num_attention_heads channels, or fails; qk_rope_head_dim ",
+        slice->text, " is rotated");
   }
   const ReadingRow* const fails = from.Row(ReadingRule::kFailsAtType);
   if (fails != nullptr && IsAmong(from.type, fails->what)) return *slice;
@@ -89,10 +89,9 @@ Value LatentWidth(const RopeDict& from) {
     return *slice;
   }
   const Value& other = share ? *share : *head_dim;
-  from.report().Warn(other.key, " is ", other.text,
-                     ", by which transformers makes frequencies for ", theirs,
-                     " channels; qk_rope_head_dim ", slice->text,
-                     " is rotated");
+  from.report().Warn(
+      other.key, " is ", other.text, ", so transformers makes frequencies for ",
+      theirs, " channels; qk_rope_head_dim ", slice->text, " is rotated");
   return *slice;
 }
 
@@ -179,8 +178,8 @@ Choice WidthOf(const RopeDict& from) {
     choice = {from.head,
               {},
               absl::StrCat(from.rules.project,
-                           " rotates the whole head of this model type where "
-                           "rope is not scaled")};
+                           " rotates the whole head of this model type if rope "
+                           "is not scaled")};
     if (const auto share = GivenChannels(from)) choice.left.push_back(*share);
   } else {
     choice.taken = PartialWidth(from);
@@ -210,15 +209,14 @@ void FailWidth(const RopeDict& from, const Value& width) {
   from.report().Refuse(ConfigError(
       width.key,
       absl::StrCat(
-          "is ", width.text, ", by which ", channels, " of the ",
-          from.head.value,
-          " channels of a head would rotate; they rotate in pairs: give an "
+          "is ", width.text, ", so ", channels, " of the ", from.head.value,
+          " channels of a head would rotate; channels rotate in pairs: give an "
           "even number, 2 to ",
           kMaxRotaryDim,
           from.is_hf() && channels % 2 != 0 && channels > 0
               ? absl::StrCat("; transformers makes ", (channels + 1) / 2,
-                             " frequencies of them, which its layers cannot "
-                             "apply, or refuses the file")
+                             " frequencies for them and its layers cannot "
+                             "apply these, or it refuses the file")
               : "")));
 }
 

@@ -25,7 +25,7 @@ double BetaOr(const RopeDict& from, absl::string_view key, double otherwise) {
   }
   from.dict.Assume(
       key, NumberText(otherwise),
-      beta ? "0; transformers takes it for absent" : DefaultOf(from.rules));
+      beta ? "0; transformers treats it as absent" : DefaultOf(from.rules));
   return otherwise;
 }
 
@@ -199,9 +199,9 @@ void ReadTruncation(const RopeDict& from, YarnScaling* yarn) {
     yarn->truncate = from.dict.Flag("truncate");
     if (!yarn->truncate && from.dict.HasNull("truncate") && from.is_hf()) {
       yarn->truncate = false;
-      from.dict.Warn("truncate",
-                     " is null, which transformers takes for false; read as "
-                     "false");
+      from.dict.Warn(
+          "truncate",
+          " is null, and transformers treats it as false; read as false");
     } else if (!yarn->truncate) {
       yarn->truncate = true;
       from.dict.Assume("truncate", "true", DefaultOf(from.rules));

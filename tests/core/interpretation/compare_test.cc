@@ -140,9 +140,10 @@ TEST(CompareTest, TellsPrecisionAndDecay) {
 TEST(CompareTest, ReportsWhereTheAnglesDiffer) {
   RopeSpec halved = Plain();
   halved.scaling = LinearScaling{2};
-  EXPECT_THAT(CompareRopes(Resolved(Plain()), Resolved(halved)).explanations,
-              Contains("frequencies differ by up to 50 %, most at pair 0; an "
-                       "angle by more than 0.01 rad from position 1 on"));
+  EXPECT_THAT(
+      CompareRopes(Resolved(Plain()), Resolved(halved)).explanations,
+      Contains("frequencies differ by up to 50 %, most at pair 0; an angle "
+               "differs by more than 0.01 rad from position 1 on"));
 }
 
 TEST(CompareTest, GivesTheEndsOfYarnsRamp) {

@@ -81,9 +81,10 @@ TEST(CompositeTest, RotaryKeysBesideThePartAreNotRead) {
 }
 
 TEST(CompositeTest, ATypeThatItsTextHasTooIsWarnedOfAlike) {
-  EXPECT_THAT(Warnings({{"model_type", "glm4v"}, {"hidden_size", 64}}),
-              ElementsAre(HasSubstr("text_config is absent: transformers takes "
-                                    "that of its class of model_type glm4v")));
+  EXPECT_THAT(
+      Warnings({{"model_type", "glm4v"}, {"hidden_size", 64}}),
+      ElementsAre(HasSubstr("text_config is absent: transformers takes the "
+                            "default of its class of model_type glm4v")));
   EXPECT_THAT(Warnings({{"model_type", "glm4v_text"}, {"hidden_size", 64}}),
               IsEmpty());
 }
@@ -97,9 +98,9 @@ TEST(CompositeTest, DbrxsAttentionIsNoPart) {
 }
 
 TEST(CompositeTest, AnAbsentPartIsTheClassesOwn) {
-  EXPECT_THAT(
-      Warnings({{"model_type", "llava"}, {"hidden_size", 64}}),
-      ElementsAre(HasSubstr("text_config is absent: transformers takes that")));
+  EXPECT_THAT(Warnings({{"model_type", "llava"}, {"hidden_size", 64}}),
+              ElementsAre(HasSubstr(
+                  "text_config is absent: transformers takes the default")));
   EXPECT_THAT(Warnings({{"model_type", "fuyu"}, {"hidden_size", 64}}),
               IsEmpty());
 }
