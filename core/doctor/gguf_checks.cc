@@ -342,8 +342,8 @@ class GgufChecks {
     const auto tell = [&](const char* name, const Value& is,
                           const Value& wanted) {
       keys.push_back(gguf_.Key(name));
-      facts.push_back(
-          absl::StrCat(keys.back(), " is ", is.text, " for ", wanted.text));
+      facts.push_back(absl::StrCat(keys.back(), " is ", is.text, " instead of ",
+                                   wanted.text));
     };
     if (gguf_.ScalingType() != type) {
       tell("rope.scaling.type", gguf_.ScalingType(), type);
@@ -368,7 +368,7 @@ class GgufChecks {
              absl::StrCat(absl::StrJoin(facts, ", "), "; ", config_path_,
                           " has ", ReferenceText()),
              absl::StrCat(flags.empty()
-                              ? "convert it anew, or "
+                              ? "convert it again, or "
                               : absl::StrCat("instead of ", flags, " give "),
                           ScalingFlags())},
             keys);
@@ -393,7 +393,7 @@ class GgufChecks {
         gguf_.context_length ? absl::StrCat(*gguf_.context_length) : "nothing";
     std::string wanted = absl::StrCat(original), given = wanted;
     if (original == 0) {
-      wanted = "the original length, which nothing tells";
+      wanted = "the original length, which is not known";
       given = gguf_.context_length
                   ? absl::StrCat(taken, " if the model was trained with that")
                   : "the original length";
@@ -613,7 +613,7 @@ class GgufChecks {
         {"llama.cpp",
          absl::StrCat("the file has ", gguf_.Describe(), ", and ", config_path_,
                       " ", DescribeRope(*reference_)),
-         "convert it anew from this configuration"},
+         "convert it again from this configuration"},
         {gguf_.Key("rope.scaling.factor")});
   }
 

@@ -171,12 +171,13 @@ void CheckHeadDim(ConfigCase* config) {
   if (quotient != std::floor(quotient)) {
     return tell(derived + ", which is no whole number of channels",
                 std::floor(quotient),
-                ", or the width that k_proj.weight's rows tell");
+                ", or the width that the rows of k_proj.weight show");
   }
   if (std::has_single_bit(static_cast<std::uint64_t>(quotient))) return;
   const auto published = FindPublishedHead(*config);
   if (!published) {
-    tell(derived + ", which is no power of two (Mistral Nemo: 160 for 128)",
+    tell(derived +
+             ", which is no power of two (Mistral Nemo: 160 instead of 128)",
          quotient, ", if k_proj.weight has as many rows for each key head");
   } else if (static_cast<double>(published->head_dim) != quotient) {
     tell(absl::StrCat(derived, ", and ", published->preset,

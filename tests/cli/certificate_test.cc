@@ -334,7 +334,7 @@ TEST_F(CertificateTest, LayersThatMovedWithTheGlobalBaseAreExplained) {
   WriteKeys("after.safetensors", v1::DTYPE_FLOAT32, after);
   EXPECT_THAT(Message("cache.mismatch", 1021),
               HasSubstr("layer 0 moved as with rope_theta 1000000 (the global "
-                        "layers'), theirs is 10000"));
+                        "layers'), but their own is 10000"));
 }
 
 TEST_F(CertificateTest, OtherMovesOfAnEngineAreExplained) {
@@ -355,7 +355,8 @@ TEST_F(CertificateTest, OtherMovesOfAnEngineAreExplained) {
       {right, 2, 63, 64, plain, "layers 0-1 moved by 63, not by 64"},
       {right, 2, 1021, 1021, linear, "layers 0-1 moved without scaling"},
       {pairs, 1, 1021, 1021, plain, "layer 0 moved with interleaved pairs"},
-      {part, 1, 1021, 1021, plain, "layer 0 moved 8 channels, theirs are 16"},
+      {part, 1, 1021, 1021, plain,
+       "layer 0 moved 8 channels, but their own are 16"},
       // These rows have keys of float64.
       {tables, 1, 1020, 1021, plain, "layer 0 moved by 1020, not by 1021"},
       {tables, 1, 1021, 1021, linear, "layer 0 moved without scaling"},

@@ -50,10 +50,11 @@ class DoctorFixesTest : public DoctorCases {
 constexpr const char* kElsewhere[] = {
     "--override-kv ARCHITECTURE.*", "Reposition cached keys .*",
     "(use )?another reader",
-    "convert it anew(| with a current convert_hf_to_gguf.py|: \\S+ = \\[.*\\])",
+    "convert it again(| with a current convert_hf_to_gguf.py|: \\S+ = "
+    "\\[.*\\])",
     "convert the weights .*",
     // The user must choose the factor.
-    "fix the base for the length to be served: for example \"rope_type\": "
+    "set one base for the length that you serve: for example \"rope_type\": "
     "\"yarn\" with a factor",
     "fix the length that the engine serves",
     "give other loaders the config.json",
@@ -276,10 +277,10 @@ std::vector<std::string> Alternatives(const std::string& fix) {
                         std::regex(R"re(^(.*remove )(\w+) or (\w+)$)re"))) {
     return {match[1].str() + match[2].str(), match[1].str() + match[3].str()};
   }
-  return Split(
-      fix,
-      "[,;] or |; if |: the trained one is likelier the table's|: [^ ]+ "
-      "has it, too|; for llama.cpp ");
+  return Split(fix,
+               "[,;] or |; if |, because the model was more likely trained "
+               "with the table|: [^ ]+ "
+               "has it, too|; for llama.cpp ");
 }
 
 // Returns the errors and warnings that only the corrected checkpoint has.

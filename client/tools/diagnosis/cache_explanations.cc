@@ -56,7 +56,7 @@ std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
   for (std::size_t g = 0; g < ropes.size(); ++g) {
     if (g == group || ropes[g]->spec.nope) continue;
     add(absl::StrCat("moved as with ", BaseText(*ropes[g]), " (",
-                     WhoseRope(config, *ropes[g]), "), theirs is ",
+                     WhoseRope(config, *ropes[g]), "), but their own is ",
                      own.spec.rope_theta
                          ? core::PlainNumber(*own.spec.rope_theta)
                          : core::doctor::DescribeRope(own)),
@@ -105,8 +105,8 @@ std::vector<Explanation> ExplanationsOf(const core::doctor::ConfigCase& config,
         other->spec.rotary_dim > head_dim) {
       continue;
     }
-    add(absl::StrCat("moved ", other->spec.rotary_dim, " channels, theirs are ",
-                     own.spec.rotary_dim),
+    add(absl::StrCat("moved ", other->spec.rotary_dim,
+                     " channels, but their own are ", own.spec.rotary_dim),
         "set the rotated width (partial_rotary_factor) that the engine has",
         MotionOf(*other, head_dim, shift));
   }

@@ -355,7 +355,7 @@ absl::Status CheckStart(const ByteSource& source) {
     if (version != 2 && version != 3) {
       return Malformed("GGUF version ", version,
                        version == 1 ? " (32-bit counts)" : "",
-                       " is not read; convert it anew");
+                       " is not read; convert it again");
     }
   }
   if (source.size < kHeaderBytes) {

@@ -250,16 +250,16 @@ TEST(DoctorTablesTest, TablesOfEightBitsAreToldWhateverTheirBase) {
                         other == nullptr ? "" : other->message);
   };
   EXPECT_THAT(rounded(Float8Table(Dtype::kFloat8E4m3fn, 5e5)),
-              HasSubstr("float8_e4m3fn: 30 of 64 frequencies are 0, the "));
+              HasSubstr("float8_e4m3fn: 30 of 64 frequencies are 0, and the "));
   EXPECT_THAT(rounded(Float8Table(Dtype::kFloat8E5m2, 700, 0.3)),
-              HasSubstr("0 of 64 frequencies are 0, those from 2^-14 on up to "
-                        "12.5 % off"));
+              HasSubstr("0 of 64 frequencies are 0, those of 2^-14 or more are "
+                        "up to 12.5 % off"));
   json config = Plain();
   config["head_dim"] = 128;
   config["rope_theta"] = 10000.0;
   EXPECT_THAT(rounded(Float8Table(Dtype::kFloat8E4m3fn, 5e5), {Config(config)}),
               testing::AllOf(HasSubstr("30 of 64 frequencies are 0"),
-                             HasSubstr("is as with base 500000")));
+                             HasSubstr("gives base 500000")));
 }
 
 TEST(DoctorBadInputTest, OnlyTheFirstOfThousandsOfKeysAreReported) {

@@ -443,9 +443,10 @@ TEST(GgufBadInputTest, AStringPastTheEndIsNamedWithItsLength) {
 TEST(GgufBadInputTest, OtherMagicAndVersionsAreToldApart) {
   EXPECT_EQ(ErrorOf("GGML" + std::string(30, 'x')),
             "begins with \"GGML\", not \"GGUF\"");
-  EXPECT_THAT(ErrorOf(File(Llama(), {}, 1)),
-              HasSubstr("GGUF version 1 (32-bit counts) is not read; convert "
-                        "it anew"));
+  EXPECT_THAT(
+      ErrorOf(File(Llama(), {}, 1)),
+      HasSubstr(
+          "GGUF version 1 (32-bit counts) is not read; convert it again"));
   EXPECT_THAT(ErrorOf(File(Llama(), {}, 4)),
               HasSubstr("GGUF version 4 is not read"));
   EXPECT_THAT(ErrorOf(File(Llama(), {}, 0x03000000)),
