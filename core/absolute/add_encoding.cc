@@ -238,9 +238,9 @@ absl::StatusOr<Shape> AddEncodingShape(const AddEncodingArgs& args, Dtype dtype,
   Faults faults;
   if (extents->rows.has_value() &&
       !std::holds_alternative<std::monostate>(args.positions)) {
-    faults.Note(FieldInvalid("positions",
-                             "given for a grid, whose cells are the rows of x; "
-                             "leave them out"));
+    faults.Note(FieldInvalid(
+        "positions",
+        "given for a grid: its cells are the rows of x; leave them out"));
   }
   if (IsFloating(dtype)) {
     faults.Note(CheckScale(args.x_scale, dtype));

@@ -47,9 +47,9 @@ absl::Status CheckFinite(absl::string_view field,
 
 void WarnBelowOne(absl::string_view field, double factor, ResolvedRope* rope) {
   if (factor < 1) {
-    rope->warnings.push_back(
-        absl::StrCat(field, " is ", NumberText(factor),
-                     ": below 1 it compresses no positions but spreads them"));
+    rope->warnings.push_back(absl::StrCat(
+        field, " is ", NumberText(factor),
+        ": below 1 it spreads positions instead of compressing them"));
   }
 }
 
@@ -457,10 +457,10 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
             : longrope->short_mscale;
     if (mscale.has_value()) return *mscale;
     if (!longrope->factor.has_value()) {
-      return FieldRequired("longrope.factor",
-                           "is unset, and so are attention_factor and the "
-                           "mscale of the side in use; the amplitude needs one "
-                           "of them");
+      return FieldRequired(
+          "longrope.factor",
+          "is unset, and attention_factor and the mscale of the side in use "
+          "are unset, too; the amplitude needs one of them");
     }
     // LongRoPE's factor (arXiv:2402.13753): sqrt(1 + ln(factor) /
     // ln(original)).

@@ -156,7 +156,8 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
                                            const ConstTensorView* q,
                                            const ConstTensorView* k) {
   if (q == nullptr && k == nullptr) {
-    return FieldRequired("q", "neither q nor k is set; at least one must be");
+    return FieldRequired("q",
+                         "q and k are both unset; at least one must be set");
   }
   const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
   if (!order.ok()) return order.status();

@@ -312,8 +312,8 @@ absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
     return by_slots
                ? FieldInvalid("cache.slots", "beside block_table; give one")
                : FieldRequired("cache.block_table",
-                               "neither block_table nor slots say which "
-                               "tokens k holds");
+                               "block_table and slots are both unset; one of "
+                               "them must say which tokens k holds");
   }
   CachePlaces places;
   ReadDimensions(*letters, *extents, k.dtype, &places);

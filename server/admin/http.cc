@@ -55,8 +55,8 @@ std::optional<AdminResponse> Refusal(const AdminRequest& request,
   }
   if (!hosts.empty() && !HostAllowed(hosts[0], names)) {
     return Text(403,
-                "refused: a request for a host that is neither an IP address "
-                "nor a name of this server\n");
+                "refused: the host of the request must be an IP address or a "
+                "name of this server\n");
   }
   if (request.method == "GET" || request.method == "HEAD") return std::nullopt;
   AdminResponse response = Text(405, "not by this method\n");

@@ -69,7 +69,8 @@ constexpr Key kKeys[] = {
      "unix|loopback", ""},
     {"shared-memory-uid", kList, 0, kMostTexts, kRestart,
      POSENC_FIELD(server.shared_memory.uids),
-     "User ids whose files may be used, besides the server's own.", "UID", ""},
+     "User ids of the files that may be used, besides the server's own.", "UID",
+     ""},
     {"shared-memory-bytes", kBytes, 0, kUnbounded, kRestart,
      POSENC_FIELD(server.shared_memory.bytes),
      "Most bytes of shared-memory files that are mapped at once.", "SIZE",
@@ -99,7 +100,7 @@ constexpr Key kKeys[] = {
      "COUNT", ""},
     {"default-deadline", kDuration, 1, kYear, kReloads,
      POSENC_FIELD(server.limits.default_deadline),
-     "Deadline that the server imposes on a call whose client sets none.",
+     "Deadline that the server imposes on a call if its client sets none.",
      "TIME", ""},
     {"threads", kInteger, 0, 4096, kRestart,
      POSENC_FIELD(server.limits.threads), "Number of threads for computations.",
@@ -138,8 +139,7 @@ constexpr Key kKeys[] = {
     {"keepalive-timeout", kDuration, 1, kYear, kRestart,
      POSENC_FIELD(server.connections.keepalive_timeout),
      "Time for the peer to answer a ping, and to receive some of the sent "
-     "bytes; "
-     "else the connection is closed.",
+     "bytes; else the connection is closed.",
      "TIME", ""},
     {"keepalive-min-interval", kDuration, 0, kYear, kRestart,
      POSENC_FIELD(server.connections.keepalive_min_interval),
@@ -170,8 +170,8 @@ constexpr Key kKeys[] = {
      "removed at the end.",
      "FILE", ""},
     {"exit-with-stdin", kSwitch, 0, 0, kRestart, POSENC_FIELD(exit_with_stdin),
-     "Ends as after SIGTERM once standard input ends. So the server ends with "
-     "the parent process that holds its pipe.",
+     "When standard input ends, the server ends as after SIGTERM. So it ends "
+     "with the parent process that holds its pipe.",
      "", ""},
     {"probe", kText, 0, 0, kRestart, POSENC_FIELD(probe),
      "Asks the server at this address for its health instead of serving.",

@@ -36,7 +36,7 @@ absl::Status StreamedBytes::AddTensor(absl::string_view path, bool given,
   if (!tensor.data().empty() || tensor.values_size() > 0) {
     return core::FieldInvalid(
         absl::StrCat(path, tensor.values_size() > 0 ? ".values" : ".data"),
-        "set in a stream, whose messages bring the elements in their data");
+        "set in a stream: its messages bring the elements in their data");
   }
   const absl::StatusOr<std::int64_t> bytes = AddPart(path, tensor, nullptr);
   if (!bytes.ok()) return bytes.status();

@@ -58,8 +58,8 @@ absl::Status CheckFloat8(double value, core::Dtype dtype, int index) {
   }
   return core::FieldInvalid(
       absl::StrCat("values[", index, "]"),
-      absl::StrFormat("%.17g does not fit %s, whose largest number is %d",
-                      value, core::DtypeName(dtype),
+      absl::StrFormat("%.17g does not fit %s: its largest number is %d", value,
+                      core::DtypeName(dtype),
                       dtype == core::Dtype::kFloat8E5m2 ? 57344 : 448));
 }
 
@@ -98,7 +98,7 @@ absl::Status CheckForm(int values, std::size_t data_bytes, std::int64_t count,
   }
   if (values == 0 && data_bytes == 0 && count > 0) {
     return core::FieldRequired(
-        "data", absl::StrCat("neither data, values nor shared; shape ",
+        "data", absl::StrCat("data, values and shared are all unset; shape ",
                              core::ShapeToString(shape), " holds ", count,
                              " elements"));
   }

@@ -78,7 +78,8 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
   faults.Note(CheckLayout(request.layout()));
   args.layout = static_cast<core::Layout>(request.layout());
   if (!request.has_q() && !request.has_k()) {
-    faults.Note(core::FieldRequired("q", "neither q nor k; send at least one"));
+    faults.Note(core::FieldRequired(
+        "q", "q and k are both missing; send at least one"));
   }
   absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
   if (faults.Note(core::Prefixed("positions", positions.status()))) {

@@ -150,8 +150,8 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
   if (!has_own_rows_) return absl::OkStatus();
   if (!std::holds_alternative<std::monostate>(positions_.positions)) {
     return core::FieldInvalid("positions",
-                              "given for sincos_grid, whose rows are its "
-                              "cells; leave them out");
+                              "given for sincos_grid: each row is a cell of "
+                              "the grid; leave them out");
   }
   rows_ = *extents->rows;
   if (request.rows() != 0 && request.rows() != rows_) {
@@ -166,7 +166,7 @@ absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
   core::Faults faults;
   if (request.encoding_case() == v1::BuildTableRequest::ENCODING_NOT_SET) {
     faults.Note(core::FieldRequired(
-        "rope", "neither rope nor absolute; give one of them"));
+        "rope", "rope and absolute are both missing; give one of them"));
   }
   auto table = std::make_shared<CheckedTable>();
   table->dtype_ = ReadTableDtype(request.dtype());

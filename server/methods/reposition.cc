@@ -52,7 +52,8 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
     }
     if (request.layout() != v1::LAYOUT_UNSPECIFIED) {
       faults.Note(core::FieldInvalid(
-          "layout", "beside cache, whose dimensions say the order; unset it"));
+          "layout",
+          "beside cache: the dimensions of cache say the order; unset it"));
     }
   } else {
     faults.Note(CheckLayout(request.layout()));

@@ -18,8 +18,8 @@ absl::Status CheckStdin() {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      "exit-with-stdin: standard input is closed; start posencd with a pipe "
-      "whose other end the parent keeps");
+      "exit-with-stdin: standard input is closed; start posencd with a pipe, "
+      "and let the parent keep the other end");
 }
 
 void StopAtEndOfStdin() {

@@ -150,9 +150,9 @@ absl::Status Tokens::ParseOption(absl::string_view word, std::size_t position,
     }
   } else {
     // The word may be part of a broken token, so the error omits it.
-    return Wrong(absl::StrCat("word ", position,
-                              " is none of methods=, expires=, "
-                              "in-flight-bytes="));
+    return Wrong(
+        absl::StrCat("word ", position,
+                     " is not one of methods=, expires=, in-flight-bytes="));
   }
   return absl::OkStatus();
 }

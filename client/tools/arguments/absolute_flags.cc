@@ -17,7 +17,7 @@ constexpr FieldFlag kFlags[] = {
     {"--endpoint", "sinusoidal.endpoint", nullptr,
      "The last frequency is 1/base (tensor2tensor, fairseq)", "--sinusoidal"},
     {"--padding-position", "sinusoidal.padding_position", "P",
-     "Position whose row is zero (fairseq)", "--sinusoidal"},
+     "Position of the zero row (fairseq)", "--sinusoidal"},
     {"--odd-dim-sine", "sinusoidal.odd_dim_sine", nullptr,
      "An odd dim ends in an unpaired sine, not in a zero", "--sinusoidal"},
 

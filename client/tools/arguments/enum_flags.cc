@@ -35,13 +35,14 @@ const EnumValueDescriptor* Find(const EnumDescriptor& type,
   return nullptr;
 }
 
-// Returns "'x' is none of half_split, interleaved".
+// Returns "'x' is not one of half_split, interleaved".
 std::string NoneOf(const EnumDescriptor& type, const std::string& text) {
   std::vector<std::string> names;
   for (int i = 1; i < type.value_count(); ++i) {
     names.push_back(NameOf(*type.value(i)));
   }
-  return absl::StrCat("'", text, "' is none of ", absl::StrJoin(names, ", "));
+  return absl::StrCat("'", text, "' is not one of ",
+                      absl::StrJoin(names, ", "));
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ absl::Status CheckFlags(const SourceFlags& flags,
       details.layer_type() != "full_attention") {
     return UsageError(
         absl::StrCat("--", flags.prefix, "layer-type: '", details.layer_type(),
-                     "' is none of a GGUF's: full_attention, ", kSliding));
+                     "' is not one of a GGUF's: full_attention, ", kSliding));
   }
   if (details.has_sequence_length() && details.sequence_length() < 1) {
     return UsageError(absl::StrCat("--", flags.prefix, "length: is ",

@@ -64,9 +64,9 @@ absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
                                                         *names[i], "\"")));
     }
     if (chosen[0] == nullptr && chosen[1] == nullptr) {
-      return FileError(
-          flags.in, absl::NotFoundError("holds neither q nor k; name them with "
-                                        "--q and --k"));
+      return FileError(flags.in,
+                       absl::NotFoundError(
+                           "holds no q and no k; name them with --q and --k"));
     }
     if (chosen[0] == chosen[1]) {
       return UsageError("--q and --k name the same tensor");

@@ -64,8 +64,8 @@ absl::Status CheckDrawable(const std::string& flag,
   if (resolved.spec().nope()) {
     return UsageError(absl::StrCat(
         flag,
-        ": has no positional encoding (NoPE), so that there is nothing to "
-        "draw; --layer-index or --layer-type may name a layer that has one"));
+        ": has no positional encoding (NoPE), so there is nothing to draw; "
+        "--layer-index or --layer-type may name a layer that has one"));
   }
   const v1::RopeSpec& spec = resolved.spec();
   if (resolved.inv_freq_size() != spec.rotary_dim() / 2) {

@@ -55,7 +55,8 @@ absl::StatusOr<TensorFile> TensorFile::Read(const std::string& flag,
   result.npy_ = HasExtension(path, kNpy);
   if (!result.npy_ && !HasExtension(path, kSafetensors) &&
       !IsStandardStream(path)) {
-    return UsageError(absl::StrCat(flag, ": neither .npy nor .safetensors"));
+    return UsageError(
+        absl::StrCat(flag, ": must end with .npy or .safetensors"));
   }
   ASSIGN_OR_RETURN(result.bytes_, FileBytes::Read(path));
   if (IsStandardStream(path)) result.npy_ = IsNpy(result.bytes_.bytes());
@@ -125,7 +126,7 @@ absl::Status CheckOut(const std::string& path) {
       HasExtension(path, kSafetensors) || IsStandardStream(path)) {
     return absl::OkStatus();
   }
-  return UsageError("--out: neither .npy nor .safetensors");
+  return UsageError("--out: must end with .npy or .safetensors");
 }
 
 bool IsNpyOutput(const std::string& path) {

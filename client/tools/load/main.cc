@@ -273,7 +273,7 @@ absl::Status Run::Overload() {
   report_["overload"] = Json::array();
   if (peak <= 0) {
     return absl::FailedPreconditionError(
-        "--overload: no call was answered, so that there is no peak");
+        "--overload: no call was answered, so there is no peak");
   }
   StepOptions step = search_;
   step.in_flight = open_in_flight_;

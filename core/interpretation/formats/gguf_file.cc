@@ -490,10 +490,9 @@ std::vector<double> GgufFile::Numbers(absl::string_view key,
   if (const auto* list = std::get_if<std::vector<double>>(&it->second)) {
     for (const double number : *list) {
       if (std::isfinite(number)) continue;
-      status->Update(
-          Malformed("key ", Shown(key),
-                    " is an array of other elements than integers of 32 "
-                    "bits, which llama.cpp refuses"));
+      status->Update(Malformed("key ", Shown(key),
+                               " is an array, but not of integers of 32 bits, "
+                               "and llama.cpp refuses that"));
     }
     return *list;
   }

@@ -601,10 +601,10 @@ TEST(GgufBadInputTest, ElementsOfArraysAreIntegersOf32Bits) {
       std::vector<std::string> keys = Llama();
       keys.erase(keys.begin() + 2);
       keys.push_back(Key(key, 9, refused));
-      EXPECT_THAT(ErrorOf(File(keys)),
-                  HasSubstr(absl::StrCat("key ", key,
-                                         " is an array of other elements "
-                                         "than integers of 32 bits")));
+      EXPECT_THAT(
+          ErrorOf(File(keys)),
+          HasSubstr(absl::StrCat(
+              "key ", key, " is an array, but not of integers of 32 bits")));
     }
   }
   for (const std::uint32_t type : {4, 5}) {

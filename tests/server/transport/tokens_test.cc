@@ -109,7 +109,7 @@ TEST(TokensTest, MistakesNameTheirLineAndNoToken) {
       {"ada hush in-flight-bytes=0", "in-flight-bytes: must be"},
       {"ada hush in-flight-bytes=-1", "in-flight-bytes: must be"},
       {"ada hush in-flight-bytes=9999999999GiB", "in-flight-bytes: must be"},
-      {"ada hu hush", "word 3 is none of"},
+      {"ada hu hush", "word 3 is not one of"},
       {"bob first", "the same token as one of ada"},
       {"ada hush in-flight-bytes=1", "differs from another token of ada"},
   };
