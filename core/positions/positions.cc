@@ -85,7 +85,7 @@ absl::StatusOr<TokenPositions> Expand(const SequenceStarts& positions,
                                       const TokenExtents& extents, int axes) {
   if (extents.packed) {
     return FieldInvalid("starts",
-                        "goes with a batch dimension, which layout THD lacks; "
+                        "goes with a batch dimension, but layout THD has none; "
                         "use start or packed");
   }
   const auto count = static_cast<std::int64_t>(positions.values.size());

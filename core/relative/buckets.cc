@@ -39,7 +39,7 @@ absl::Status ValidateT5(const T5Buckets& buckets) {
         "num_buckets",
         absl::StrCat(count, "; must be ", fewest, " .. ", kMaxBuckets,
                      buckets.bidirectional
-                         ? ", half of which are for keys after the query"
+                         ? ", and half of them are for keys after the query"
                          : ""));
   }
   if (buckets.bidirectional && count % 2 != 0) {

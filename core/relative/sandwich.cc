@@ -79,7 +79,7 @@ absl::StatusOr<BiasRule> MakeRule(const Sandwich& sandwich) {
   if (sandwich.dim < 2 || sandwich.dim % 2 != 0 || sandwich.dim > kMaxDim) {
     const std::string fact =
         absl::StrCat("is ", sandwich.dim, "; must be even, 2 .. ", kMaxDim,
-                     ", as the paper's 128");
+                     ", such as the paper's 128");
     return sandwich.dim == 0 ? FieldRequired("dim", fact)
                              : FieldInvalid("dim", fact);
   }

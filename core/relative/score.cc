@@ -298,9 +298,9 @@ absl::Status Check(const ShawScore& shaw, const Content& content) {
 
 absl::Status Check(const TransformerXlScore& xl, const Content& content) {
   if (xl.clamp_distance < 0) {
-    return FieldInvalid(
-        "clamp_distance",
-        absl::StrCat(xl.clamp_distance, "; must be >= 0, where 0 is none"));
+    return FieldInvalid("clamp_distance",
+                        absl::StrCat(xl.clamp_distance,
+                                     "; must be >= 0, and 0 means no clamp"));
   }
   const NamedExtent heads = {"H", content.heads};
   const NamedExtent width = {"D", content.width};

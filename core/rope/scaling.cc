@@ -161,7 +161,7 @@ absl::Status Complete(LongRopeScaling& longrope, ResolvedRope* rope) {
   if (!status.ok()) return status;
   if (longrope.original_max_position_embeddings == 1) {
     return FieldInvalid("longrope.original_max_position_embeddings",
-                        "is 1; must be > 1, as its log is a divisor");
+                        "is 1; must be > 1, because its log is a divisor");
   }
   if (longrope.factor.has_value()) {
     WarnBelowOne("longrope.factor", *longrope.factor, rope);

@@ -51,7 +51,7 @@ absl::Status CheckConvertPairing(const ConvertPairingArgs& args) {
   if (args.heads == 0) {
     faults.Note(FieldRequired(
         "heads",
-        "is 0; must be at least 1, as the rows of weight do not tell it"));
+        "is 0; must be at least 1, because the rows of weight do not tell it"));
   } else if (args.heads < 0) {
     faults.Note(FieldInvalid(
         "heads", absl::StrCat("is ", args.heads, "; must be at least 1")));

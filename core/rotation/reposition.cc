@@ -157,9 +157,9 @@ absl::StatusOr<PositionChange> ReadMovement(const Movement& movement,
     } else if (!why.empty()) {
       faults.Note(FieldRequired(
           "movement.old_positions",
-          absl::StrCat("is missing, and old_rope and new_rope differ in ", why,
-                       ", so that the rotation depends on where each key "
-                       "stands; set it")));
+          absl::StrCat(
+              "is missing, and old_rope and new_rope differ in ", why,
+              ", so the rotation depends on where each key stands; set it")));
     }
   } else {
     faults.Note(

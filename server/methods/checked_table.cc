@@ -55,8 +55,8 @@ absl::StatusOr<std::int64_t> TableRows(std::int64_t rows,
     if (rows > 0) return rows;
     return core::FieldRequired(
         "rows",
-        "is 0; must be at least 1, as positions.start says only where the rows "
-        "begin");
+        "is 0; must be at least 1, because positions.start says only where the "
+        "rows begin");
   }
   std::int64_t implied = 0;
   if (const auto* ids = std::get_if<core::PositionIds>(&positions)) {

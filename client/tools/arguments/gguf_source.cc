@@ -61,11 +61,11 @@ absl::Status CheckLayersAlike(const GgufRope& gguf, std::int64_t length,
       sliding.head_dim == rope.head_dim) {
     return absl::OkStatus();
   }
-  return UsageError(
-      absl::StrCat("--", flags.prefix,
-                   "layer-type: missing; layers with a sliding window "
-                   "rotate otherwise in ",
-                   flags.config, "; name full_attention or ", kSliding));
+  return UsageError(absl::StrCat("--", flags.prefix,
+                                 "layer-type: missing; layers with a sliding "
+                                 "window rotate differently in ",
+                                 flags.config, "; name full_attention or ",
+                                 kSliding));
 }
 
 absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {

@@ -439,7 +439,7 @@ class Certifier {
       }
     }
     Mismatch(layer,
-             absl::StrCat("moved like none of the tried encodings: ",
+             absl::StrCat("moved like no tried encoding: ",
                           Measured(own, angles), "; ", Where(error, before)),
              "compare the engine's rotary module with the configuration; keys "
              "with another left context are not comparable at all");

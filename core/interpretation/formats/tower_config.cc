@@ -244,7 +244,7 @@ class TowerReader {
                     " takes axial or default only");
         } else {
           dict.Warn(type_key, " is ", type, ", and the class of ", model_type_,
-                    " reads rope_theta alone: not scaled");
+                    " reads only rope_theta: the frequencies are not scaled");
         }
       }
       if (tower_.frequencies == TowerFrequencies::kOfWidth) {
@@ -534,8 +534,8 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
   return refuse(ConfigError(
       found.config.Path("model_type"),
       absl::StrCat(type, ": this ", NameOf(part),
-                   " tower has no rotary encoding, or none that is known here; "
-                   "its configuration has no rotary key")));
+                   " tower has no rotary encoding, or its encoding is not "
+                   "known here; its configuration has no rotary key")));
 }
 
 ModelRope ReadTower(const TowerPart& part, Profile profile) {

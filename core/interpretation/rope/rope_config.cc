@@ -173,11 +173,10 @@ void CheckTypesAgree(const RopeDict& from) {
     return;
   }
   const bool reads_older = from.Row(ReadingRule::kTypeFirst) != nullptr;
-  from.dict.Warn("type", " ", both, " reads ",
-                 reads_older ? "type" : "rope_type",
-                 ", so that the layers turn by ", reads_older ? *older : *newer,
-                 " and not by ", reads_older ? *newer : *older,
-                 ": remove the one that is not meant");
+  from.dict.Warn(
+      "type", " ", both, " reads ", reads_older ? "type" : "rope_type",
+      ", so the layers turn by ", reads_older ? *older : *newer, " and not by ",
+      reads_older ? *newer : *older, ": remove the one that is not meant");
 }
 
 // Refuses a rope type that the project knows but the class does not accept.

@@ -279,7 +279,7 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
                                                    rule == DictRule::kNone)))) {
     const std::string fact =
         absl::StrCat("has entries for types of layers, and ",
-                     ClassOf(model.model_type), " reads none there");
+                     ClassOf(model.model_type), " reads no entries there");
     if (ClassRow(model.model_type, ReadingRule::kFailsAtEntries) != nullptr &&
         !dicts->dict.Has("rope_type")) {
       config.Fail(key, fact, ": it fails");

@@ -64,7 +64,7 @@ Value DefaultBase(const RopeDict& from, absl::string_view key) {
       if (!base) continue;
       return Assumed(
           *base, kKey,
-          absl::StrCat("by ", other, ", as model_type is not known"));
+          absl::StrCat("by ", other, ", because model_type is not known"));
     }
   }
   if (from.Row(ReadingRule::kNeedsBase) != nullptr) {

@@ -128,9 +128,9 @@ std::optional<Choice> WidthByAnyName(const RopeDict& from) {
     const std::optional<double> share = from.config.Number(key);
     if (!share || !(*share > 0 && *share <= 1)) continue;
     return Choice{ChannelsOf(
-        from,
-        Assumed(*share, kShare,
-                absl::StrCat("by ", key, ", as model_type is not known")))};
+        from, Assumed(*share, kShare,
+                      absl::StrCat("by ", key,
+                                   ", because model_type is not known")))};
   }
   return std::nullopt;
 }
