@@ -81,7 +81,8 @@ void CheckNewSpelling(ConfigCase* config) {
     return;
   }
   // A class with one dict for all layers drops entries for layer types. A
-  // warning says this, and no other spelling would help.
+  // warning already says this. Another spelling would not change it, so none is
+  // proposed.
   if (config->known_family() &&
       config->family().dicts == interpretation::DictRule::kOne &&
       config->family().kinds[0].type.empty() &&

@@ -249,7 +249,8 @@ void CheckSections(ConfigCase* config) {
     } else if (pairs != 0 && sum != pairs) {
       fact = Say("sections.other-sum", {ListText(sections), sum, pairs});
     }
-    // The class may fail at sections that posenc can read.
+    // Even if posenc can read the sections, transformers' class may fail or
+    // refuse them; the warning says so.
     if (fact.empty() && (absl::StrContains(warning, " fails") ||
                          absl::StrContains(warning, " refuses"))) {
       fact = warning;

@@ -31,8 +31,8 @@ struct RopeDifference {
 
 // Upper bound on the distance at which scores are compared.
 inline constexpr std::int64_t kMaxComparedLength = std::int64_t{1} << 31;
-// Upper bound on the frequencies of each encoding whose scores are compared,
-// because each needs a sine and a cosine at up to 8192 distances.
+// Largest number of frequencies of an encoding in a comparison of scores. Each
+// frequency needs a sine and a cosine at up to 8192 distances.
 inline constexpr std::size_t kMaxComparedFrequencies = 65536;
 // The default of CompareScores' `length`.
 inline constexpr std::int64_t kDefaultComparedLength = 8192;

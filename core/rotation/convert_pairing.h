@@ -27,8 +27,8 @@ struct ConvertPairingArgs {
   RotarySlice slice = RotarySlice::kLeading;
 };
 
-// Checks the arguments that do not need a weight. PairingRows::Create() checks
-// them, too.
+// Checks the arguments that can be checked without the weight.
+// PairingRows::Create() checks them, too.
 absl::Status CheckConvertPairing(const ConvertPairingArgs& args);
 
 // Maps each row of the result to its row of the weight.

@@ -55,8 +55,8 @@ inline float LeastMagnitude(double error) {
   return least > kLeastNormal ? least : kLeastNormal;
 }
 
-// The quick check of some results. It keeps the minima of their distances from
-// halfway and of their magnitudes.
+// The quick check of some results. It keeps the least distance of a result from
+// a halfway number, and the least magnitude.
 template <class Isa>
 class LookByMinima {
  public:

@@ -26,8 +26,8 @@ struct AdminOptions {
   // The same forms as --listen: "host:port" (port 0: any free port),
   // "[::1]:port", "unix:/path".
   std::string address;
-  // Further host names, without port, that requests may use. Requests may
-  // always use the host of `address`, localhost and IP addresses.
+  // Further host names, without port, that a request's Host header may have.
+  // The host of `address`, localhost and IP addresses are always allowed.
   std::vector<std::string> hosts;
   // Time after which the connection of a silent peer is closed.
   unsigned timeout_seconds = 5;

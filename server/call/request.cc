@@ -15,9 +15,9 @@ namespace {
 constexpr std::size_t kFewBytes = 1 << 20;
 constexpr std::size_t kFewPart = 2;
 
-// The memory of a freed message stays in the heap. For messages of at least
-// this size, it is returned to the kernel, because that takes less time than
-// parsing the message.
+// The memory of a freed message stays in the heap. After a message of at least
+// this size, this memory is returned to the kernel; for such messages, this
+// takes little time compared with parsing.
 constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace

@@ -157,7 +157,8 @@ absl::StatusOr<core::doctor::QueryRows> ReadRows(const v1::NamedTensor& in) {
   return out;
 }
 
-// Checks that a table of a GGUF file is a factor, and not given twice.
+// Checks that `name` is a GGUF tensor of frequency factors, and that it was not
+// given before.
 absl::Status CheckFactor(const std::string& name,
                          std::set<std::string>* names) {
   if (!core::interpretation::IsFactorTensor(name)) {

@@ -34,7 +34,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
       std::int64_t max_response_bytes, std::int64_t rows_in_message);
 
   std::int64_t rows() const { return rows_; }
-  // Returns the shape of each tensor with all rows.
+  // Returns the shape that each tensor has if it holds all rows.
   core::Shape WholeShape() const { return Outputs(rows_)[0].shape; }
   bool rotary() const { return rope_ != nullptr; }
   // Requires rotary().

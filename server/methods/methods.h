@@ -42,8 +42,8 @@ struct MethodContext {
   CallSharing sharing;
   // The call's headers, for `start` only; null without a call.
   const CallHeaders* call = nullptr;
-  // Encodings of the request; null if the request is not a message of the
-  // contract.
+  // The positional encodings of the request, as bytes by field name; null if
+  // the request is not a message of the contract.
   const RopeBytes* ropes = nullptr;
   BorrowedTensors borrowed;  // tensors of the request
   // Claims memory for expanded positions and for the places of a cache.

@@ -32,7 +32,7 @@ constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 constexpr int kUnixSendBytes = 512 << 10;
 
 // A TCP peer that takes fewer bytes than this in keepalive_timeout counts as
-// blocked. This limit is more than gRPC writes at a time. As long as gRPC has
+// blocked. This limit is larger than one write of gRPC. As long as gRPC has
 // bytes to write, it keeps the memory of whole responses, even if their calls
 // have ended.
 constexpr std::int64_t kLeastTaken = 2 << 20;

@@ -273,7 +273,7 @@ class Bench {
         std::max<std::int64_t>(c.bytes() / (16 * 1024), 1) * (16 * 1024);
     const bool cached = c.bytes() < kMiB;
     const bool by_vectors = cached || core::IsFloat8(c.dtype);
-    // A scale of 1 in place changes no number of any type.
+    // Scaling in place by 1 changes no value, whatever the type.
     Report(Compare(row, cached ? Pass(c) : Call(c),
                    c.in_place ? Scales(bytes, by_vectors, c.dtype)
                               : Copies(bytes, by_vectors),

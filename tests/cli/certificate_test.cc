@@ -270,8 +270,8 @@ TEST_F(CertificateTest, Float64KeysMayHaveTablesOfFloat32) {
   }
 }
 
-// With float64 keys, the check finds a thousandth of the error that float32
-// angles may have.
+// With float64 keys, the check finds an error that is a thousand times smaller
+// than the error of float32 angles.
 TEST_F(CertificateTest, Float64KeysAreHeldToAnglesOfFloat64) {
   WriteConfig();
   Engine engine;

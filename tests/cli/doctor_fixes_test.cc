@@ -439,8 +439,8 @@ std::vector<std::string> Layers(const Json& config) {
   return hashes;
 }
 
-// Returns the alternatives of a published model's findings that change its
-// layers.
+// Applies each alternative of each finding's fix to a published model. Returns
+// the alternatives that change the encoding of a layer.
 std::vector<std::string> Spoiled(const Json& config) {
   core::doctor::DoctorInput input;
   input.path = "config.json";

@@ -151,8 +151,8 @@ TEST_F(ExplorerTest, RefusesBodiesThatAreNoMessages) {
   std::string deep = R"({"rope":{"spec":{"explicit":{"values":)";
   deep += std::string(10000, '[') + std::string(10000, ']') + "}}}}";
   ExpectError(Post("resolve", deep), "INVALID_ARGUMENT", "body: ");
-  // In the body a configuration is a text without depth; the configuration's
-  // reader refuses its depth.
+  // For the body's parser, configJson is a string without nesting; the reader
+  // of configurations refuses its nesting.
   ExpectError(Post("resolve", absl::StrCat(R"({"rope":{"configJson":")",
                                            std::string(10000, '['), "\"}}")),
               "INVALID_ARGUMENT", "config_json");

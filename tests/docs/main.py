@@ -11,8 +11,8 @@ Each page runs in its own folder, initially a copy of the page's inputs
 - ```sh: commands whose output is not compared.
 
 A command that fails makes the page fail; a command that should fail ends in
-`|| echo "exit $?"`. The runner's own server answers at a page's localhost:50051. A line
-before a block may be one of these; the end lists blocks that did not run:
+`|| echo "exit $?"`. The runner's own server answers at a page's localhost:50051. The end of the
+output lists the blocks that did not run. A line before a block may be one of these:
 
 - `<!-- needs: TOOL ... -->`: without these programs it is not run.
 - `<!-- rehearsed: TOOL ... -->`: it needs a cluster, and is compared with the chart

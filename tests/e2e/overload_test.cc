@@ -144,9 +144,9 @@ TEST_F(OverloadTest, AnswersCallsPastItsCapacity) {
   options.server = absl::StrCat("unix:", path_);
   // A server that accepted all calls would miss the deadline of each counted
   // call: at six times its capacity the first call would end after 12 s, but
-  // the deadline of the last is at 8.9 s. A server that refuses calls lets a
-  // call with a deadline within 5 s wait for at most 0.1 s of its own time, so
-  // accepted calls are in time even on a busy machine.
+  // the deadline of the last is at 8.9 s. A server that refuses calls accepts a
+  // call only if its expected wait is at most a quarter of its remaining time,
+  // so accepted calls have time to spare even on a busy machine.
   options.deadline_nanos = 4'900'000'000;
   options.warm_up = 2;
   options.seconds = 2;

@@ -75,7 +75,7 @@ def modeling(config_class):
 
 
 def modules(config_class):
-    """Returns the rotary classes beside the model of that configuration."""
+    """Yields the rotary classes in the modeling module of this configuration class."""
     module = modeling(config_class)
     for name, value in vars(module or object).items():
         if (inspect.isclass(value) and issubclass(value, torch.nn.Module)
@@ -191,7 +191,7 @@ def rotating(model_types=None):
 
 
 def audio_of(config):
-    """Returns the audio part that rotates, by its path of keys; or None."""
+    """Returns the nested configuration of the audio part that rotates, or None."""
     for key in ("thinker_config", "audio_config", "audio_encoder_config",
                 "asr_config", "encoder_config"):
         inner = getattr(config, key, None)

@@ -92,7 +92,7 @@ def spellings(dict_, theta):
 
 
 def all_of():
-    """Yields (model type, name, values) of each."""
+    """Yields (model type, name, values) of each variant."""
     for model_type, values in ARCHITECTURES.items():
         for name, dict_ in scalings(PAIRS[model_type]).items():
             for spelling, rope in spellings(dict_, 500000.0):

@@ -62,9 +62,10 @@ absl::optional<Regions::Found> Regions::Find(absl::Span<const char> bytes) {
   return absl::nullopt;
 }
 
-// Finds only views whose size fits dtype and shape. With the place of any other
-// view, the server could read memory outside of the view. So the bytes of that
-// view are sent, and the server reports the fault.
+// Finds only views with a size that fits dtype and shape. If the size does not
+// fit, the server would compute from dtype and shape how much it reads, and
+// could read outside of the view. So the bytes of such a view are sent, and the
+// server reports the fault.
 absl::optional<Regions::Found> Regions::FindTensor(const TensorView& view) {
   if (!on_.load() ||
       std::any_of(view.shape.begin(), view.shape.end(),

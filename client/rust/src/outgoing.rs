@@ -91,7 +91,7 @@ impl Outgoing {
         }
         prost::encoding::bytes::encode(1, &call, &mut first);
         this.add(vec![(first, 0, 0..0)]);
-        // A multiple of eight bytes cuts no element.
+        // If a chunk is a multiple of eight bytes, it ends between two elements.
         let chunk = CHUNK_BYTES.min(max_message_bytes.saturating_sub(CHUNK_HEAD_BYTES) / 8 * 8).max(8);
         for (index, slot) in slots.iter().enumerate() {
             for begin in (0..slot.bytes).step_by(chunk) {

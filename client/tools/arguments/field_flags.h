@@ -49,10 +49,10 @@ class FieldFlags {
   explicit FieldFlags(const google::protobuf::Descriptor* type) : type_(type) {}
 
   // Adds the flags. `group` is their heading in --help; if it is empty, they
-  // have CLI11's own heading. The row of a kind must come before the rows of
-  // its details. `prefix` ("new-") is put before all names, but rows and
-  // callers use the names without the prefix. This object must not move
-  // afterwards.
+  // have CLI11's own heading. The row of a kind (--alibi) must come before the
+  // rows of the flags that belong to it (`of`). `prefix` ("new-") is put before
+  // all names, but rows and callers use the names without the prefix. This
+  // object must not move afterwards.
   void Add(CLI::App* app, const std::string& group,
            absl::Span<const FieldFlag> rows, const std::string& prefix = "");
 

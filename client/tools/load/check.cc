@@ -17,9 +17,9 @@ namespace {
 // evenly spread tokens. This takes a second instead of minutes.
 constexpr std::int64_t kCheckedElements = std::int64_t{1} << 21;
 
-// Bound on the relative error of angles. Frequencies that are computed here
-// differ from the server's by one rounding, which is at most two units of
-// float64.
+// Bound on the relative error of angles. The server may round a frequency to
+// the float64 next to the one here; this is a relative difference of at most
+// 2^-52.
 constexpr long double kAngleError = 0x1p-52L;
 
 // Returns the rotation of the workload's encoding: half-split pairs with the

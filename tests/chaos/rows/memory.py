@@ -15,7 +15,7 @@ FLAGS = ("--in-flight-bytes", f"{BUDGET >> 20}MiB", "--max-request-bytes", f"{ME
 
 def largest_messages(world):
     with Server(world, *FLAGS) as server:
-        # Warms up: pools and tables from a first call are no growth.
+        # Warms up, because pools and tables that a first call makes must not count as growth.
         world.offer(server, rpc="ApplyRope", size="64KiB", rate=50, connections=4, seconds=1).wait()
         base = server.rss()
         seconds = world.size(6, 30)

@@ -53,7 +53,8 @@ std::multiset<std::string> Told(const json& config) {
   return ids;
 }
 
-// Correct errors and warnings, and models without rotation.
+// The errors and warnings that doctor rightly reports for presets and published
+// models, and the models that have no rotation.
 json Known() {
   std::ifstream file(std::string(POSENC_TEST_DATA) +
                      "/doctor/known_findings.json");

@@ -189,9 +189,11 @@ TEST_P(AxialPeerTest, RotationAgrees) {
         TensorData(apply[std::string(name) + "_out"]);
     ASSERT_EQ(out.size(), expected.size());
     for (std::size_t i = 0; i < out.size(); ++i) {
-      // Recorded frequencies allow 5e-7. Computed geometric frequencies are up
-      // to 5 float32 ulp from the peer's, which adds that angle, for elements
-      // below 2.
+      // Recorded frequencies allow 5e-7. Geometric frequencies
+      // (halves_per_axis) differ from the peer's by up to 5 float32 ulp. At
+      // positions up to 63 this turns an angle by up to 5 * 2^-23 * 63, and
+      // changes an element by up to 4 times as much, because elements are below
+      // 2.
       const double reach = halves_per_axis() ? 4 * 5 * 0x1p-23 * 63 : 0;
       EXPECT_NEAR(out[i], expected[i], 5e-7 + reach)
           << name << " element " << i;
@@ -317,8 +319,8 @@ TEST_P(TiledPeerTest, IsEvenAndOddChannelsOfTwoRotations) {
       const std::vector<float> x = TensorData(peer["q"]);
       const double position = positions[i / width % positions.size()];
       const double reach = std::abs(x[i]) + std::abs(x[i ^ 1]);
-      // The peer's angle: a float32 product of a frequency 5 ulp off. Then
-      // four float32 operations in each library.
+      // The peer's angle is a float32 product with a frequency that is up to 5
+      // ulp off. Each library then rounds four float32 operations.
       EXPECT_NEAR(out[i], expected[i],
                   reach * (6 * 0x1p-23 * position + 8 * 0x1p-24))
           << "element " << i;

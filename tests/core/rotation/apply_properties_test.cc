@@ -122,7 +122,9 @@ TEST(ApplyProperties, WorkersOfAnyRowsOfHeadMajorTensorsGiveTheSameBytes) {
   }
 }
 
-// More tokens than a block of shared rows, and more than a call keeps.
+// The cosines and sines of 300 tokens need more than one block
+// (kHeadMajorBlockBytes). The cosines and sines of 4200 tokens need more bytes
+// than a call keeps (kMaxBytesOfAll).
 TEST(ApplyProperties, HeadsOfLongSequencesHaveTheBytesOfEachAlone) {
   for (const std::int64_t tokens : {300, 4200}) {
     const Tensor x =

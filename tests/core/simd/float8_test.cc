@@ -214,7 +214,7 @@ TEST_P(Float8Test, EveryNanIsOneCode) {
 TEST_P(Float8Test, EveryLengthAndMisalignmentStaysWithinItsBuffers) {
   for (std::size_t n = 0; n <= 67; ++n) {
     for (const std::size_t shift : {0, 1, 3}) {
-      // Exact sizes for sanitizers, and canaries after them for other builds.
+      // One canary after the n elements: the kernels must not write to it.
       const std::unique_ptr<std::uint8_t[]> narrow(
           new std::uint8_t[shift + n + 1]);
       const std::unique_ptr<float[]> wide(new float[shift + n + 1]);

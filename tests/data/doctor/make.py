@@ -267,7 +267,7 @@ def readers():
     )
     pair("readers.softmax", latent,
          with_keys(latent, rope_scaling=with_keys(latent["rope_scaling"], mscale_all_dim=None)))
-    # mlx-lm's class of MiniCPM 3 has no value for an absent slice.
+    # mlx-lm's class of MiniCPM 3 has no default for an absent qk_rope_head_dim.
     small = with_keys(PLAIN, model_type="minicpm3", head_dim=None, qk_rope_head_dim=32, qk_nope_head_dim=64)
     pair("readers.refuses", with_keys(small, qk_rope_head_dim=None), small)
     images = with_keys(

@@ -25,7 +25,7 @@ class CutTest : public ServerTest {
                                        test::SharedPrefix()}});
   }
 
-  // Returns a rotation in place of the whole file.
+  // Returns a request that rotates the whole file in place.
   static v1::ApplyRopeRequest Rotation(const SharedMemoryFile& file) {
     v1::ApplyRopeRequest request = GoodApply();
     request.clear_k();

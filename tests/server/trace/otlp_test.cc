@@ -64,7 +64,7 @@ class Collector final : public grpc::CallbackGenericService {
       if (ok && message_.DumpToSingleSlice(&slice).ok()) {
         collector_->Add(std::string(slice.begin(), slice.end()));
       }
-      // An empty message is an answer of any type.
+      // Empty bytes are a valid answer of every message type.
       grpc::Slice empty;
       answer_ = grpc::ByteBuffer(&empty, 1);
       StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);

@@ -408,7 +408,7 @@ TEST_F(ListenerTest, OnAUnixSocketOneConnectionMayHaveMoreCalls) {
   EXPECT_TRUE(Serves());
 }
 
-// gRPC's client does not send such a call once it knows the limit.
+// Once gRPC's client knows the limit, it sends no call with more metadata.
 TEST_F(ListenerTest, MoreMetadataThanTheLimitIsRefused) {
   const auto call = [this](std::size_t bytes) {
     grpc::ClientContext context;

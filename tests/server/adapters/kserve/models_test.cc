@@ -1,4 +1,5 @@
-// Each of KServe's models gives the bytes of its RPC.
+// The output tensors of each KServe model have the same bytes as the tensors in
+// the answer of its RPC (apply_rope: ApplyRope).
 
 #include <cstdint>
 #include <string>

@@ -43,8 +43,8 @@ public final class Drive {
   }
 
   // The benchmarks of all clients have these cases. unary64 is an applyRope with default options,
-  // which sends 64 MiB as a stream. token1 rotates one token, and shows the peak memory of the
-  // program itself. echo64 and echo1 measure grpc-java alone.
+  // which sends 64 MiB as a stream. token1 rotates one token, so its peak memory is that of the
+  // program without large tensors. echo64 and echo1 measure grpc-java alone.
   private static void bench(String target, String name) throws Exception {
     int mib = Map.of(
         "unary64", 64, "unary1", 1, "token1", 0, "stream256", 256, "echo64", 64, "echo1", 1)
