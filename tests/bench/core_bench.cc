@@ -5,16 +5,17 @@
 //   best_copy       the fastest of memcpy and streaming copies of one and of
 //                   four pages at once: the bound for a rotation out of place
 //   best_scale      the fastest of three loops that read and write in place
-//   vector_copy     vectors of 64 bytes from cache to cache, as is
-//                   in_place_scale. FP8 is compared with them from memory, too
+//   vector_copy     copies vectors of 64 bytes from cache to cache
+//   in_place_scale  scales such vectors in place. FP8 is compared with this and
+//                   with vector_copy from memory, too
 //   best_fill       the faster of memset and a streaming fill
 //   naive, libm     the loops that people write, -O3 -march=native
 //   ready_table     the same rotation with ready rows
 //   one_thread      the same work on one thread
 //
-// From memory, a rotation also computes its rows, as in a call; in a cache it
-// uses ready rows. Each instruction set is measured in its own process, because
-// a process chooses one when it starts.
+// If the tensor is in memory, a rotation also computes its rows, as in a call;
+// if it is in a cache, the rotation uses ready rows. Each instruction set is
+// measured in its own process, because a process chooses one when it starts.
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -146,7 +147,7 @@ class Bench {
     c.pairing = pairing;
     c.in_place = in_place;
     c.tokens = bytes / c.bytes();
-    if (c.tokens == 0 && bytes > 0) {  // half a token of float64 in L1
+    if (c.tokens == 0 && bytes > 0) {  // not even one token fits
       c.tokens = 1;
       c.heads = bytes / (c.bytes() / c.heads);
     }
@@ -253,7 +254,7 @@ class Bench {
     return PassOf(c, src(), c.in_place ? src() : dst());
   }
 
-  // Both pairings, out of place and in place.
+  // Measures both pairings, out of place and in place.
   void OfSize(std::int64_t bytes, Dtype dtype) {
     for (const Pairing pairing : kPairings) {
       for (const bool in_place : {false, true}) {

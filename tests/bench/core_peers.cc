@@ -1,5 +1,5 @@
-// Rotations and a table for core_peers.py, which compares them with other
-// libraries' in one process.
+// Rotations and a table for core_peers.py, which compares them with those of
+// other libraries in one process.
 
 #include <cstddef>
 #include <cstdint>

@@ -15,7 +15,7 @@ with the reason, if it is not installed or gives other numbers.
   ggml             rope, which computes cosines and sines on the way as posenc does
   numpy            the table, as people write it, which makes new arrays
   numpy_out        the same into existing arrays
-All peers but ggml have ready tables. posenc computes its table in every call.
+All peers except ggml have ready tables. posenc computes its table in every call.
 """
 
 import argparse
@@ -35,8 +35,8 @@ SIZES = (
     ("memory", 64 << 20),
     ("memory", 256 << 20),
 )
-# Number in posenc.v1.Dtype, bytes, and the allowed difference of peers, from the
-# precision of their tables and sums, for numbers up to 5.
+# For each type: its number in posenc.v1.Dtype, its bytes, and how much a peer's numbers up to 5 may
+# differ, because of the precision of its tables and sums.
 DTYPES = {"float32": (1, 4, 1e-4), "float16": (2, 2, 2e-2), "bfloat16": (3, 2, 2e-1)}
 
 

@@ -132,9 +132,9 @@ std::string Describe(const CoreRow& row) {
 
 namespace {
 
-// Alternates `work` with only one other: the time of work includes writing back
-// the data that earlier work left in the caches. 64 MB out of place took up to
-// 1.5 times as long after memcpy as after a streaming copy (Xeon).
+// Alternates `work` with only one other work, because a time includes writing
+// back the data that the work before it left in the caches. 64 MB out of place
+// took up to 1.5 times as long after memcpy as after a streaming copy (Xeon).
 CoreRow CompareTo(const CoreRow& like, const Work& work,
                   const std::pair<std::string, Work>& other, Clock clock) {
   const int repeats = Repeats(like.bytes);

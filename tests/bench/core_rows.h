@@ -49,7 +49,7 @@ std::vector<CoreRow> Compare(
     const CoreRow& like, const Work& work,
     const std::vector<std::pair<std::string, Work>>& others, Clock clock);
 
-// Returns the fastest by the median of a few calls.
+// Returns the work with the least median time of a few calls.
 const std::pair<std::string, Work>& Fastest(
     const std::vector<std::pair<std::string, Work>>& works, std::int64_t bytes);
 

@@ -65,7 +65,8 @@ struct Message {
   std::size_t size;
 };
 
-// Returns a call for q of `bytes`. The message does not contain these bytes.
+// Returns a call for a tensor q of `bytes`. The returned message does not
+// contain the bytes of q.
 v1::ApplyRopeRequest CallOf(std::int64_t bytes, Answer answer) {
   v1::ApplyRopeRequest call;
   v1::RopeSpec* const spec = call.mutable_rope()->mutable_spec();
@@ -151,7 +152,8 @@ Message MakeShared(const std::string& name, std::int64_t bytes,
   return {grpc::ByteBuffer(&slice, 1), slice.size()};
 }
 
-// Returns the tensor's bytes of an answer; empty if it has none.
+// Returns the bytes of the tensor in an answer; empty if the answer has no
+// tensor.
 std::string TensorBytes(const grpc::ByteBuffer& answer, Answer wanted,
                         const std::shared_ptr<SharedRegion>& region) {
   if (wanted == Answer::kShared) {

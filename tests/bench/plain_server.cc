@@ -1,6 +1,7 @@
 // posenc-bench-plain UNIX_PATH READY_FILE [pass]: echoes messages over plain
-// blocking sockets; "pass" first multiplies their float32s once. It is the
-// upper bound for a server that moves, or also computes on, the same bytes.
+// blocking sockets; "pass" first multiplies their float32s once. Its speed is
+// the upper bound for a server that moves the same bytes, or with "pass" also
+// computes on them.
 //
 // A message is its size as 8 bytes, then the bytes; the answer is the bytes.
 // The answer starts when all of the message has arrived, as in a unary call.
@@ -25,7 +26,7 @@ void Multiply(std::vector<float>& values) {
   for (float& value : values) value *= 0.75F;
 }
 
-// One connection after the other.
+// Serves one connection after the other.
 void Serve(int listener, bool pass) {
   std::vector<float> message;
   for (int fd; (fd = accept(listener, nullptr, nullptr)) >= 0; close(fd)) {

@@ -50,8 +50,8 @@ within() {
   done
 }
 
-# start N: on its port. The first start picks a free port below the kernel's
-# range for outgoing connections, so that none of them takes it.
+# start N: starts server N on its port. The first start picks a free port below
+# the kernel's range for outgoing connections, so that none of them takes it.
 start() {
   local n=$1 try
   for ((try = 0; try < 20; ++try)); do
@@ -70,7 +70,7 @@ start() {
 }
 started() { [[ -s $work/ready$1 ]] || ! kill -0 "${pid[$1]}" 2>/dev/null; }
 
-# The load's connection to server N.
+# Whether the load is connected to server N.
 connected() {
   [[ -n $(ss -Htn state established "( sport = :${port[$1]} )" 2>/dev/null) ]]
 }

@@ -152,7 +152,7 @@ TEST(NearestWord, IsNearOrBeginsWithTheWord) {
   const std::vector<std::string> words = {"resolve", "reposition", "apply"};
   EXPECT_EQ(NearestWord("resolv", words), "resolve");
   EXPECT_EQ(NearestWord("app", words), "apply");
-  EXPECT_EQ(NearestWord("re", words), "");  // of two
+  EXPECT_EQ(NearestWord("re", words), "");  // two are as near
   EXPECT_EQ(NearestWord("window", words), "");
   EXPECT_EQ(NearestWord("", words), "");
 }

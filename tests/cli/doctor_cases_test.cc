@@ -54,8 +54,8 @@ TEST_F(DoctorCasesTest, BadCasesHaveTheirFindingsAndGoodCasesDoNot) {
   }
 }
 
-// Numbers from threads and from doctor's reference, to their printed digits:
-// the share of a score that one reader keeps at a distance.
+// Compares the share of a score that a reader keeps at a distance with numbers
+// from threads and from doctor's reference, to their printed digits.
 TEST_F(DoctorCasesTest, ReadersAreAsFarApartAsPeopleMeasured) {
   const Json llama31 = Data()["models"]["llama-3.1-8b"];
   const Json llama32 = Data()["models"]["llama-3.2-1b"];
@@ -87,7 +87,7 @@ TEST_F(DoctorCasesTest, ReadersAreAsFarApartAsPeopleMeasured) {
     const char* id;
     const char* reader;
     int length;
-    double kept, digits;  // of `kept`: half of its last digit
+    double kept, digits;  // digits: half of kept's last digit
     std::int64_t first_distance = -2, first_angle = -2;  // -2: not stated
     double logits = 1;
   };

@@ -25,8 +25,8 @@ namespace {
 
 class DoctorFixesTest : public DoctorCases {
  protected:
-  // transformers' base, width and axes of the first layer, and of a layer with
-  // full attention in models with a pattern of six.
+  // Returns base, width and axes, as transformers reads them, of layers 0 and
+  // 5. Layer 5 has full attention in models with a pattern of six layers.
   std::vector<Json> Ropes(const Json& config) {
     WriteText("rope.json", config.dump());
     std::vector<Json> ropes;
@@ -95,7 +95,7 @@ Json& PartOf(Json* config) {
   return config->contains("text_config") ? (*config)["text_config"] : *config;
 }
 
-// Returns the object at a dotted path, from the language part.
+// Returns the object at a dotted path in the language part.
 Json& At(Json* config, const std::string& path) {
   Json* at = &PartOf(config);
   for (const std::string& step : Split(path, "\\.")) {
@@ -130,7 +130,8 @@ std::string InQuotes(const std::string& text) {
   return std::regex_replace(text, std::regex("\""), "\\\"");
 }
 
-// Writes pairs to the place in the fix's text, or to the finding's keys.
+// Writes pairs to the place that the fix's text names, or to the finding's
+// keys.
 void WritePairs(const std::string& text, const Json& finding, Json* files) {
   Json& config = (*files)["config.json"];
   // An alternative may omit the place if the next alternative names a place.
@@ -270,7 +271,7 @@ bool Apply(const std::string& text, const Json& finding, Json* files) {
   return true;
 }
 
-// "remove a or b" has two alternatives, as has "x, or y".
+// "remove a or b" has two alternatives, and so has "x, or y".
 std::vector<std::string> Alternatives(const std::string& fix) {
   std::smatch match;
   if (std::regex_search(fix, match,

@@ -1,5 +1,5 @@
-// `posenc doctor` on files: a pair for every check, exit codes and JSON. Its
-// bad files: tests/data/cli/doctor.json.
+// `posenc doctor` on files: a pair for every check, exit codes and JSON. The
+// cases of tests/data/cli/doctor.json have files that it refuses.
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ Json Plain() {
           {"rope_theta", 500000.0},   {"max_position_embeddings", 131072}};
 }
 
-// The JSON alone: lines on stderr follow it.
+// Returns only the JSON; the lines of stderr follow it in the text.
 Json Output(const std::string& arguments) {
   const std::string text = Posenc("--json doctor " + arguments).text;
   const std::size_t end = text.rfind("\n}\n");

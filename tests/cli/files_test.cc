@@ -1,4 +1,5 @@
-// .npy and .safetensors: reads its own files, and refuses hostile files.
+// .npy and .safetensors: the command reads the files that it writes, and
+// refuses hostile files.
 
 #include <algorithm>
 #include <cmath>

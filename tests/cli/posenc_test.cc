@@ -98,7 +98,7 @@ TEST_F(PosencTest, Float32AnglesOfAModelAreTheFrameworksProducts) {
 }
 
 TEST_F(PosencTest, AppliesAnInterleavedRotationAndKeepsTheRest) {
-  // q [1, 3, 2, 6] in float32, of which the first 4 channels rotate.
+  // q is [1, 3, 2, 6] of float32, and the first 4 channels of each head rotate.
   std::vector<float> q(36);
   for (int i = 0; i < 36; ++i) q[i] = static_cast<float>(std::sin(i + 1.0));
   const std::string mask = "mask";
@@ -135,8 +135,8 @@ TEST_F(PosencTest, AppliesAnInterleavedRotationAndKeepsTheRest) {
         const long double angle = (7 + t) * std::pow(10.0L, -2 * i);
         const long double c = std::cos(angle), s = std::sin(angle);
         const float x = q[head + 2 * i], y = q[head + 2 * i + 1];
-        // Table, product, sum and result: at most 4 roundings of numbers whose
-        // magnitudes |x| + |y| bounds.
+        // Table, product, sum and result are rounded: at most 4 roundings of
+        // numbers up to |x| + |y|.
         const double bound = 4 * 0x1p-24 * (std::fabs(x) + std::fabs(y));
         EXPECT_NEAR(ElementAt(*rotated, head + 2 * i),
                     static_cast<double>(x * c - y * s), bound);

@@ -85,7 +85,7 @@ class NotingService : public v1::PositionalEncodingService::Service {
 
   // Set before the first call.
   grpc::Status end;
-  absl::Duration late;  // before `end`
+  absl::Duration late;  // passes before `end`
 
  private:
   grpc::Status Note(grpc::ServerContext* context) {

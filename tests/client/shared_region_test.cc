@@ -170,8 +170,8 @@ TEST_F(SharedRegionTest, OtherCallsPassRegionsToo) {
   EXPECT_EQ(in_place->tensor.bytes, added->tensor.bytes);
 }
 
-// The client knows a table's size only from a specification: a preset's table
-// comes as bytes.
+// The client knows a table's size only from a specification, so a preset's
+// table comes as bytes.
 TEST_F(SharedRegionTest, TablesGoToTheirPlacesInRegions) {
   Start(true);
   const Client client = Connect(0);
@@ -271,7 +271,8 @@ TEST_F(SharedRegionTest, ARegionIsAFileOfItsOwnAndGoesWithItsOwner) {
   }
 }
 
-// Like two containers with different users that share a volume with an fsGroup.
+// Two containers with different users that share a volume with an fsGroup have
+// such a directory.
 TEST_F(SharedRegionTest, ADirectoryThatGivesItsGroupGetsFilesOfTheGroup) {
   const std::string directory = test::kSharedDirectory + test::SharedName();
   ASSERT_EQ(mkdir(directory.c_str(), 0700), 0);

@@ -72,14 +72,14 @@ class StreamService : public v1::PositionalEncodingService::Service {
                                     "ERROR_REASON_MESSAGE_TOO_LARGE", "");
   int unary_failures = 1000;     // calls that end with unary_status
   std::size_t ids_bytes = 0;     // in front of the tensors
-  std::size_t answer_bytes = 0;  // of a response; 0: those of its message
+  std::size_t answer_bytes = 0;  // of a response; 0: all received bytes
   int fail_at = -1;  // ends a stream with `end` in place of this message
   grpc::Status end;
   std::string extra;  // bytes beyond the tensors
   bool hold = false;  // streams wait for `release`
   absl::Notification release;
 
-  // Read after them. The messages have no `data`; it is in `bytes`.
+  // Read after the calls. The messages have no `data`; it is in `bytes`.
   int unary = 0, questions = 0;
   std::vector<v1::ApplyRopeStreamRequest> applied;
   std::vector<v1::RepositionStreamRequest> moved;

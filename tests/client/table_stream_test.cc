@@ -61,7 +61,7 @@ class TableService : public v1::PositionalEncodingService::Service {
     table_ = std::move(table);
   }
 
-  // Read after them.
+  // Read after the calls.
   int unary = 0;
 
  private:

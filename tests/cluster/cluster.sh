@@ -95,7 +95,8 @@ pods_left() { [[ $(k get pod -l app.kubernetes.io/component=server -o name | wc 
 # The cluster's DNS server; gRPC 1.51 wants its port.
 outside() { echo "dns://$DNS_SVC:53/posenc-headless.$ns.svc.cluster.local:50051"; }
 
-# start_load ARGUMENT...: the client outside, until stop_load.
+# start_load ARGUMENT...: runs the client outside of the cluster, until
+# stop_load.
 start_load() {
   "$bin/posenc-load" --server "$(outside)" --duration 1h --max-error-rate 1 --quiet \
     --json "$work/report.json" "$@" >"$work/load.log" 2>&1 &
@@ -280,7 +281,8 @@ hold "equal requests to three replicas: the same bytes" same_bytes
 scale() {
   k scale deploy posenc --replicas="$1" && rolled_out && until_true 60 pods_left "$1"
 }
-# The worst case: the removed replica is the only one from the first look-up.
+# The worst case: the client's first look-up found only the replica that is
+# removed.
 up_and_down() {
   k annotate pod "$(first)" controller.kubernetes.io/pod-deletion-cost=-1 && scale 3 && scale 1
 }
@@ -325,7 +327,8 @@ oom() {
   k logs "$name" --previous | grep 'WARNING.*--in-flight-bytes: ' || return 1
   rolled_out
 }
-# Allows the calls in flight at the killed server: a third of the calls of one pause.
+# Allows failures of calls that are in flight at the killed server: a third of
+# the calls of one pause.
 under_load "OOM kill of one of 3" 4 oom
 ok "the server said so at its start" "$(grep -h WARNING "$work/out" | head -n 1)"
 kubectl delete -k "$HERE/manifests/oom" --ignore-not-found --wait=false >/dev/null

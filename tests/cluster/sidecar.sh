@@ -3,7 +3,8 @@
 # in turn while a third process of the pod calls. Part of cluster.sh, whose
 # functions and variables it uses.
 
-# Calls per second, and seconds of a row: a killed container is back within two seconds.
+# Calls per second, and seconds of a row. A killed container is back within two
+# seconds.
 sidecar_rate=100
 sidecar_seconds=20
 
@@ -57,8 +58,8 @@ print({key: step[key] for key in ("failed", "unsent", "wrong", "errors")})' "$wo
   fi
 }
 
-# Each row has its own pod: kubelet waits before it starts a container again that
-# ended twice.
+# Each row has its own pod, because kubelet waits before it restarts a container
+# that ended twice.
 fresh_pod() {
   local old
   old=$(first)
@@ -87,7 +88,7 @@ share_memory() {
   printf '\n%-46s %7s %7s %12s %7s  %s\n' "$sidecar_rate calls a second in shared memory" calls failed \
     "longest" took errors
   # While the server is down, each call fails at once, unless it may be retried;
-  # kubelet takes a second or two.
+  # kubelet restarts it within a second or two.
   shared_row "server killed; in place" $((10 * sidecar_rate)) application posenc --shared-memory in-place
   fresh_pod
   shared_row "server killed; out of place, with retries" $((10 * sidecar_rate)) application posenc --shared-memory out-of-place

@@ -5,9 +5,9 @@ usage: stall.py DNS_SERVER NAME PORT SENDERS
 
 Each sender has its own connection, with the headers of an ApplyRope and eight
 bytes of a message of 1 MiB. It answers pings, and never sends another byte.
-NAME is looked up every second, so that a new replica gets its SENDERS. Ended
-senders begin again while the name has their replica; senders at other
-replicas stay until the replica closes them.
+NAME is looked up every second, so that a new replica gets its SENDERS. A sender that has ended
+begins again as long as the name has its replica. Senders at a replica that the name no longer has
+stay until the replica closes them.
 
 Prints at the end: BEGUN MOST_AT_A_TIME REPLICAS_SEEN
 """
@@ -48,7 +48,7 @@ def addresses(server, name):
 
 
 def over(connection):
-    """Returns whether its call, or the connection, has ended."""
+    """Returns whether the connection or its call has ended."""
     while got := connection.read(0.001):
         if got.kind == h2.RST or got.kind == h2.HEADERS and got.flags & h2.END_STREAM:
             return True

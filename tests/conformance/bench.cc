@@ -1,10 +1,11 @@
 // posenc-client-bench TARGET CASE: how long ApplyRope takes through the C++
 // client library, for ./run bench clients. Prints one line of JSON.
 //
-// CASE: unary64, unary1 (MiB of float32 in one message), stream256, and token1,
-// one token of 16 KiB, whose peak memory is the program's own. Results go to
-// memory that the program already has. The first call is reported separately;
-// calls for kWarmUp, and one over each connection, are not measured.
+// CASE: unary64, unary1 (MiB of float32 in one message), stream256, and token1.
+// token1 rotates one token of 16 KiB, so its peak memory is that of the program
+// without large tensors. Results go to memory that the program already has. The
+// first call is reported separately; the calls of the first kWarmUp, and one
+// call over each connection, are not measured.
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,8 @@
 // posenc-replay-errors TABLE ENVFILE: makes the calls of
 // proto/testdata/client_errors.json through the C++ client library. Its README
 // describes the table; ENVFILE names the servers and credentials, one line
-// KEY=VALUE each. Prints as posenc-replay does, with the family `errors`.
+// KEY=VALUE each. Its output has the form of posenc-replay's, with the family
+// `errors`.
 
 #include <algorithm>
 #include <cstdint>
@@ -167,7 +168,7 @@ absl::Status Table(const Client& client, const json& arguments) {
   return client.BuildTable(request).status();
 }
 
-// Makes the call; nullopt if it does not know the call.
+// Makes the call. Returns nullopt for a call that it does not know.
 absl::optional<absl::Status> Call(const Client& client, const json& test) {
   const std::string call = test.at("call");
   const json arguments = test.value("arguments", json::object());

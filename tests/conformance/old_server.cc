@@ -1,5 +1,6 @@
 // posenc-old-server READY_FILE: a server of version 0.0.9, which only has
-// GetServerInfo. The table of errors tests how clients explain that.
+// GetServerInfo. The table of errors tests the clients' errors at such a
+// server.
 
 #include "posenc/v1/service.grpc.pb.h"
 #include "tests/conformance/stand_in.h"

@@ -127,8 +127,8 @@ class Replay {
   using Bytes = absl::Span<const char>;
 
   // Streams `tensors`, which are those of `args`, in random pieces. Returns
-  // DATA_LOSS unless the answer has the same bytes as that of one message. The
-  // client of 0.1.0 cannot.
+  // DATA_LOSS unless the answer has the same bytes as the answer to one
+  // message. The client of 0.1.0 cannot stream, and gets OK.
   template <typename AnyClient, typename Args>
   absl::Status CheckStream(const AnyClient& client, Args* args,
                            const std::vector<TensorView*>& tensors,

@@ -46,7 +46,7 @@ std::uint16_t Bits16(double value, int exponent_bits) {
 }
 
 // Returns the FP8 code of an exact number. E5M2 is the upper half of a
-// binary16. E4M3 has three bits of fraction and a bias of 7 instead of 15:
+// binary16. E4M3 has three bits of fraction and a bias of 7 instead of 15, so
 // after scaling by 2^-8 its bits lie in a binary16, too.
 std::uint8_t Bits8(double value, bool e5m2) {
   if (e5m2) return static_cast<std::uint8_t>(Bits16(value, 5) >> 8);

@@ -1,5 +1,6 @@
-// Measures grpc-js alone: a unary call to an echo server in another process. No client over grpc-js can be faster with
-// a unary call. The flow-control window is the client's. If this file is run as a program, it is the server.
+// Measures grpc-js alone: a unary call to an echo server in another process. A
+// client that uses grpc-js cannot make a unary call faster. The flow-control
+// window is the client's. If this file is run as a program, it is the server.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";

@@ -87,9 +87,9 @@ inline std::string HpackString(absl::string_view text) {
   return out;
 }
 
-// Encode a header that enters the dynamic table, and one that does not. The
-// newest entry of the table has the index kNewestEntry, the entry before it
-// kNewestEntry + 1, and so on.
+// HpackIndexing() encodes a header that enters the dynamic table,
+// HpackLiteral() a header that does not. The newest entry of the table has the
+// index kNewestEntry, the entry before it kNewestEntry + 1, and so on.
 inline constexpr int kNewestEntry = 62;
 inline std::string HpackIndexing(absl::string_view name,
                                  absl::string_view value) {

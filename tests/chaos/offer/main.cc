@@ -48,8 +48,8 @@ absl::Status Wrong(absl::string_view flag, const absl::Status& fact) {
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", fact.message()));
 }
 
-// Returns the message of an RPC that posenc-load knows, or that of --path and
-// --message.
+// Returns the request that --path and --message describe, or else the request
+// of an RPC that posenc-load knows.
 absl::StatusOr<Request> MakeMessage(const Flags& flags) {
   Request request;
   if (!flags.path.empty()) {

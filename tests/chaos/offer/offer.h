@@ -28,7 +28,7 @@ struct Options {
   int connections = 16;
   double rate = 1000;  // calls per second
   double seconds = 5;
-  double warm_up = 1;  // seconds before them, not counted
+  double warm_up = 1;  // before `seconds`, not counted
   std::int64_t deadline_nanos =
       1'000'000'000;  // of a call, from when it is due
   // How often a refused call is tried again, after 10 ms, 20 ms, ... (each

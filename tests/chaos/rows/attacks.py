@@ -276,7 +276,7 @@ def light(world):
 
 
 def beside(world):
-    """The other client of a second run, whose calls are counted."""
+    """Runs the cases again, and counts the calls of another client that fail meanwhile."""
     with Server(world, tcp=True) as server:
         seconds = 15
         other = world.offer(server, path=h2.SERVICE + "GetServerInfo", rate=50, connections=4,

@@ -96,8 +96,8 @@ def refused(world, authority, server):
 
 
 def broken_files(authority):
-    """Possible faults of the files: a name, and a function that causes it.
-    Each leaves the last good pair in `good.*`."""
+    """Returns the possible faults of the files: for each name a function that causes the fault. The
+    last good pair stays in `good.*`."""
     def write(name, content):
         def spoil():
             with open(authority.path(name), "wb") as file:

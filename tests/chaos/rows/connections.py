@@ -54,7 +54,7 @@ def no_call(address):
 
 
 def closed_after(sockets, began, patience):
-    """Returns how many the peer closed, and the time until the last close."""
+    """Returns how many sockets the peer closed, and the time until the last close."""
     poll = select.poll()
     open_sockets = {sock.fileno(): sock for sock in sockets}
     for number in open_sockets:

@@ -130,8 +130,7 @@ def cancelled_work(world):
 
 
 def cancelled_half(world):
-    """Clients give up half of the calls at random times; then no budget is
-    claimed."""
+    """Clients give up half of the calls at random times. Afterwards no call may claim budget."""
     flags = ("--in-flight-bytes", "256MiB", "--max-request-bytes", "128MiB",
              "--max-response-bytes", "128MiB")
     with Server(world, *flags) as server:

@@ -120,8 +120,7 @@ def past_capacity(world, kind, multiples):
 
 
 def one_multiple(world, kind, server, peak_rate, before, multiple, share, refusal):
-    """Compares the goodput with the mean of the peaks before and after. Returns the
-    latter."""
+    """Compares the goodput with the mean of the peaks before and after. Returns the peak after."""
     rate = min(before * multiple, 0.7 / refusal)
     bounded = rate < before * multiple
     seconds = world.size(3, 10)
@@ -196,7 +195,7 @@ def run(world):
     past_capacity(world, Kind("BuildTable", "256KiB", 50, (0.9, 0.9, 0.9)), (2, 5, 10))
     # At ten times the load, refusing alone costs more than a core.
     past_capacity(world, Kind("ApplyRope", "256KiB", 1000, (0.9, 0.5, 0.0)), (2, 5, 10))
-    # The first call takes a millisecond, the second less than a tenth of that: no
-    # server can refuse ten times its capacity.
+    # A call of the first row takes a millisecond. A call of the second row takes less than a tenth
+    # of that, so no server can refuse ten times its capacity.
     metastable(world, Kind("BuildTable", "4MiB", 1000, ()))
     metastable(world, Kind("BuildTable", "256KiB", 1000, ()))

@@ -166,10 +166,10 @@ TEST(AddEncodingTest, BlocksAndBatchesShareRows) {
   AddEncodingArgs args;
   args.encoding = Encoding(8);
   args.positions = StartPosition{3};
-  // More tokens than the rows of a block.
+  // There are more tokens than a block has rows.
   Check(args, Dtype::kFloat32, 8, {3, 700, 8},
         [](int, int t) { return t + 3.; });
-  args.encoding = Encoding(70'000);  // a row is more than a block's bytes
+  args.encoding = Encoding(70'000);  // a row exceeds a block
   Check(args, Dtype::kBfloat16, 70'000, {2, 3, 70'000},
         [](int, int t) { return t + 3.; });
 }

@@ -47,7 +47,7 @@ std::vector<double> RandomPositions(std::size_t count, std::uint64_t seed) {
 }
 
 constexpr int kPoints = 200'000;
-constexpr int kFew = 2'000;  // of encodings that differ in their width alone
+constexpr int kFew = 2'000;  // for encodings that differ only in width
 
 // The exact value of channel c in the row at position p.
 using Channel = std::function<Quad(double p, int c)>;
@@ -118,8 +118,9 @@ TEST(AbsoluteTest, UnpairedSinesAreCorrectlyRounded) {
   EXPECT_EQ(Misrounded(encoding, 1001, 2, SinusoidalChannel(encoding)), 0);
 }
 
-// The exponent, rounded to 2^-64, times ln(1e7) = 16.2, and powl's last place:
-// 2^-59 at most, 2^-6 of a place in float64.
+// The formula's own error is at most 2^-59, which is 2^-6 of a place in
+// float64: the exponent is rounded to 2^-64 and multiplied by ln(1e7) = 16.2,
+// and powl may be off in its last place.
 TEST(AbsoluteTest, FrequenciesAreTheFormulasToHalfAPlace) {
   for (const double base : {1.5, 100.0, 1e4, 5e5, 1e7}) {
     for (const int n : {1, 2, 3, 8, 64, 767}) {
@@ -181,7 +182,8 @@ Quad Turn(bool cosine, Quad turns) {
   return cosine ? cosq(angle) : sinq(angle);
 }
 
-// Coordinates on every axis and B of `range`, as T.
+// Counts misrounded values of Fourier features with random positions. The
+// elements of the matrix B have type T and the standard deviation `range`.
 template <typename T>
 int MisroundedFourier(int axes, int pairs, T range, bool cos_first) {
   std::mt19937_64 random(axes);

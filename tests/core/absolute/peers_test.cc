@@ -43,7 +43,7 @@ std::vector<T> List(const json& list) {
   return values;
 }
 
-// Row-major elements of {"shape", "data"}, in their unit.
+// Returns the row-major elements of {"shape", "data", "unit"}: data times unit.
 std::vector<float> Elements(const json& tensor) {
   std::vector<float> values = List<float>(tensor["data"]);
   const float unit = tensor.value("unit", 1.0F);
@@ -140,8 +140,8 @@ void CheckRelative(const json& peer) {
              distances);
 }
 
-// Positions count the tokens without padding, from `past` on, and start past
-// padding_idx, whose row is zero.
+// Positions count the tokens that are not padding, from `past` on. They start
+// after padding_idx, and the row of padding_idx is zero.
 void CheckPadded(const json& peer) {
   const std::int64_t padding = peer["padding_idx"];
   const std::int64_t past = peer["past"];
@@ -201,8 +201,8 @@ void CheckGrid(const json& peer) {
              std::vector<double>(table.size() / encoding.dim, reach));
 }
 
-// Each half of the channels is a Sinusoidal of the running count of the mask,
-// down the columns and along the rows.
+// The first half of the channels is a Sinusoidal of the mask's running count
+// down the columns, the second half of its running count along the rows.
 void CheckMaskedGrid(const json& peer) {
   const std::vector<int> grid = List<int>(peer["grid"]);
   const int rows = grid[0];

@@ -111,7 +111,7 @@ TEST(RoundExactlyTest, AnyPairIsRoundedRight) {
 }
 
 // Each factor moves a cosine or a sine of its pair so close to halfway that
-// float64 cannot distinguish them.
+// float64 cannot tell on which side it is.
 TEST(RoundExactlyTest, RowsNextToHalfwayAreRoundedRight) {
   RandomRows random;
   std::int64_t near = 0, twice = 0;

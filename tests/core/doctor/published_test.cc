@@ -94,7 +94,8 @@ TEST(DoctorPublishedTest, FindingsAboutPublishedConfigurationsAreKnown) {
   }
 }
 
-// Doctor's configurations beside the presets are the published ones.
+// The configurations that doctor has in addition to the presets are the
+// published ones.
 TEST(DoctorPublishedTest, ConfigurationsBesideThePresetsAreThoseOfTheRecord) {
   std::map<std::string, json> record;
   for (const json& published : Published()) {

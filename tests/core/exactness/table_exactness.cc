@@ -3,8 +3,8 @@
 //   posenc-exactness [MILLIONS [digest]]
 //
 // Oracle: libquadmath's sine and cosine of position * frequency, a product that
-// 113 bits hold exactly. Positions to 2^26, also negative and fractional ones.
-// Prints a digest of all values, which must be the same under each
+// 113 bits hold exactly. Positions are up to 2^26, also negative and
+// fractional. Prints a digest of all values, which must be the same under each
 // POSENC_FORCE_ISA. With `digest` it only computes the digest.
 
 #include <quadmath.h>

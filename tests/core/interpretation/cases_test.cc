@@ -87,7 +87,8 @@ void ExpectNumber(const json& actual, const json& expected,
               expected.is_number_integer() ? 0 : std::abs(value) * relative);
 }
 
-// Checks only the expected keys of an object, or places of a list.
+// Checks only the expected keys of an object, or the expected indices of a
+// list.
 void ExpectFields(const json& actual, const json& expected) {
   if (expected.is_number() || IsFormula(expected)) {
     ExpectNumber(actual, expected);

@@ -26,7 +26,7 @@ TEST(FamiliesTest, TypesAreSpelledInManyWays) {
   EXPECT_FALSE(known);
 }
 
-// Both tables give the same head to a class that states its head.
+// Both tables give the same head_dim to a class that states its head_dim.
 TEST(FamiliesTest, AgreeWithTheClassesAboutHeads) {
   for (const Family& family : Families()) {
     if (family.width == RotaryWidth::kMla || family.remote) continue;

@@ -1,4 +1,4 @@
-// Properties of a text that its parsed JSON lacks
+// Properties of a text that are lost when it is parsed as JSON
 // (core/interpretation/json_text.h).
 
 #include "core/interpretation/json_text.h"

@@ -121,7 +121,8 @@ class LocalServerTest {
     assertEquals(1, serversAt(folder).size());
     program.destroyForcibly().waitFor();
     servers.get(0).onExit().get(60, TimeUnit.SECONDS);
-    // The next start removes its folder, which may hold regions, but no folder that is in use.
+    // The next start removes the killed program's folder, which may hold regions, but no folder
+    // that is in use.
     LocalServer used = start(POSENCD);
     try (Posenc posenc = Posenc.of(used)) {
       makeOld(folder);
