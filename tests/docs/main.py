@@ -6,8 +6,8 @@
 Each page runs in its own folder, initially a copy of the page's inputs
 (docs/tutorial for docs/tutorial.md). Its blocks run in order:
 
-- ```console: after "$ " a command, which lines that end in "\\" continue; then its output
-  on both streams. "..." stands for any text within a line, and alone for any lines.
+- ```console: after "$ " a command (a line that ends in "\\" continues on the next line), then its
+  output on both streams. "..." stands for any text within a line, and alone for any lines.
 - ```sh: commands whose output is not compared.
 
 A command that fails makes the page fail; a command that should fail ends in

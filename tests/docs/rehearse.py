@@ -1,11 +1,10 @@
 """Compares a page's commands for a cluster with the chart, without a cluster.
 
-Read by main.py. The real helm renders `helm install`, with the same chart and values. The
-result must contain everything that later commands name: the namespace, the chart's tests, the
-policy that a label opens, the service and the port that a pod calls, its image. Only
-`./run image` builds and tests the image itself; here its archive, name and version from
-deploy/image.sh must match the chart.
-The pod's commands run here, against the server at `address`.
+main.py imports this module. The real helm renders `helm install`, with the same chart and values.
+The result must contain everything that later commands name: the namespace, the chart's tests, the
+policy that a label opens, the service and the port that a pod calls, its image. Only `./run image`
+builds and tests the image itself; here its archive, name and version from deploy/image.sh must
+match the chart. The pod's commands run here, against the server at `address`.
 """
 
 import os

@@ -231,7 +231,8 @@ TEST_P(SocketTest, ScoresDependOnRelativePositionsOnly) {
       << "scores that depend on nothing pass the check above";
 }
 
-// Two rotations, each with the error above.
+// There are two rotations; each pair is off by at most 6ur in each of them, as
+// above.
 TEST_P(SocketTest, InverseUndoesForward) {
   const std::vector<float> q = RandomFloats(kTokens * 32 * kHeadDim, 7);
   ApplyRopeArgs args = ArgsAt(123456);

@@ -22,7 +22,7 @@ BIN = ""
 
 
 class Server:
-    """A posenc explore."""
+    """A running `posenc explore`."""
 
     def __init__(self):
         self.process = subprocess.Popen(

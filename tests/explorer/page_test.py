@@ -40,7 +40,7 @@ class PageTest(OpenPage):
             "return document.querySelector('#kept svg').getBoundingClientRect().bottom"), 900)
 
     def test_nothing_is_asked_of_anybody_else(self):
-        self.browser.get_log("performance")  # of other servers
+        self.browser.get_log("performance")  # drops entries about earlier servers
         self.open()
         asked = []
         for entry in self.browser.get_log("performance"):

@@ -48,7 +48,8 @@ void CheckSplit(const RequestMessage& message) {
     }
     if (bytes->size() != value.size) std::abort();
   }
-  // A field 7 with another wire type is unknown to both, and stays in the rest.
+  // A field 7 with another wire type is unknown to both parsers, and stays in
+  // the rest.
   if (actual.raw_input_contents_size() != expected.raw_input_contents_size()) {
     std::abort();
   }
@@ -59,7 +60,7 @@ void CheckSplit(const RequestMessage& message) {
   }
 }
 
-// The files of shared memory, as regions of their names.
+// The files of shared memory, registered as regions with the same names.
 class SharedRegions {
  public:
   SharedRegions() {

@@ -1,10 +1,11 @@
 // libFuzzer target: requests of every RPC, from their bytes to the bytes of
 // their answers, through the handlers of calls, without a socket.
 //
-// Input: byte 0 chooses the method, byte 1 the slices of the message, and from
-// 128 on a retried call; byte 2 the place where a second message of the same
-// call begins; the rest is messages. They may name files in shared memory
-// (shared_folder.h). Sanitizers detect errors that handler_run.h does not.
+// Input: byte 0 chooses the method. Byte 1 chooses the slices of the message;
+// from 128 on, the call is a retry. Byte 2 chooses where a second message of
+// the same call begins. The rest is messages. They may name files in shared
+// memory (shared_folder.h). Sanitizers detect errors that handler_run.h does
+// not.
 
 #include <cstddef>
 #include <cstdint>

@@ -20,7 +20,8 @@ def zeros(size):
 
 
 def expanded(value):
-    """Expands the short forms of requests. Tensors hold bytes, for changes of these."""
+    """Expands the short forms of requests. Tensors get bytes as `data`, so that a case can change
+    them."""
     if isinstance(value, list):
         return [expanded(inner) for inner in value]
     if isinstance(value, dict):
@@ -83,8 +84,8 @@ def as_callers_have_it(value):
 
 
 def write(folder):
-    """Writes a family of vectors for each table except those of streams, which no
-    client's runner reads."""
+    """Writes a family of vectors for each table. Leaves out tables of streams, because no client's
+    runner can replay them."""
     for file in sorted(TABLES.glob("*.json")):
         table = json.loads(file.read_text())
         if table["rpc"].endswith("Stream"):

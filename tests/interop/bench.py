@@ -44,8 +44,8 @@ def names_of(client, case):
 
 
 def measure(client, target, name):
-    """Returns the output of a client's benchmark. Runs it again if it fails, because
-    a busy machine may stop one for longer than its deadline."""
+    """Returns the output of a client's benchmark. Runs it again if it fails, because a busy machine
+    may delay a call beyond its deadline."""
     try:
         return json.loads(client.task("bench", target, name).splitlines()[-1])
     except (Failure, ValueError, IndexError) as failure:

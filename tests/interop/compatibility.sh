@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs clients of 0.1.0 against this server, and this client against the server of
 # 0.1.0: all vectors that both know must pass.
-# compatibility.sh BIN FOLDER: programs of the release build, where to build 0.1.0
+# compatibility.sh BIN FOLDER: BIN has the programs of the release build; 0.1.0
+# is built in FOLDER
 #
 # The vectors are those of 0.1.0. Answers that 0.2.0 changed on purpose (CHANGELOG,
 # "Upgrading from 0.1.0") are listed here, and exactly these must differ. The first

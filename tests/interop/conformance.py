@@ -166,8 +166,8 @@ def changed_copy(folder):
 
 
 def unknown_call(client, folder, target):
-    """Fails if a client makes another call for one that it does not know in the table
-    of errors. Any call to this server except a bad rotation would succeed."""
+    """Gives a client a table of errors with a call that it does not know. Fails if the client makes
+    another call instead: with these arguments, a rotation would get the expected error."""
     table, env_file = Path(folder) / "unknown.json", Path(folder) / "unknown.env"
     table.write_text(json.dumps([{
         "name": "Unknown", "server": "plain", "call": "rotates",

@@ -12,8 +12,8 @@ release build:
     main.py test [LANGUAGE...]          each client's own tests
     main.py lint [LANGUAGE...]          each client's own linters
 
-Languages are c++ python go java node rust; none named: all. One that cannot be
-built here is skipped by name, and the exit code is 1 unless --allow-skipped.
+Languages are c++ python go java node rust; none named: all. A language that cannot be built here is
+named and skipped, and then the exit code is 1 unless --allow-skipped.
 """
 
 import argparse

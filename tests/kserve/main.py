@@ -24,7 +24,7 @@ import servers  # noqa: E402
 OUT = ROOT / "build/kserve"
 # The last wheel whose perf_analyzer starts on Debian 12: newer ones need glibc 2.38.
 PERF_ANALYZER = "tritonclient==2.48.0"
-# Its libraries.
+# The packages with perf_analyzer's libraries.
 PERF_PACKAGE, PERF_WHEEL = "libb64-0d", "nvidia-cuda-runtime-cu12"
 
 ROTATION = ["-m", "apply_rope", "--shape", "q:1,64,8,128", "--shape", "k:1,64,2,128",
@@ -125,7 +125,7 @@ def check_triton(address):
 
 
 def check_shared(_address):
-    """Over a unix socket, because only its callers may share memory."""
+    """Runs over a unix socket, because only callers on a unix socket may share memory."""
     with tempfile.TemporaryDirectory() as folder:
         socket = f"unix:{folder}/posenc.sock"
         with servers.posencd(folder, "shared", "--listen", socket,

@@ -94,7 +94,8 @@ def rotate(client, native, dtype, datatype):
 
 
 def shared_rotation(of, shape, size, at):
-    """From the input's place `at` into a place after all inputs."""
+    """Returns the arguments of a rotation from the place `at` of the inputs to a place after all
+    inputs."""
     tensor = of.InferInput("k", list(shape), "FP32")
     tensor.set_shared_memory("many", size, size * at)
     output = of.InferRequestedOutput("k")

@@ -39,7 +39,7 @@ class FakeClock : public Clock {
   std::int64_t late_ = 0;  // sleeps end this late
 };
 
-// Answers every method with `answer` of the call's number.
+// Answers call number n of any method with answer(n).
 class StubServer : public grpc::CallbackGenericService {
  public:
   struct Answer {
@@ -63,7 +63,7 @@ class StubServer : public grpc::CallbackGenericService {
 
   const std::string& address() const { return address_; }
   int calls() const { return calls_; }
-  // Called with the seconds that each call has left.
+  // `on_deadline` gets the seconds that a call has left, once for each call.
   void set_on_deadline(std::function<void(double)> on_deadline) {
     on_deadline_ = std::move(on_deadline);
   }
@@ -243,8 +243,8 @@ TEST_F(EngineTest, SleepsThatEndLateLeaveNoCallUnsentAndAreTheTestersOwn) {
   EXPECT_EQ(result.unsent, 0);
   EXPECT_GE(result.total.latency.max(), 50 * kMilli);
   EXPECT_EQ(result.send_delay.max(), 50 * kMilli);
-  // Each sleep ends 50 ms late. Only calls that were due in its last 10 ms are
-  // in time.
+  // Each sleep ends 50 ms late. Only calls that were due in the last 10 ms of a
+  // sleep are in time.
   EXPECT_EQ(result.limited, 0);
   EXPECT_GE(result.sent_late, 40);
   EXPECT_LE(result.sent_late, 90);
@@ -252,8 +252,9 @@ TEST_F(EngineTest, SleepsThatEndLateLeaveNoCallUnsentAndAreTheTestersOwn) {
 }
 
 TEST_F(EngineTest, ACoolDownEndsWhatWasDueUnderTheSameLoad) {
-  // The last call of the window is answered 60 ms after its end, which is
-  // within its deadline; calls that become due in this time do not count.
+  // The last call of the window is answered 60 ms after the window's end,
+  // within the call's deadline. Calls that become due in these 60 ms do not
+  // count.
   StubServer server(FirstTakes(160 * kMilli));
   step_.rate = 1000;
   step_.duration = absl::Milliseconds(100);

@@ -4,7 +4,7 @@ Groups: types (every model type in every spelling), audio (the audio parts of wh
 files), published (files of checkpoints), variants (scalings), damaged (faulty files),
 rewrites (of files of every type), found (rewrites of other seeds that posenc once
 answered differently without a warning).
-All of them if none is named; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1,
+If no group is named, it asks all of them; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1,
 and "damaged:6000:1" 6000 files of all types.
 """
 
@@ -79,7 +79,8 @@ def ask_types(writer):
 
 
 def ask_audio(writer):
-    """Yields the audio parts of whole files; `types` has their own types."""
+    """Asks for the audio parts of whole files. The group `types` has these parts as models of their
+    own."""
     for model_type in library.types():
         try:
             config = library.config_of({"model_type": model_type})

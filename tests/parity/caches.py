@@ -175,7 +175,7 @@ def compare(client, config, dtype, start=START, shift=SHIFT, **lengths):
     return len(moved), len({i for i, _ in after} - {i for i, _ in moved}), worst
 
 
-# Parts without text, or whose model needs more than tokens.
+# Types without text, and types with a model that needs more input than tokens.
 CODEC = "an encoder or decoder of sound, without text"
 REASONS = {
     "clvp_encoder": CODEC,
@@ -201,8 +201,8 @@ SHORT, LONG = [1 + 0.01 * i for i in range(48)], [1.5 + 0.25 * i for i in range(
 LONGROPE = {"max_position_embeddings": 2048, "original_max_position_embeddings": 64, "rope_parameters": {
     "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": SHORT, "long_factor": LONG, "factor": 32.0,
     "original_max_position_embeddings": 64}}
-# Arguments of compare() on both sides of a length of 64, and over it. transformers chooses by the
-# last position of a call.
+# Arguments of compare(): positions below and above a length of 64, and moves across it.
+# transformers chooses by the last position of a call.
 BELOW = {"start": 5, "shift": 40, "length": 64}
 ABOVE = {"start": 100, "shift": 900, "length": 108, "new_length": 1008}
 OVER = {"start": 5, "shift": 900, "length": 13, "new_length": 913}

@@ -142,8 +142,8 @@ def duplicated(chance, text):
 
 
 def all_of(count=COUNT, seed=SEED):
-    """Yields (model type, name, text) of each; other seeds use files of every
-    type."""
+    """Yields (model type, name, text) of each damaged file. Seeds other than SEED use files of
+    every type."""
     chance = random.Random(seed)
     originals = list(bases(BASES if seed == SEED else library.types()))
     for number in range(count):

@@ -10,7 +10,8 @@ from rounded import Functions, hexed, ordinal, rows_of
 
 
 def ids_of(text, grid):
-    """Text, if it rotates, too, then patches of each frame in rows."""
+    """Returns the ids of text tokens, if these rotate, too, and then of each frame's patches, row
+    by row."""
     rows = [list(ids) for ids in text]
     for t in range(grid[0]):
         for y in range(grid[1]):

@@ -1,9 +1,8 @@
 """Configurations of published checkpoints, and the presets.
 
-tests/data/parity/published.jsonl has the keys of each that concern rotation, in
-the spelling of its file, from public knowledge. If transformers has no class of
-the type, an entry has the formula of the code beside the checkpoint, or the
-class that it is `like`.
+tests/data/parity/published.jsonl has, for each checkpoint, the keys that concern rotation, in the
+spelling of its file, from public knowledge. If transformers has no class of the type, an entry has
+the formula of the code beside the checkpoint, or the class that it is `like`.
 """
 
 import json
@@ -32,8 +31,8 @@ def by_formula(width, theta, pairing):
 
 
 def all_of():
-    """Yields (type, name, text, answers or None to ask) of each, as published and
-    as transformers saves it."""
+    """Yields (type, name, text, answers or None to ask) of each configuration, as published and as
+    transformers saves it."""
     for entry in entries():
         name, config = entry["name"], entry["config"]
         model_type = config.get("model_type", "")

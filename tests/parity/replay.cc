@@ -26,11 +26,13 @@ using core::interpretation::ConfigJson;
 using core::interpretation::RopeSource;
 using nlohmann::json;
 
-// float32 frequencies are theta^x to 2^-24 of the exponent x ln(theta), which
-// is at most 20 here; YaRN and Llama 3 blend two of them.
+// The relative error of a float32 frequency theta^x is 2^-24 times the exponent
+// x ln(theta). The exponent is at most 20 here; YaRN and Llama 3 blend two
+// frequencies.
 constexpr double kTolerance = 4 * 20 * 0x1p-24;
 
-// Layers to try for one that rotates, if some do not.
+// If some layers do not rotate, this many layers are tried to find one that
+// rotates.
 constexpr int kLayersTried = 16;
 
 std::string Decompressed(const std::string& path) {

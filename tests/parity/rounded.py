@@ -14,8 +14,9 @@ def rounded_power(base, exponent):
 
 
 class Functions(TorchFunctionMode):
-    """Replaces powers, cosines and sines of float32 tensors: `rounded` rounds
-    them correctly, and `angles` returns the angle for its cosine and sine."""
+    """Replaces powers, cosines and sines of float32 tensors. The kind "rounded"
+    rounds them correctly; the kind "angles" returns the angle instead of its
+    cosine or sine."""
 
     def __init__(self, kind):
         super().__init__()

@@ -33,7 +33,7 @@ def without(values, path, keys=ROPE_KEYS, **added):
 
 
 def old(values, path):
-    """rope_theta and rope_scaling, as before rope_parameters."""
+    """Returns the older spelling: rope_theta and rope_scaling instead of rope_parameters."""
     rope = copy.deepcopy(at(copy.deepcopy(values), path).get("rope_parameters"))
     if not rope:
         return None

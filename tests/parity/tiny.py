@@ -109,7 +109,8 @@ CLASSES = {
 
 
 def model_class(config):
-    """Returns the class of the model without a head, or else with one."""
+    """Returns the class of the model without a language-modeling head, or else the class with such
+    a head."""
     kind = type(config)
     code = importlib.import_module(kind.__module__.replace(".configuration_", ".modeling_"))
     if kind.model_type in CLASSES:

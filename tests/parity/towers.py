@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what the towers of transformers rotate by.
+"""Records how the vision towers of transformers rotate.
 
 For every vision tower with a rotary module: the frequencies, the axis of each
 pair, cosines and sines at a grid's positions, and a rotated tensor, from the
@@ -400,8 +400,8 @@ def spellings(model_type, config, default):
 
 
 def parents():
-    """Returns for each class of configuration the model types whose default
-    configuration nests it, and the path of keys."""
+    """Returns, for each class of configuration, which model types' default configurations contain
+    this class, and at which path of keys."""
     found = {}
 
     def walk(config, path, root):

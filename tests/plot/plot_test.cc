@@ -34,7 +34,7 @@ TEST(AxisTest, TicksAreRoundNumbers) {
   EXPECT_THAT(Texts({true, 0.5, 2e6}),
               ElementsAre("1", "10", "100", "1000", "10000", "100000", "1e6"));
   EXPECT_THAT(Texts({false, -0.5, 1.5, 0, 1, true}), ElementsAre("0", "1"));
-  // Of thirty decades, every fourth has a label.
+  // Every fourth of thirty decades has a label.
   EXPECT_LE(Texts({true, 1e-10, 1e20}).size(), 9u);
 }
 

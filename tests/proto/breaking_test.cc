@@ -1,4 +1,4 @@
-// The released contract with one change each.
+// Compares the released contract with copies that have one change each.
 
 #include "tests/proto/breaking.h"
 

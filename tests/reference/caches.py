@@ -13,7 +13,8 @@ ENGINES = {  # docs/caches.md
 
 
 def slots_of(cache, block_size):
-    """Returns the slot of each token of each sequence; None without one."""
+    """Returns the slot of each token of each sequence; None for a token without
+    a slot."""
     table = cache.get("slots") or cache["blockTable"]
     width = table["shape"][-1]
     entries = [int(v) for v in table["values"]]

@@ -66,7 +66,7 @@ def numbers(values):
 
 
 def is_narrow(dtype):
-    """Computed in float32, then rounded once more."""
+    """Returns whether results are computed in float32, and then rounded once more."""
     return UNIT[dtype] != mpf(2) ** (-FORMATS[dtype][0])
 
 

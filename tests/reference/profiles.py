@@ -53,8 +53,8 @@ def _vllm_amplitude(rope, s, ratio, source):
 
 
 def _yarn(rope, profile, longest, nested, source):
-    """nested: parameters of one layer type, whose `truncate` transformers
-    reads one level too high."""
+    """nested: `rope` has the parameters of one layer type. transformers reads
+    their `truncate` one level too high."""
     trained = rope.get("original_max_position_embeddings", longest)
     factor = rope.get("factor")
     if factor is None:
@@ -108,7 +108,7 @@ def _longrope(rope, config, profile, longest):
 def _vllm_dynamic(rope, s, longest, source):
     """Follows dynamic_ntk_scaling_rope.py of vLLM, before and since its PR
     41277."""
-    if not _since(source, "0.22"):  # of length s * longest, always
+    if not _since(source, "0.22"):  # as for length s * longest, always
         return {"ntk": {"factor": s * s - s + 1}}
     trained = rope.get("max_trained_positions", longest)
     if trained == longest:
@@ -143,8 +143,8 @@ def _scaling(rope, config, profile, longest, source):
     return {}
 
 
-# mlx-lm's classes that read only rope_theta of rope_parameters, all of it, or
-# the keys that the old spelling lacks; other classes do not read it.
+# mlx-lm's classes by what they read of rope_parameters: only rope_theta, all of it, or the keys
+# that the old spelling lacks. Other classes do not read it.
 _MLX_BASE = {"lfm2", "granitemoehybrid", "exaone_moe", "muse_glimmer"}
 _MLX_WHOLE = {"ministral3", "qwen3_5", "mistral4"}
 _MLX_REST = {"qwen3"}

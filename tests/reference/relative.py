@@ -180,7 +180,8 @@ def build_bias(request):
     indices = heads == 0
     dtype = ("DTYPE_INT32" if indices else
              request.get("dtype", "DTYPE_FLOAT32"))
-    # Computed in float64, then rounded once: the nearest of narrower types.
+    # Values are computed in float64, and then rounded once, so narrower types
+    # get the nearest number.
     bound = EXACT if indices else ulp(4 if dtype == "DTYPE_FLOAT64" else 0)
     return [expectation("tile", values, bound, [max(heads, 1), qn, kn], dtype)]
 

@@ -338,7 +338,7 @@ TEST_F(BinaryTest, SighupAppliesReloadableKeysAndLogsThem) {
       "max-waiting = 6\nthreads = 1\ndefault-deadline = \"8m\"\n"
       "log-level = \"info\"\n");
   process.Signal(SIGHUP);
-  // The flag still wins.
+  // The flag still overrides the file.
   EXPECT_THAT(process.ReadLine(), AllOf(HasSubstr("configuration reloaded"),
                                         HasSubstr("\"max-waiting\":\"5 -> 6\""),
                                         HasSubstr("log-level"),

@@ -325,7 +325,7 @@ TEST_F(LifecycleTest, ARequestOverTheLimitIsToldBothSizes) {
 
 TEST_F(LifecycleTest, AResponseOverTheLimitIsToldItsSizeWithoutBeingBuilt) {
   Start({.limits = {.max_response_bytes = 1 << 20}});
-  // 2 x 524032 bytes, just below.
+  // 2 x 524032 bytes, just below the limit.
   v1::BuildTableRequest request = LargeTable(2047);
   v1::BuildTableResponse response;
   ASSERT_TRUE(Table(request, &response).ok());

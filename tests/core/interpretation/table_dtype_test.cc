@@ -73,8 +73,9 @@ TEST(TableDtypeTest, SixteenBitsAreRotatedByUnroundedCosinesInEveryProfile) {
         const Real length = std::hypot(a, b);
         if (length == 0) continue;
         const auto exact = static_cast<double>(a * c - b * s);
-        // Float32: cosine, sine, two products and a difference are 3 units of
-        // the pair's length; then one rounding to 16 bits.
+        // In float32, the errors of cosine, sine, two products and a difference
+        // are together 3 units of the pair's length. Then the result is rounded
+        // once to 16 bits.
         const auto before = static_cast<double>(3 * 0x1p-24L * length);
         EXPECT_NEAR(
             reference::Decode16(kFormat, out[at]), exact,

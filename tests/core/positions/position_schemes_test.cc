@@ -125,7 +125,8 @@ TEST(MultimodalSchemeTest, MatchesTheExampleOfQwen2Vl) {
   EXPECT_EQ(built.extents.delta, 8 - 17);
 }
 
-// The example of Qwen2.5-VL's: the same video, 50 positions between patches.
+// The example of Qwen2.5-VL's get_rope_index: the same video, with 50 positions
+// between frames.
 TEST(MultimodalSchemeTest, MatchesTheExampleOfQwen25Vl) {
   VisionGrid video = Vision(3, 2, 2);
   video.time_step = 50;

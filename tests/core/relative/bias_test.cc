@@ -317,8 +317,8 @@ TEST(FireTest, TinyParametersDoNotDivideByZero) {
   const Fire fire = tensors.Make(1e-300, 1e-300, 0);
   CheckFormula(fire, 3,
                [&](std::int64_t h, std::int64_t i, std::int64_t j) {
-                 // log1p, as 1 + 1e-600 is 1 in __float128 too: psi(x) = c x
-                 // here.
+                 // psi(x) is c x here: log(1 + c x) would be 0 even in
+                 // __float128, which has no 1 + 1e-600.
                  const Quad x = Quad(std::llabs(i - j)) / fmaxq(i, 1e-300);
                  Quad sum = tensors.b2[h], terms = fabsq(Quad(tensors.b2[h]));
                  for (int k = 0; k < 5; ++k) {
@@ -438,7 +438,7 @@ TEST(BiasTilesTest, AnyTilingGivesTheSameBytes) {
   UntiedPositions untied;
   untied.position_queries = rows.view();
   untied.position_keys = rows.view();
-  // Its blocks have 112 keys instead of 128.
+  // Blocks of this tensor have 112 keys instead of 128.
   const OwnedTensor wide_rows =
       OwnedTensor::Random(Dtype::kFloat16, {1, 200, 1100}, 6);
   UntiedPositions wide;
@@ -472,7 +472,7 @@ TEST(BiasTilesTest, TilesBeyondABlockOfDistancesGiveTheSameBytes) {
 }
 
 TEST(BiasTilesTest, ATileOfAHugeBiasNeedsTheTileOnly) {
-  // 2^64 elements per head, and the most heads.
+  // 2^64 elements per head, and the largest number of heads.
   Alibi alibi;
   alibi.heads = 65536;
   absl::StatusOr<BiasTiles> tiles =

@@ -117,8 +117,8 @@ void CheckSlopes(const json& peer) {
   }
 }
 
-// All queries have the last query's row. pow and a quotient in float32, each
-// within an ulp, then the product.
+// All queries have the last query's row. The peer computes pow and a quotient
+// in float32, each within an ulp, and then the product.
 void CheckMpt(const json& peer) {
   Alibi alibi;
   alibi.heads = peer.at("heads");
@@ -138,9 +138,9 @@ void CheckMpt(const json& peer) {
   }
 }
 
-// bfloat16(slope) * key, rounded to bfloat16: rows differ from a bias of
-// distances by a constant, so the slopes change sign and the query is at 0. All
-// bits are equal.
+// The peer computes bfloat16(slope) * key, and rounds it to bfloat16. A row
+// differs from -slope * distance by a constant, so this test changes the sign
+// of the slopes, and puts the query at 0. All bits are equal.
 void CheckFalcon(const json& peer) {
   Alibi alibi;
   alibi.heads = peer.at("heads");
@@ -163,7 +163,7 @@ T5Buckets ReadT5(const json& peer) {
   return buckets;
 }
 
-// The recorded buckets are for each value of key - query in a range.
+// The record has a bucket for each value of key - query in a range.
 void CheckT5Buckets(const json& peer) {
   const std::int64_t first = peer.at("relative_position")[0];
   const std::int64_t last = peer.at("relative_position")[1];
@@ -244,7 +244,7 @@ void CheckDebertaScores(const json& peer) {
   for (std::size_t n = 0; n < recorded.size(); ++n) {
     const double a = (to_position[n] - none[n]) / divisor;
     const double b = (to_content[n] - none[n]) / divisor;
-    // The divisor, two quotients and their sum in float32.
+    // The peer rounds the divisor, two quotients and their sum to float32.
     ExpectWithin(a + b, recorded[n],
                  (std::fabs(a) + std::fabs(b)) * 4 * kRounding, n);
   }
@@ -252,8 +252,8 @@ void CheckDebertaScores(const json& peer) {
             Clipped(Numbers(peer.at("relative_index")), rows / 2.));
 }
 
-// clip(query - key, -m, m - 1) + m: the contract's index reverses the table, or
-// exchanges keys and queries.
+// The peer's index is clip(query - key, -m, m - 1) + m. The contract's index
+// equals it if the table is reversed, or if keys and queries are exchanged.
 void CheckShawIndex(const json& peer) {
   const std::int32_t m = peer.at("max_length");
   const std::int64_t n = peer.at("length");

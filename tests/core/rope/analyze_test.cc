@@ -46,13 +46,13 @@ RopeAnalysis Analyze(const ResolvedRope& rope, std::int64_t max_distance,
 
 // Checks the curves at each distance.
 //
-// Cosines and sines are within 2 ulp (2u each), and rounding the k-th partial
-// sum, at most k, adds k u: a sum of n is off by (2n + (n^2 + n) / 2) u.
-// Divided by P, the similarity is off by (2 + (P + 1) / 2) u, and by u for the
-// division. |S_n| is off by sqrt(2) times a sum's error, and by 2n u for its
-// squares and root; the k-th sum of lengths, at most k (k + 1) / 2, is rounded,
-// and so is the division. The expected numbers are rounded, too: another u of
-// at most 1 and (P + 1) / 2.
+// Each cosine or sine is off by 2 ulp (2u). Rounding the k-th partial sum,
+// which is at most k, adds k u. So a sum of n terms is off by (2n + (n^2 + n) /
+// 2) u. The similarity is a sum divided by P, so it is off by (2 + (P + 1) / 2)
+// u, and by u for the division. |S_n| is off by sqrt(2) times a sum's error,
+// and by 2n u for its squares and root. The k-th sum of lengths, which is at
+// most k (k + 1) / 2, is rounded, and so is the division. The expected numbers
+// are rounded, too; they are at most 1 and (P + 1) / 2.
 void ExpectCurves(const ResolvedRope& rope, std::int64_t max_distance,
                   std::int64_t step) {
   const RopeAnalysis analysis = Analyze(rope, max_distance, step);

@@ -60,7 +60,7 @@ void ExpectOwnRows(const CosSinEvaluator& evaluator, double first,
   }
 }
 
-// Runs that are longer than all rows of one base.
+// The runs are longer than all rows of one base.
 TEST(CosSinEvaluatorTest, RunsHaveTheBytesOfTheirRows) {
   for (const int pairs : {1, 20, 64, 100}) {
     for (const double factor : {1.0, 1.2079441541679836, 0.1}) {

@@ -98,13 +98,13 @@ TEST(KeptTest, TheLastDistanceIsTriedAndTheFirst4096AreAll) {
   EXPECT_TRUE(TriedDistances(0).empty());
 }
 
-// gpt-oss: an angle of the rounded ramp differs by 0.01 rad from 46 on, but 90
-// % of a score is kept up to 5443.
+// gpt-oss: an angle of the rounded ramp differs by 0.01 rad from position 46
+// on, but 90 % of a score is kept up to distance 5443.
 TEST(KeptTest, FirstDistanceIsFarBeyondTheFirstAngle) {
   Kept kept(Preset("gpt-oss-20b", interpretation::Profile::kHf),
             Preset("gpt-oss-20b", interpretation::Profile::kLlamaCpp));
   const std::int64_t first = kept.FirstDistance(131072);
-  EXPECT_GE(first, 5443 - 3);  // spaced by 0.08 % there
+  EXPECT_GE(first, 5443 - 3);  // tried distances differ by 0.08 %
   EXPECT_LE(first, 5443 + 3);
   EXPECT_GT(kept.At(46), 0.9999);
 }

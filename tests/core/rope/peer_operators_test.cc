@@ -92,8 +92,8 @@ TEST_P(MlxPeerTest, RotationAgrees) {
           : channel < std::size_t(width) / 2                   ? i + width / 2
                                                                : i - width / 2;
       const double reach = amplitude * (std::abs(x[i]) + std::abs(x[other]));
-      // mlx's angle: position / period in float32, of a period 5 ulp off; then
-      // float32 arithmetic with the input scaled first.
+      // mlx's angle is position / period in float32, and the period is up to 5
+      // ulp off. mlx then scales the input, and rotates it in float32.
       EXPECT_NEAR(out[i], peer_["out"][j][i].get<double>(),
                   reach * (6 * 0x1p-23 * position + 10 * 0x1p-24))
           << "position " << position << " element " << i;
@@ -287,9 +287,9 @@ TEST_P(OrtPeerTest, RotationAgrees) {
                                                          : channel - op_.pairs;
         const double reach = std::abs(x[i]) + std::abs(x[at(other)]);
         const auto position = static_cast<double>(op_.rows[token]);
-        // The cache's rounding and float32 angle; the peer's products, sum and
-        // result in the tensor's dtype (4); our result (1), with float32
-        // arithmetic.
+        // The errors of the cache (its rounding, and its float32 angle), of the
+        // peer's products, sum and result in the tensor's dtype (4), and of our
+        // result (1), which is computed in float32.
         EXPECT_NEAR(got, expected[i],
                     reach * (6 * unit() + 6 * 0x1p-23 * position + 4 * 0x1p-24))
             << "element " << i;

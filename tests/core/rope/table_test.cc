@@ -342,7 +342,8 @@ TEST_F(DirectionTest, InverseUndoesForward) {
           forward[i] * inverse[i] - forward[32 + i] * inverse[32 + i];
       const double im =
           forward[i] * inverse[32 + i] + forward[32 + i] * inverse[i];
-      // xPos: |20000 / 512 * ln zeta| < 49 of error 2^-53 each way.
+      // xPos: the exponent |20000 / 512 * ln zeta| is below 49, with a relative
+      // error of 2^-53 in each direction.
       EXPECT_NEAR(re, 1, 128 * 0x1p-53) << i;
       EXPECT_NEAR(im, 0, 128 * 0x1p-53) << i;
     }

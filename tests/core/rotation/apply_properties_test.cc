@@ -150,7 +150,7 @@ TEST(ApplyProperties, HeadsOfLongSequencesHaveTheBytesOfEachAlone) {
   }
 }
 
-// Some of the tokens of a BSHD tensor of one sequence.
+// Returns some tokens of a BSHD tensor of one sequence.
 Tensor TokensOf(const Tensor& x, std::int64_t first, std::int64_t n) {
   const Extents& e = x.extents;
   Tensor some(x.dtype, Layout::kBshd, {1, n, e.heads, e.head_dim});
@@ -291,7 +291,7 @@ TEST(ApplyProperties, NoTokensNeedNoPositions) {
   EXPECT_TRUE(Rotate(Args(core::Positions{}), x).bytes.empty());
 }
 
-// Their positions would take 16 GiB.
+// The positions of these tokens would take 16 GiB.
 TEST(ApplyProperties, ManyTokensOfNoHeadNeedNoPositions) {
   core::ConstTensorView q;
   q.shape = {1, std::int64_t{1} << 31, 0, 8};
@@ -320,8 +320,8 @@ TEST(ApplyProperties, KeepsNanAndInfinity) {
   }
 }
 
-// Every pattern of 16 and of 8 bits, and as many seeded ones of the wider
-// dtypes, signalling NaNs among them.
+// Tests every pattern of 16 and of 8 bits, and as many seeded patterns of the
+// wider dtypes, including signalling NaNs.
 TEST(ApplyProperties, PassThroughChannelsKeepEveryBit) {
   std::mt19937_64 random(13);
   for (const bool nope : {false, true})

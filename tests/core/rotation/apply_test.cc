@@ -131,7 +131,7 @@ TEST_P(EachDtype, ScalesWholeQueryHeadsOnly) {
   for (const core::RopeSpec& spec : {partial, nope})
     for (const Layout layout : kLayouts)
       for (const Direction direction : kDirections) {
-        // 600 channels: more than a piece of the pass-through loop.
+        // 600 channels are more than one piece of the pass-through loop.
         CheckBoth(spec, layout, GetParam(), direction, 1, E(layout, 2, 600),
                   E(layout, 2, 600), core::QueryScale{0.1, 8192, 1});
       }
@@ -201,7 +201,8 @@ TEST_P(EachDtype, TakesFrequenciesOfEachHead) {
       }
 }
 
-// More tokens than a block of table rows, with uneven blocks.
+// 151 tokens need several blocks of cosines and sines in most layouts, and the
+// last block is shorter.
 TEST_P(EachDtype, CrossesBlocksOfTokens) {
   for (const Layout layout : kLayouts) {
     const std::int64_t batch = layout == Layout::kThd ? 1 : 2;
@@ -258,7 +259,8 @@ TEST(ApplyTest, ReproducesTheWorkedExample) {
                               &in, &out, nullptr, nullptr)
                   .ok());
   for (int i = 0; i < 20; ++i) {
-    // Six decimals, and 4 * 2^-24 of the pair's norm (at most 27.6).
+    // The expected numbers have six decimals. The rotation is off by 4 * 2^-24
+    // of the pair's norm, which is at most 27.6.
     EXPECT_NEAR(rotated[i], expected[i], 5e-7 + 4 * 0x1p-24 * 27.6) << i;
   }
 }

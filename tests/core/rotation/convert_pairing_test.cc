@@ -1,4 +1,4 @@
-// Converted projections, tested in products.
+// Converted projections: the scores of rotated queries and keys stay the same.
 
 #include "core/rotation/convert_pairing.h"
 

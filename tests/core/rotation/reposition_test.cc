@@ -137,7 +137,8 @@ TEST_P(EachEncoding, FollowsTheFormulaByShifts) {
       }
 }
 
-// Half-split heads in the order of a converted checkpoint.
+// Returns half-split heads with their channels in interleaved order, as in a
+// converted checkpoint.
 Tensor Interleaved(const Tensor& x) {
   Tensor out = x;
   const Extents& e = x.extents;
@@ -355,8 +356,8 @@ TEST(RepositionTest, TheFarthestMoveIsExact) {
 }
 
 // At the greatest valid frequency, distance times frequency exceeds the
-// kernel's reduction. float32 only: 2^51 quarter turns are exact to 2^-43 of
-// one.
+// kernel's reduction. Only float32 is tested, because 2^51 quarter turns are
+// exact only to 2^-43 of a quarter turn.
 TEST(RepositionTest, TheFastestFrequencyMovesFarthest) {
   core::ExplicitFrequencies fastest;
   for (int i = 0; i < 12; ++i) fastest.values.push_back(0x1p20 - 0.37 * i);

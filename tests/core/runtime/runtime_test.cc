@@ -73,7 +73,8 @@ TEST(ComputePool, WorkersShareALongComputation) {
   ComputePool pool(2);
   std::mutex mutex;
   std::set<std::thread::id> threads;
-  // The caller and one worker, or both workers.
+  // Returns whether two threads take tiles: the caller and a worker, or both
+  // workers.
   const auto shared = [&] {
     const std::lock_guard<std::mutex> lock(mutex);
     threads.insert(std::this_thread::get_id());
@@ -136,7 +137,7 @@ TEST(ComputePool, TheCallerFinishesAloneWhereEveryWorkerIsBusy) {
     });
   }
   while (busy.load() < 2) std::this_thread::yield();
-  int done = 0;  // no other thread comes
+  int done = 0;  // the workers are busy, so one thread adds
   pool.ForEach(100, [&](std::int64_t i) {
     WorkIfFirst(i);
     ++done;

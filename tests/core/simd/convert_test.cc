@@ -112,7 +112,7 @@ TEST_P(ConvertTest, WidenedNumbersNarrowToThemselves) {
     const auto back = Narrow(format, Widen(format, all));
     for (const std::uint16_t bits : all) {
       if (std::isnan(Decode16(format, bits))) {
-        // Quieted, otherwise kept.
+        // A NaN becomes quiet; its other bits are kept.
         const int quiet = 1 << (format.mantissa_bits - 1);
         ASSERT_EQ(back[bits], bits | quiet);
       } else {
@@ -170,7 +170,7 @@ TEST_P(ConvertTest, EveryLengthAndMisalignmentStaysWithinItsBuffers) {
   for (const Format16& format : {kFloat16, kBfloat16}) {
     for (std::size_t n = 0; n <= 67; ++n) {
       for (const std::size_t shift : {0, 1, 3}) {
-        // Exact sizes for sanitizers, and canaries after them for other builds.
+        // One canary after the n elements: the kernels must not write to it.
         const std::unique_ptr<std::uint16_t[]> narrow(
             new std::uint16_t[shift + n + 1]);
         const std::unique_ptr<float[]> wide(new float[shift + n + 1]);

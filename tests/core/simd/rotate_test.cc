@@ -331,7 +331,7 @@ TEST_P(InfinityTest, NansAndInfinitiesStayInTheirPairs) {
           .dtype = dtype, .in = pairing, .out = pairing, .pairs = pairs};
       const Bytes finite = Data(c, 7).Run(*kernels_, false);
       for (std::size_t special = 0; special < pairs; ++special) {
-        // Encode cannot make NaN: infinity - infinity makes one below.
+        // Encode() cannot make a NaN. Below, infinity - infinity makes one.
         Data data(c, 7);
         data.SetSource(FirstOf(pairing, pairs, special), INFINITY);
         data.SetSource(SecondOf(pairing, pairs, special), 0);
@@ -379,7 +379,7 @@ TEST_P(RotateTest, NanInputsMakeNanPairs) {
 
 TEST_P(RotateTest, EmptyJobsTouchNothing) {
   const DtypeIndex dtype = std::get<1>(GetParam());
-  // Each slice has 64 elements, of which the first 19 pairs are rotated.
+  // Each slice has 64 elements, and its first 19 pairs are rotated.
   constexpr std::size_t kTokens = 3, kHeads = 2, kStride = 64, kPairs = 19;
   const std::size_t size = kTokens * kHeads * kStride * ElementBytes(dtype);
   // All slices use one row of cosines and sines.

@@ -102,7 +102,7 @@ def with_keys(config, **more):
     return out
 
 
-# Its width differs from all presets'.
+# The width of this model differs from the widths of all presets.
 PLAIN = {
     "model_type": "llama",
     "hidden_size": 512,

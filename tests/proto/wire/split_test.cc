@@ -63,7 +63,7 @@ TEST(SplitTensors, BorrowsTheMessagesOwnDataWhereverTheSlicesEnd) {
   v1::ApplyRopeStreamRequest request;
   *request.mutable_call() = Request();
   request.set_data(std::string(300, 'd'));
-  // The last one counts, at any place.
+  // The last record of a field counts, wherever it is in the message.
   const std::string message =
       Record(15, "first") + request.SerializeAsString() + Record(9, "new");
   for (std::size_t cut = 0; cut <= message.size(); ++cut) {

@@ -1,4 +1,4 @@
-// The claim of one call, without a call.
+// The claim of one call, tested without a real call.
 
 #include "server/call/call_memory.h"
 

@@ -426,7 +426,7 @@ TEST_F(CallsTest, ACallKeepsNoMessageUntilItsStatusIsRead) {
   server_.reset();
 }
 
-// Nothing has waited.
+// No other call waits, so this call must not be refused as one of too many.
 TEST_F(CallsTest, ACallThatComesAfterItsDeadlineIsNotOneOfTooMany) {
   Observer observer;
   observer.delay = absl::Milliseconds(5);

@@ -81,8 +81,8 @@ class StepTest : public testing::Test {
   Step step_{With(&handler_), std::nullopt};
 };
 
-// A thread of the pool may have to wait for the processor, and the loop with
-// it.
+// A thread of the pool may have to wait for the processor, and then the loop
+// would wait, too.
 TEST_F(StepTest, TilesOnTheLoopsThreadAreNotSpread) {
   EXPECT_EQ(step_.Advance(false), Step::Need::kNothing);
   EXPECT_TRUE(step_.status().ok()) << step_.status();

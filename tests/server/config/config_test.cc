@@ -143,7 +143,7 @@ TEST_F(ConfigTest, EveryKeyIsAFlagAVariableAndAKeyOfTheFile) {
     EXPECT_EQ(environment->sources[index], variable);
     EXPECT_EQ(file->sources[index], path_ + ":1");
     EXPECT_THAT(environment->warnings, IsEmpty());
-    // No key sets another's field.
+    // No key sets the field of another key.
     for (const Key* const other : FileKeys()) {
       if (other == key) continue;
       EXPECT_EQ(KeyText(*other, flag->config), KeyText(*other, Config()))

@@ -125,7 +125,7 @@ TEST(KnownFieldsTest, AKnownNumberOfAnotherWireTypeIsUnknown) {
   EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>("\x70\x01"), ": 14");
 }
 
-// Empty for OK.
+// Returns the field of the error; empty for OK.
 std::string FieldOfTooMany(const std::string& bytes) {
   const absl::Status status =
       KnownFields(*v1::DiagnoseRopeRequest::descriptor()).Walk(bytes).status();

@@ -306,7 +306,8 @@ TEST_F(AnswersTest, InProcessChannelCarriesMoreThanGrpcsOwnLimit) {
   EXPECT_EQ(response.cos().data().size(), 20000u * 64 * 4);
 }
 
-// More products than are computed between two checks of the caller.
+// There are more products than the server computes between two checks whether
+// the call has ended.
 TEST_F(AnswersTest, ScoresOfManyBlocksAreThoseOfEachQueryAlone) {
   constexpr int kLong = 700, kDim = 16;
   v1::ScoreRelativeRequest request;

@@ -147,7 +147,8 @@ TEST_F(BiasTest, ATileLargerThanTheRangeIsTheRange) {
   ExpectAlibi(request, matrix);
 }
 
-// More than is computed between two checks of the caller.
+// The tile has more elements than the server computes between two checks
+// whether the call has ended.
 TEST_F(BiasTest, ALargeTileIsTheSameAsSmallOnes) {
   v1::BuildBiasRequest request = Alibi(8, 150, 201);
   request.set_query_tile(150);

@@ -51,7 +51,7 @@ v1::DiagnoseRopeRequest Request(
   return request;
 }
 
-// A table of 32 frequencies of this base, in the form of engines.
+// A table of 32 frequencies of this base, as engines save it.
 v1::NamedTensor SavedTable(const std::string& name, double base) {
   std::vector<float> values;
   for (int i = 0; i < 32; ++i) {

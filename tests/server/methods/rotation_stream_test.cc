@@ -56,7 +56,8 @@ std::vector<std::int64_t> Shape(v1::Layout layout, const Extents& extents,
   }
 }
 
-// Ids of `axes` axes, for all sequences or for each.
+// Sets ids of `axes` axes: one list for all sequences, or with `each` one for
+// each sequence.
 void SetIds(const Extents& extents, int axes, bool each, Random* random,
             v1::Tensor* ids) {
   std::vector<std::int64_t> shape = {extents.tokens};

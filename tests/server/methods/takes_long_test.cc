@@ -124,7 +124,7 @@ TEST_F(TakesLongTest, OfLargeTensorsInSharedMemory) {
   }
 }
 
-// Longer than nearly all models' configurations.
+// The limit is longer than nearly all models' configurations.
 TEST_F(TakesLongTest, OfLongConfigurations) {
   for (const int bytes : {10 << 10, 20 << 10}) {
     v1::ResolveRopeRequest request;

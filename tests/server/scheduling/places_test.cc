@@ -71,7 +71,7 @@ class PlacesTest : public testing::Test {
 };
 
 TEST_F(PlacesTest, ServesOneCallForEachPlaceAndOthersWait) {
-  EXPECT_EQ(Fill(), 3u);  // two for a thread, and one
+  EXPECT_EQ(Fill(), 3u);  // two places for the thread, and one more
   Call a(this, 'a'), b(this, 'b');
   EXPECT_EQ(Enter(&a), 'w');
   EXPECT_EQ(Enter(&b), 'w');
@@ -130,8 +130,8 @@ TEST_F(PlacesTest, WhoWaitsLongerThanHalfOfItsTimeIsRefused) {
     waiting.emplace_back(this, 'w');
     EXPECT_EQ(Enter(&waiting.back(), 1, 50), 'w');
   }
-  // Before this call come six calls of a second and the rest of the served
-  // calls, on three places or a few more.
+  // Six calls of a second and the rest of the served calls come before this
+  // call, on three places or a few more.
   Call call(this, 'c');
   EXPECT_EQ(Enter(&call, 1, 60), 'w');
   EXPECT_TRUE(places_.StopWaiting(&call.ticket));

@@ -208,7 +208,7 @@ TEST_F(SharedTensorsTest, ScoresOfSharedHeadsGoToSharedMemory) {
   EXPECT_EQ(file.Read(1024, wire.scores().data().size()), wire.scores().data());
 }
 
-// Larger than the limit of responses.
+// These tables are larger than the second server's limit of responses.
 TEST_F(SharedTensorsTest, TablesGoToSharedMemoryWhateverTheirSize) {
   v1::BuildTableRequest request = LargeTable();
   v1::BuildTableResponse wire, response;

@@ -221,8 +221,8 @@ TEST_F(ListenerTest, TheSameHoldsOnAUnixSocket) {
   EXPECT_EQ(rmdir(directory), 0);
 }
 
-// A volume with an fsGroup is such a directory. Its containers may have
-// different users.
+// A volume with an fsGroup gives its files its group. Containers that share it
+// may have different users.
 TEST_F(ListenerTest, ADirectorysGroupMayConnectIfItGivesItsFilesItsGroup) {
   for (const mode_t mode : {0700, 02770}) {
     char directory[] = "/tmp/posenc-test-XXXXXX";
@@ -314,7 +314,7 @@ TEST_F(ListenerTest, ClosedConnectionsAreForgotten) {
   EXPECT_TRUE(Eventually([this] { return Open() == 0; }));
 }
 
-// This frees its memory and its call, as over TCP.
+// The end of the connection frees the peer's memory and its call, as over TCP.
 TEST_F(ListenerTest, AFrozenPeerOfAUnixSocketIsCutOff) {
   const std::string path =
       absl::StrCat(testing::TempDir(), "posenc-frozen-", getpid());

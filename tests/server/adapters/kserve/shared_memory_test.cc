@@ -234,7 +234,7 @@ TEST_F(KserveSharedMemoryTest, OutputsInRegionsMayBeLargerThanAnyResponse) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(file.Read(64, whole.size()), whole);
 
-  // The message is limited as before.
+  // An output in the message still counts for the message's limit.
   table.mutable_outputs(1)->clear_parameters();
   EXPECT_EQ(Infer(table, &response).error_code(), kExhausted);
   // No region is as large as this.
