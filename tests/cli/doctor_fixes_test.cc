@@ -172,7 +172,8 @@ void AddFlags(const std::string& flags, Json* files) {
   (*files)["arguments"] = arguments;
 }
 
-// Applies one alternative of a fix; false if it cannot parse it.
+// Applies one alternative of a fix. Returns false if the alternative cannot be
+// parsed.
 bool Apply(const std::string& text, const Json& finding, Json* files) {
   auto arguments = (*files)["arguments"].get<std::string>();
   Json& config = (*files)["config.json"];

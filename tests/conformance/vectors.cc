@@ -203,7 +203,8 @@ Answer FindIn(const Message& message, const FieldDescriptor* field,
   return out;
 }
 
-// Returns the part at a path of lowerCamelCase names, as in JSON, and indices.
+// Returns the part at a path. A path consists of indices and of lowerCamelCase
+// names, as in JSON.
 Answer Find(const Message& message, const std::string& path) {
   const std::size_t dot = path.find('.');
   const FieldDescriptor* field =

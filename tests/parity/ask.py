@@ -49,7 +49,8 @@ POSITION_KEYS = re.compile(
 
 
 def concerns_positions(error):
-    """Returns False if the error concerns another field, or an encoder and its decoder."""
+    """Returns False if the error is about a field without effect on positions, or about the pair of
+    an encoder and a decoder."""
     field = re.search(r"[Ff]ield '([^']+)'", error)
     if field is None:
         return "encoder-decoder" not in error

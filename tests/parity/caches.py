@@ -10,8 +10,9 @@ A pair of channels of length L, which turns by w for each position, must agree w
     L (w 2^-24 (p + q + (3 + |ln w|) d) + 12 u),    q = p + s
 
 - The class rounds the angles p w and q w to float32, by up to half a step of each: 2^-24 w (p + q).
-- Its w is a float32 number, by a power in float32: relatively up to (3 + |ln w|) 2^-24 off. If w is the same at
-  both positions, only the difference of the angles counts: d = |s|. If the length changes it, d = p + q.
+- It computes w by a power in float32, with a relative error of up to (3 + |ln w|) 2^-24. If w is
+  the same at both positions, only the difference of the angles counts: d = |s|. If the length
+  changes it, d = p + q.
 - u is the unit roundoff of the keys' dtype, 2^-24 or 2^-8. The class rounds cosine and sine (1), their factor
   (1), both products (1) and their sum (1): 4 u L for a channel, at either position. The move
   rotates the error at the first position, so a channel may get sqrt(2) times this error. posenc rounds once:

@@ -115,8 +115,9 @@ def varint(number):
 
 
 def streamed(call):
-    """Returns a stream's first message for a call whose last field is q (14), of 1 MiB. The message
-    has the call without q's `data` (15), and q's bytes as its own `data` (15)."""
+    """Returns the first message of a stream from a unary `call`, which must end with a q (field 14)
+    of 1 MiB. In the message, the description of the call has no data of q; the message's own `data`
+    (field 15) has them."""
     tail = b"\x7a" + varint(MIB)
     for small in range(64):  # bytes of q's dtype and shape
         header = b"\x72" + varint(small + len(tail) + MIB)

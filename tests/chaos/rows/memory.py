@@ -60,7 +60,7 @@ def liars(world):
 
 
 def many_calls(world):
-    """A thousand connections with a hundred stalled calls each, which then close."""
+    """A thousand connections have a hundred stalled calls each. Then the connections close."""
     peers, calls = 1000, 100
     with Server(world, *FLAGS) as server:
         world.offer(server, rpc="ApplyRope", size="64KiB", rate=50, connections=4, seconds=1).wait()

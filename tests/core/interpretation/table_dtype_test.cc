@@ -85,7 +85,8 @@ TEST(TableDtypeTest, SixteenBitsAreRotatedByUnroundedCosinesInEveryProfile) {
                      std::abs(a * rounded_c - b * rounded_s - exact) / length);
       }
     }
-    // The table's 8 bits alone cause this error, without rounding the result.
+    // The rounding of the table to 8 bits alone causes this error: the result
+    // is not rounded here.
     EXPECT_GT(worst_of_table, 0x1p-9L);
   }
 }

@@ -79,7 +79,7 @@ TEST(KeptTest, EqualFrequenciesKeepAll) {
 
 TEST(KeptTest, FirstDistanceIsTheLeastThatIsBelowTheLimit) {
   Kept kept(std::vector<double>{1}, std::vector<double>{0.999});
-  // cos(0.001 r) < 0.9 from acos(0.9) / 0.001 = 451.03 on.
+  // cos(0.001 r) is below 0.9 if r exceeds acos(0.9) / 0.001 = 451.03.
   EXPECT_EQ(kept.FirstDistance(8192), 452);
   EXPECT_EQ(kept.FirstDistance(452), 452);
   EXPECT_EQ(kept.FirstDistance(451), -1);

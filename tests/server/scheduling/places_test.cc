@@ -165,7 +165,8 @@ TEST_F(PlacesTest, WaitingCallsAreLimited) {
 
 TEST_F(PlacesTest, TheLimitGrowsIfCallsAreNotSlower) {
   Serve(0.1);
-  // Calls that wait for their peers take the same time for any number of calls.
+  // Calls that wait for their peers take the same time, however many calls
+  // there are.
   for (int i = 0; i < 200; ++i) {
     Fill();
     now_ += 0.1;
