@@ -260,7 +260,7 @@ func (*AbsoluteEncoding_FourierFeatures) isAbsoluteEncoding_Encoding() {}
 // sin and cos of p * w_i.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Dim   int32                  `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`                                    // >= 2
+	Dim   int32                  `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`                                    // 2 to 65536
 	Base  *float64               `protobuf:"fixed64,2,opt,name=base,proto3,oneof" json:"base,omitempty"`                           // > 1; unset: 10000
 	Order SinusoidalOrder        `protobuf:"varint,3,opt,name=order,proto3,enum=posenc.v1.SinusoidalOrder" json:"order,omitempty"` // required
 	// Unset: w_i = base^(-2i/dim), as in the paper. Set: w_i = base^(-i / (n - 1)), n = floor(dim/2) > 1, so that the

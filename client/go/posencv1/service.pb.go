@@ -603,7 +603,8 @@ type RopeDifference struct {
 	Explanations           []string `protobuf:"bytes,6,rep,name=explanations,proto3" json:"explanations,omitempty"`
 	// Effect on attention. kept(r) = mean over pairs of cos(r |w_i - w'_i|) is the share of a score at distance r that is
 	// left if the other encoding rotates keys and queries, for q and k with equal energy in all pairs. If only one of the
-	// two encodings rotates a pair, w of this pair is 0 in the other. With several axes, each axis is at distance r.
+	// two encodings rotates a pair, w of this pair is 0 in the other. With several axes, the two tokens are r apart on
+	// every axis.
 	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9; tests all r to 4096 and 4096 more; -1: none
 	KeptAtLength  float64 `protobuf:"fixed64,8,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"` // 1 if the frequencies are equal
 	Length        int64   `protobuf:"varint,9,opt,name=length,proto3" json:"length,omitempty"`                                    // ResolveRopeRequest.length, or its default
@@ -3030,7 +3031,8 @@ type AnalyzeRopeRequest struct {
 	DistanceStep int64 `protobuf:"varint,4,opt,name=distance_step,json=distanceStep,proto3" json:"distance_step,omitempty"` // unset (0): 1
 	// Unset: the source's original_max_position_embeddings, or else its max_position_embeddings, if it has one.
 	TrainedLength int64 `protobuf:"varint,5,opt,name=trained_length,json=trainedLength,proto3" json:"trained_length,omitempty"`
-	// If set, the response also has `kept`, for this source instead of `rope`.
+	// If set, the response also has `kept`: the share of a score that is left if this source rotates keys and queries
+	// instead of `rope`.
 	CompareWith   *RopeSource `protobuf:"bytes,6,opt,name=compare_with,json=compareWith,proto3" json:"compare_with,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

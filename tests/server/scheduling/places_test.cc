@@ -122,7 +122,7 @@ TEST_F(PlacesTest, CallsThatCouldNotEndInTimeAreRefused) {
   EXPECT_TRUE(places_.StopWaiting(&patient.ticket));
 }
 
-TEST_F(PlacesTest, WhoWaitsLongerThanHalfOfItsTimeIsRefused) {
+TEST_F(PlacesTest, ACallWhoseWaitIsOverAQuarterOfItsTimeIsRefused) {
   for (int i = 0; i < 5; ++i) Serve(1);
   Fill();
   std::list<Call> waiting;
