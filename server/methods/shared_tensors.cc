@@ -148,6 +148,7 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
       if (place->bytes > 0) {
         lent->pieces.emplace_back(place->data(), place->bytes);
       }
+      used_bytes_ += static_cast<std::int64_t>(place->bytes);
       inputs_.push_back({field, *std::move(place)});
       return absl::OkStatus();
     };

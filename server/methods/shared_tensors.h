@@ -132,6 +132,7 @@ class SharedTensors {
   const CallSharing call_;
   const std::int64_t max_copied_bytes_;
   std::int64_t copied_bytes_ = 0;
+  std::int64_t used_bytes_ = 0;  // read or written in shared memory
   std::vector<Use> inputs_, outputs_;
 };
 
