@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 // Levels of nesting in a well-formed header: the header, an entry, its shape.
 // Deeper nesting could exhaust the parser's stack.
-constexpr int kMaxDepth = 3;
+constexpr std::size_t kMaxDepth = 3;
 
 struct NamedDtype {
   const char* name;
@@ -99,6 +99,51 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
   return entry;
 }
 
+// Finds names that stand twice, of which the parser keeps only one, and deep
+// nesting.
+class HeaderCheck final : public nlohmann::json_sax<Json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return Open(); }
+  bool key(string_t& name) override {
+    if (names_.back().insert(name).second) return true;
+    status_ =
+        Malformed(absl::StrCat("\"", name, "\" stands twice in the header"));
+    return false;
+  }
+  bool end_object() override { return Close(); }
+  bool start_array(std::size_t) override { return Open(); }
+  bool end_array() override { return Close(); }
+  bool parse_error(std::size_t, const std::string&,
+                   const Json::exception&) override {
+    return false;
+  }
+
+  // OK for a text that is not JSON.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  bool Open() {
+    names_.emplace_back();
+    if (names_.size() <= kMaxDepth) return true;
+    status_ = Malformed("the header is nested too deeply");
+    return false;
+  }
+  bool Close() {
+    names_.pop_back();
+    return true;
+  }
+
+  absl::Status status_;
+  std::vector<std::set<std::string>> names_;  // of each open object or list
+};
+
 absl::Status ParseMetadata(const Json& json,
                            std::map<std::string, std::string>* metadata) {
   if (!json.is_object()) return Malformed("__metadata__ is no object");
@@ -151,29 +196,10 @@ absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
 
 absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
                                                    std::uint64_t data_size) {
-  // Finds duplicate names and deep nesting during parsing. Duplicates cannot be
-  // found later, because the parser keeps only one of several equal names.
-  std::vector<std::set<std::string>> names;
-  absl::Status status;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (!status.ok()) return false;
-    if (depth >= kMaxDepth && (event == Json::parse_event_t::object_start ||
-                               event == Json::parse_event_t::array_start)) {
-      status = Malformed("the header is nested too deeply");
-      return false;
-    }
-    if (event == Json::parse_event_t::object_start) names.emplace_back();
-    if (event == Json::parse_event_t::object_end) names.pop_back();
-    if (event == Json::parse_event_t::key &&
-        !names.back().insert(parsed.get<std::string>()).second) {
-      status = Malformed(absl::StrCat("\"", parsed.get<std::string>(),
-                                      "\" stands twice in the header"));
-    }
-    return true;
-  };
-  const Json header = Json::parse(text.begin(), text.end(), watch,
-                                  /*allow_exceptions=*/false);
-  if (!status.ok()) return status;
+  HeaderCheck check;
+  const bool is_json = Json::sax_parse(text.begin(), text.end(), &check);
+  if (!check.status().ok()) return check.status();
+  const Json header = is_json ? Json::parse(text.begin(), text.end()) : Json();
   if (!header.is_object()) return Malformed("the header is no JSON object");
 
   Safetensors layout;
