@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/absolute/rows.h"
 #include "core/absolute/trig_rows.h"
 #include "core/base/error.h"
 #include "tests/fixtures/core/absolute.h"
