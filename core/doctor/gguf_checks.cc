@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -163,6 +164,14 @@ class GgufChecks {
   double ReferenceFactor() const {
     return FactorOf(reference_->spec).value_or(1);
   }
+  // The base of the reference, raised by static NTK scaling, which a GGUF has
+  // in its base.
+  double ReferenceBase(double otherwise) const {
+    const double base = reference_->spec.rope_theta.value_or(otherwise);
+    const auto* const ntk = ReferenceScaling<NtkScaling>();
+    const double d = reference_->spec.rotary_dim;
+    return ntk && d > 2 ? base * std::pow(ntk->factor, d / (d - 2)) : base;
+  }
   // "yarn by 4 from 32768"
   std::string ReferenceText() const {
     const std::string text = interpretation::ScalingText(reference_->spec);
@@ -215,7 +224,7 @@ class GgufChecks {
 
   void CheckBase() {
     const double taken = gguf_.Base();
-    const double base = reference_->spec.rope_theta.value_or(taken);
+    const double base = ReferenceBase(taken);
     const bool by_flag = runtime_.Find("--rope-freq-base") != nullptr;
     Finding* const finding = CheckNumber(
         "gguf.freq-base", "rope.freq_base", taken, base, "float",
@@ -456,12 +465,7 @@ class GgufChecks {
 
   void CheckSliding() {
     if (!sliding_) return;
-    // For Gemma 3, llama.cpp's code sets the base of layers with a sliding
-    // window.
-    const bool gemma =
-        gguf_.architecture == "gemma3" || gguf_.architecture == "gemma3n";
-    const double base =
-        gguf_.freq_base_swa.value_or(gemma ? 10000 : gguf_.Base());
+    const double base = gguf_.SlidingBase();
     CheckNumber("gguf.swa", "rope.freq_base_swa", base,
                 sliding_->spec.rope_theta.value_or(base), "float",
                 GivenOr("absent: ", gguf_.freq_base_swa.has_value(), base));
@@ -613,8 +617,24 @@ class GgufChecks {
         {"llama.cpp",
          absl::StrCat("the file has ", gguf_.Describe(), ", and ", config_path_,
                       " ", DescribeRope(*reference_)),
-         "convert it again from this configuration"},
+         BetaFlags().empty() ? "convert it again from this configuration"
+                             : absl::StrCat("start it with", BetaFlags())},
         {gguf_.Key("rope.scaling.factor")});
+  }
+
+  // Returns flags of llama.cpp for the betas of the reference's YaRN; "" if
+  // llama.cpp takes these betas.
+  std::string BetaFlags() const {
+    if (Yarn() == nullptr || gguf_.ScalingType() != "yarn") return "";
+    std::string flags;
+    for (const auto& [flag, wanted, taken, otherwise] :
+         {std::tuple("fast", Yarn()->beta_fast, gguf_.yarn_beta_fast, 32.0),
+          std::tuple("slow", Yarn()->beta_slow, gguf_.yarn_beta_slow, 1.0)}) {
+      const double beta = wanted.value_or(otherwise);
+      if (beta == taken.value_or(otherwise)) continue;
+      absl::StrAppend(&flags, " --yarn-beta-", flag, " ", PlainNumber(beta));
+    }
+    return flags;
   }
 
   const std::string& path_;

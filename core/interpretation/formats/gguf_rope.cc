@@ -20,10 +20,28 @@ namespace {
 // The elements of rope.dimension_sections.
 constexpr std::size_t kSections = 4;
 
-// Architectures whose layers with a sliding window have base 10000 unless a key
-// gives another base.
+// Layers with a sliding window. kLocalBase: architectures in which they have
+// base 10000 unless a key gives another base. kUnscaledSliding: architectures in
+// which they are not scaled.
 constexpr absl::string_view kLocalBase =
-    "gemma3 gemma3n gemma4 gemma-embedding";
+    "gemma3 gemma3n gemma4 gemma-embedding mimo2 modern-bert plamo3 step35";
+constexpr absl::string_view kUnscaledSliding =
+    "gemma3 gemma3n gemma4 gemma4-assistant gemma-embedding laguna mellum mimo2 "
+    "olmo2 plamo3 step35";
+
+// Architectures whose loader reads yarn_beta_fast and yarn_beta_slow. The
+// converter writes them for every architecture; the common loader does not read
+// them.
+constexpr absl::string_view kReadsBetas =
+    "deepseek4 grok laguna mistral3";
+
+// Architectures, other than DeepSeek's, for which the converter writes a tenth
+// of mscale_all_dim as yarn_log_multiplier. Their loader divides it by 0.1.
+constexpr absl::string_view kTenthOfMultiplier = "mistral4";
+
+// Architectures whose loader reads rope.scaling.alpha: base * alpha^(d / (d -
+// 2)), for the width d of a head.
+constexpr absl::string_view kReadsAlpha = "hunyuan_vl hunyuan-dense";
 
 // kFullFactors: architectures whose layers with a sliding window use no
 // factors. kWidestFactors: architectures whose tensor of factors has a value
@@ -121,8 +139,14 @@ void ReadScaling(Reads* reads, GgufRope* rope) {
   rope->yarn_log_multiplier = reads->Number("rope.scaling.yarn_log_multiplier");
   rope->yarn_ext_factor = reads->Number("rope.scaling.yarn_ext_factor");
   rope->yarn_attn_factor = reads->Number("rope.scaling.yarn_attn_factor");
-  rope->yarn_beta_fast = reads->Number("rope.scaling.yarn_beta_fast");
-  rope->yarn_beta_slow = reads->Number("rope.scaling.yarn_beta_slow");
+  if (IsAmong(rope->architecture, kReadsBetas) ||
+      PairingOf(rope->architecture, false) == GgufPairing::kUnknown) {
+    rope->yarn_beta_fast = reads->Number("rope.scaling.yarn_beta_fast");
+    rope->yarn_beta_slow = reads->Number("rope.scaling.yarn_beta_slow");
+  }
+  if (IsAmong(rope->architecture, kReadsAlpha)) {
+    rope->alpha = reads->Number("rope.scaling.alpha");
+  }
   for (const auto& [name, base] :
        {std::pair("rope.freq_base", rope->freq_base),
         std::pair("rope.freq_base_swa", rope->freq_base_swa)}) {
@@ -148,7 +172,10 @@ double Amplitude(const GgufRope& gguf, double factor) {
   const double ext = gguf.yarn_ext_factor.value_or(-1);
   if (gguf.ScalingType() != "yarn" || ext == 0) return multiplier;
   Wide amplitude = YarnMscale(factor, 1);
-  const double m = gguf.yarn_log_multiplier.value_or(0);
+  double m = gguf.yarn_log_multiplier.value_or(0);
+  if (IsAmong(gguf.architecture, kTenthOfMultiplier)) {
+    m = std::round(m * 1e6) / 1e5;  // the key is a float32
+  }
   if (m != 0) {
     amplitude = absl::StartsWith(gguf.architecture, "deepseek")
                     ? 1
@@ -231,6 +258,18 @@ std::int64_t GgufRope::HeadDim() const {
 
 std::int64_t GgufRope::RotaryDim() const {
   return dimension_count ? *dimension_count : HeadDim();
+}
+
+double GgufRope::Base() const {
+  const double base = freq_base.value_or(10000);
+  const auto d = static_cast<double>(HeadDim());
+  if (!(alpha.value_or(0) > 0) || d <= 2) return base;
+  return base * std::pow(*alpha, d / (d - 2));
+}
+
+double GgufRope::SlidingBase() const {
+  if (freq_base_swa) return *freq_base_swa;
+  return IsAmong(architecture, kLocalBase) ? 10000 : Base();
 }
 
 std::size_t GgufRope::FactorCount() const {
@@ -332,10 +371,9 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
   double base = gguf.Base();
   sliding = sliding && HasSliding(gguf);
   if (sliding) {
-    if (IsAmong(gguf.architecture, kLocalBase)) base = 10000;
+    base = gguf.SlidingBase();
     if (gguf.key_length_swa) head = *gguf.key_length_swa;
     if (gguf.dimension_count_swa) d = *gguf.dimension_count_swa;
-    if (gguf.freq_base_swa) base = *gguf.freq_base_swa;
   }
   if (d == 0 && !gguf.dimension_count) {
     return Refusal("keys ", gguf.Key("rope.dimension_count"), ", ",
@@ -355,7 +393,7 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
   }
   const std::size_t n = static_cast<std::size_t>(d) / 2;
   const bool scaled =
-      !(sliding && absl::StartsWith(gguf.architecture, "gemma"));
+      !(sliding && IsAmong(gguf.architecture, kUnscaledSliding));
   const std::string type = scaled ? gguf.ScalingType() : "none";
   const double factor = type == "none" ? 1 : gguf.factor.value_or(1);
   const std::int64_t original =

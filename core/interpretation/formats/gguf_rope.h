@@ -40,7 +40,8 @@ enum class GgufPairing {
 
 GgufPairing PairingOf(const std::string& architecture, bool has_sections);
 
-// Values of keys; nullopt if the key is absent.
+// Values of keys; nullopt if the key is absent, or if llama.cpp does not read it
+// for the architecture.
 struct GgufRope {
   std::string architecture;
   GgufPairing pairing = GgufPairing::kUnknown;
@@ -54,6 +55,7 @@ struct GgufRope {
   std::optional<std::int64_t> original_context_length;
   std::optional<double> attn_factor, yarn_log_multiplier, yarn_ext_factor;
   std::optional<double> yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
+  std::optional<double> alpha;
   std::vector<double> sections;
   // Empty if the file has no such tensor.
   std::vector<double> rope_freqs, factors_long, factors_short;
@@ -63,7 +65,9 @@ struct GgufRope {
   std::int64_t RotaryDim() const;
   // Returns the number of values that llama.cpp needs in a tensor of factors.
   std::size_t FactorCount() const;
-  double Base() const { return freq_base.value_or(10000); }
+  // The base, which llama.cpp raises by alpha in some architectures.
+  double Base() const;
+  double SlidingBase() const;  // of layers with a sliding window
   // "none", "linear", "yarn" or "longrope"; linear if the key is absent.
   std::string ScalingType() const { return scaling_type.value_or("linear"); }
   // Returns the full name of a key in this file: "llama.rope.freq_base".

@@ -410,6 +410,80 @@ TEST(GgufTest, SlidingLayersOfGemma3TurnByTheBaseOfLlamaCpp) {
   EXPECT_NEAR(last(true), std::pow(2e4, -127 / 128.0), 1e-18);
 }
 
+// A file of heads with 128 channels, base 5e5 and YaRN by 32.
+GgufRope Windowed(const std::string& architecture) {
+  GgufRope gguf;
+  gguf.architecture = architecture;
+  gguf.key_length = 128;
+  gguf.context_length = 131072;
+  gguf.sliding_window = 512;
+  gguf.freq_base = 5e5;
+  gguf.scaling_type = "yarn";
+  gguf.factor = 32;
+  gguf.original_context_length = 4096;
+  return gguf;
+}
+
+TEST(GgufTest, SlidingLayersAreScaledWhereLlamaCppScalesThem) {
+  struct Row {
+    const char* architecture;
+    double base;
+    bool scaled;
+  };
+  for (const Row& row : {Row{"olmo2", 5e5, false}, Row{"laguna", 5e5, false},
+                         Row{"mellum", 5e5, false}, Row{"step35", 1e4, false},
+                         Row{"mimo2", 1e4, false}, Row{"plamo3", 1e4, false},
+                         Row{"gemma3", 1e4, false}, Row{"gemma2", 5e5, true},
+                         Row{"gpt-oss", 5e5, true}, Row{"cohere2", 5e5, true},
+                         Row{"modern-bert", 1e4, true}}) {
+    SCOPED_TRACE(row.architecture);
+    const auto rope = ResolveGguf(Windowed(row.architecture), 8192, true);
+    ASSERT_TRUE(rope.ok()) << rope.status();
+    const double last = std::pow(row.base, -63 / 64.0);
+    EXPECT_NEAR(rope->inv_freq[63], row.scaled ? last / 32 : last, 1e-12);
+    EXPECT_EQ(rope->amplitude > 1, row.scaled);
+    EXPECT_GT(ResolveGguf(Windowed(row.architecture), 8192, false)->amplitude,
+              1);
+  }
+}
+
+TEST(GgufTest, ATenthOfMistral4sMultiplierIsInTheFile) {
+  const auto amplitude = [](const std::string& architecture, float stored) {
+    GgufRope gguf = Windowed(architecture);
+    gguf.yarn_log_multiplier = stored;
+    return ResolveGguf(gguf, 8192, false)->amplitude;
+  };
+  EXPECT_EQ(amplitude("mistral4", 0.1F), 1);
+  EXPECT_EQ(amplitude("mistral3", 1), 1);
+  EXPECT_EQ(amplitude("deepseek2", 0.1F), 1);
+  EXPECT_GT(amplitude("mistral4", 0.05F), 1);
+}
+
+TEST(GgufTest, ArchitecturesThatReadNoBetasKeepLlamaCppsOwn) {
+  const auto fast = [](const std::string& architecture) {
+    return Read(File({Str("general.architecture", architecture),
+                      F32(architecture + ".rope.scaling.yarn_beta_fast", 1)}))
+        .yarn_beta_fast;
+  };
+  EXPECT_EQ(fast("deepseek2"), std::nullopt);
+  EXPECT_EQ(fast("qwen3moe"), std::nullopt);
+  EXPECT_EQ(fast("grok"), 1);
+}
+
+TEST(GgufTest, AlphaRaisesTheBaseOfHunyuan) {
+  const auto base = [](const std::string& architecture) {
+    return Read(File({Str("general.architecture", architecture),
+                      U32(architecture + ".attention.key_length", 128),
+                      F32(architecture + ".rope.freq_base", 10000),
+                      F32(architecture + ".rope.scaling.alpha", 1000)}))
+        .Base();
+  };
+  const double raised = 1e4 * std::pow(1000, 128 / 126.0);
+  EXPECT_DOUBLE_EQ(base("hunyuan_vl"), raised);
+  EXPECT_DOUBLE_EQ(base("hunyuan-dense"), raised);
+  EXPECT_EQ(base("llama"), 10000);
+}
+
 TEST(GgufTest, AlignmentOfTheFileIsKept) {
   std::vector<std::string> keys = Llama();
   keys.push_back(U32("general.alignment", 256));
