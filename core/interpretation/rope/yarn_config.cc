@@ -19,6 +19,11 @@ namespace {
 // or default`, so 0 counts as absent.
 double BetaOr(const RopeDict& from, absl::string_view key, double otherwise) {
   const auto beta = from.dict.Number(key);
+  if (const ReadingRow* fixed = from.Row(ReadingRule::kFixedBetas);
+      fixed != nullptr && beta) {
+    from.dict.Assume(key, NumberText(otherwise), std::string(fixed->says));
+    return otherwise;
+  }
   if (beta && *beta != 0) return *beta;
   if (beta && !from.is_hf()) {
     from.dict.Fail(key, "is 0; ", from.rules.project, " divides by it");
