@@ -206,9 +206,11 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     if (given.is_number_integer()) layers = given.get<std::int64_t>();
   }
   const json& types = ValueAt(part, "layer_types");
-  const auto type_of = [&types](std::size_t layer) {
-    return types.is_array() && layer < types.size() && types[layer].is_string()
-               ? types[layer].get<std::string>()
+  const std::size_t step = interpretation::ListsMlps(types, model_type) ? 2 : 1;
+  const auto type_of = [&types, step](std::size_t layer) {
+    const std::size_t i = step * layer;
+    return types.is_array() && i < types.size() && types[i].is_string()
+               ? types[i].get<std::string>()
                : "";
   };
   if (layers == 0 && types.is_array()) {

@@ -254,6 +254,11 @@ bool IsKnown(const std::string& type) {
 
 }  // namespace
 
+bool ListsMlps(const json& layer_types, absl::string_view model_type) {
+  return FindFamily(model_type, nullptr).lists_mlps && layer_types.is_array() &&
+         std::count(layer_types.begin(), layer_types.end(), "mlp") > 0;
+}
+
 void WarnOfFile(const json& root, Report* report) {
   Report ignored;
   const JsonObject config(&root, "", &ignored);

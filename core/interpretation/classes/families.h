@@ -149,6 +149,9 @@ struct Family {
   // rope_theta and partial_rotary_factors are lists with an element for each
   // layer.
   bool lists = false;
+  // In files, layer_types and num_hidden_layers count attention and MLP as two
+  // layers, and layer_types names the second "mlp".
+  bool lists_mlps = false;
   bool unit_amplitude = false;  // YaRN's amplitude is 1 if none is given
   // Layers without rope scale queries by their position.
   bool scales_queries = false;

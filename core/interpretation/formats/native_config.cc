@@ -1,5 +1,6 @@
 #include "core/interpretation/formats/native_config.h"
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/interpretation/classes/families.h"
 #include "core/interpretation/classes/profile.h"
+#include "core/interpretation/composite.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -331,6 +333,21 @@ Respelled StepAsTransformers(const JsonObject& config) {
   return {std::move(same), std::move(given)};
 }
 
+// The class keeps every second element of such a list, and has half of the
+// layers.
+Respelled WithoutMlps(const JsonObject& config) {
+  nlohmann::json same = nlohmann::json::object();
+  for (const std::string& key : config.Keys()) same[key] = *config.Find(key);
+  const nlohmann::json& listed = *config.Find("layer_types");
+  nlohmann::json types = nlohmann::json::array();
+  for (std::size_t i = 0; i < listed.size(); i += 2) types.push_back(listed[i]);
+  same["layer_types"] = std::move(types);
+  if (const auto layers = config.Peek().Integer("num_hidden_layers")) {
+    same["num_hidden_layers"] = *layers / 2;
+  }
+  return {std::move(same), {}};
+}
+
 }  // namespace
 
 Respelled InTransformersSpelling(const JsonObject& config,
@@ -338,6 +355,10 @@ Respelled InTransformersSpelling(const JsonObject& config,
                                  ProfileVersion* reader) {
   if (IsGptOssConfig(config)) return GptOssAsTransformers(config);
   if (IsStepConfig(config)) return StepAsTransformers(config);
+  const nlohmann::json* const types = config.Find("layer_types");
+  if (types != nullptr && ListsMlps(*types, model_type)) {
+    return WithoutMlps(config);
+  }
   const auto read_as = [&](Profile profile, std::string name, std::string why) {
     if (reader->profile != profile) {
       config.report().Assume("profile", std::move(name), std::move(why));
