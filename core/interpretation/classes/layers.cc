@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
@@ -426,7 +427,62 @@ bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
                     "(layer_rope_theta); choose one by its index");
 }
 
+// Files tell the layers without attention by types, by a list of the layers
+// with attention, or by "every n-th".
+std::string AttentionOfLayer(const ModelLayers& model, std::int64_t index) {
+  const JsonObject& config = model.config;
+  const std::vector<std::string> types = LayerTypes(config);
+  if (!types.empty()) {
+    return index < static_cast<std::int64_t>(types.size()) ? types[index] : "";
+  }
+  const auto list = [&config](absl::string_view key) {
+    const json* value = config.Find(key);
+    return value != nullptr && value->is_array() && !value->empty() ? value
+                                                                    : nullptr;
+  };
+  for (const absl::string_view key : {"attn_layer_indices", "full_attn_idxs"}) {
+    const json* with = list(key);
+    if (with == nullptr) continue;
+    return std::count(with->begin(), with->end(), index) > 0
+               ? "full_attention"
+               : "linear_attention";
+  }
+  if (const json* blocks = list("layers_block_type")) {
+    const auto i = static_cast<std::size_t>(index);
+    return i < blocks->size() && blocks->at(i).is_string()
+               ? Renamed(blocks->at(i).get<std::string>())
+               : "";
+  }
+  if (const json* blocks = list("block_types")) {
+    return blocks->at(static_cast<std::size_t>(index) % blocks->size()) ==
+                   "recurrent"
+               ? "linear_attention"
+               : "sliding_attention";
+  }
+  const absl::string_view pattern = model.family.layer_pattern;
+  if (!absl::StartsWith(pattern, "L")) return "";
+  const json* every = config.Find("full_attention_interval");
+  const std::int64_t n = every != nullptr && every->is_number_integer() &&
+                                 every->get<std::int64_t>() > 0
+                             ? every->get<std::int64_t>()
+                             : static_cast<std::int64_t>(pattern.size());
+  return (index + 1) % n == 0 ? "full_attention" : "linear_attention";
+}
+
 }  // namespace
+
+bool HasNoSelfAttention(const ModelLayers& model, const Question& question) {
+  std::string type = question.layer_type.value_or("");
+  if (question.layer_index) {
+    type = AttentionOfLayer(model, *question.layer_index);
+    const json* cross = model.config.Find("cross_attention_layers");
+    if (cross != nullptr && cross->is_array() &&
+        std::count(cross->begin(), cross->end(), *question.layer_index) > 0) {
+      return true;
+    }
+  }
+  return IsAmong(type, "conv linear_attention");
+}
 
 // Classes mark layers without rope in many ways. The common ways are tried
 // first.

@@ -58,6 +58,10 @@ std::string SwitchValue(const ModelLayers& model);
 // True if the class's switch turns rotation off.
 bool IsSwitchedOff(const ModelLayers& model);
 
+// True if the file says that the chosen layer has no attention, or that it has
+// cross-attention alone. Such layers have no rope in any class.
+bool HasNoSelfAttention(const ModelLayers& model, const Question& question);
+
 // True if the chosen layer has no rope for a reason other than the class's
 // switch. Reports FieldRequired if layers differ and no layer is chosen.
 bool IsNopeLayer(const ModelLayers& model, const Question& question);

@@ -88,7 +88,8 @@ class ConfigReader {
       report().Assume("frequencies", "those of the configuration",
                       std::string(family_.learned));
     }
-    if (nope || HasNullEntry(type)) {
+    if (nope || HasNullEntry(type) ||
+        HasNoSelfAttention(layers(), question)) {
       rope.spec = RopeSpec{.nope = true};
       return rope;
     }
