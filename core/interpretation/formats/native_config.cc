@@ -208,6 +208,9 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
       args.Text("position_embedding_type").value_or("learned_absolute");
   if (args.Flag("use_rotary_position_embeddings").value_or(false)) {
     type = "rope";
+  } else if (!args.Has("position_embedding_type")) {
+    args.Assume("position_embedding_type", type,
+                "absent; Megatron's default, with which nothing rotates");
   }
   constexpr char kUnread[] =
       ", and this is not read here; give the config.json of the converted "
@@ -229,6 +232,25 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
     args.Fail("use_rope_scaling",
               "is true, and rotary_seq_len_interpolation_factor ",
               NumberText(*linear), ": both scale, and this is not read here");
+  }
+  // Megatron has a second factor, for latent attention alone.
+  constexpr char kLatentFactor[] = "rotary_scaling_factor";
+  if (const double latent = args.Number(kLatentFactor).value_or(1);
+      latent != 1) {
+    args.Warn(kLatentFactor, " ", NumberText(latent),
+              " is not read: Megatron reads it for latent attention alone; "
+              "use_rope_scaling takes rope_scaling_factor");
+  }
+  constexpr char kFactor[] = "rope_scaling_factor";
+  if (llama3 && !args.Has(kFactor)) {
+    args.Assume(kFactor, "8", "absent; Megatron's default");
+  } else if (const double factor = args.Number(kFactor).value_or(8);
+             llama3 && factor != 8) {
+    args.Warn(kFactor, " is ", NumberText(factor),
+              ", which Megatron-LM before August 2026 parsed and did not use: "
+              "GPT models were trained with 8 (its issue 6305); it is read "
+              "here as ",
+              NumberText(factor));
   }
   if (llama3) {
     same["rope_scaling"] = {
