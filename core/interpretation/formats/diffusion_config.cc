@@ -66,14 +66,14 @@ std::vector<std::int32_t> ReadWidths(const JsonObject& config,
     return {static_cast<std::int32_t>(width) - 2 * third, third, third};
   }
   std::vector<std::int32_t> widths;
+  std::vector<double> given = config.Numbers(family.widths_key);
   if (!config.Has(family.widths_key)) {
-    widths.assign(family.widths, family.widths + family.axes.size());
-    config.report().Assume(family.widths_key, absl::StrJoin(widths, ", "),
+    given.assign(family.widths, family.widths + family.axes.size());
+    config.report().Assume(family.widths_key, absl::StrJoin(given, ", "),
                            kDefault);
-    return widths;
   }
   double sum = 0;
-  for (const double width : config.Numbers(family.widths_key)) {
+  for (const double width : given) {
     if (!(width >= 2 && width <= kMaxRotaryDim && std::fmod(width, 2) == 0)) {
       config.Fail(family.widths_key, "has ", NumberText(width),
                   "; each must be an even number of channels");
