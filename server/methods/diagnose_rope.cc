@@ -21,8 +21,7 @@ constexpr std::int64_t kTextGrowth = 64;
 }  // namespace
 
 absl::Status AnswerDiagnoseRope(const v1::DiagnoseRopeRequest& request,
-                                const MethodContext& context,
-                                StopCheck stop,
+                                const MethodContext& context, StopCheck stop,
                                 v1::DiagnoseRopeResponse* response) {
   const core::StopAsked asked = [stop] { return stop(); };
   std::int64_t text = 0;

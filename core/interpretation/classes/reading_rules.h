@@ -72,7 +72,7 @@ enum class ReadingRule {
   kNullHeadDim,       // leaves head_dim null if the file lacks it
   kDerivesHeadDim,    // replaces a null head_dim by qk_rope_head_dim
   kTakesNulls,        // accepts null for every key
-  kFixedBetas,        // YaRN's ramp ends at 32 and 1 turns, whatever the file says
+  kFixedBetas,  // YaRN's ramp ends at 32 and 1 turns, whatever the file says
 };
 
 struct ReadingRow {

@@ -21,19 +21,19 @@ namespace {
 constexpr std::size_t kSections = 4;
 
 // Layers with a sliding window. kLocalBase: architectures in which they have
-// base 10000 unless a key gives another base. kUnscaledSliding: architectures in
-// which they are not scaled.
+// base 10000 unless a key gives another base. kUnscaledSliding: architectures
+// in which they are not scaled.
 constexpr absl::string_view kLocalBase =
     "gemma3 gemma3n gemma4 gemma-embedding mimo2 modern-bert plamo3 step35";
 constexpr absl::string_view kUnscaledSliding =
-    "gemma3 gemma3n gemma4 gemma4-assistant gemma-embedding laguna mellum mimo2 "
+    "gemma3 gemma3n gemma4 gemma4-assistant gemma-embedding laguna mellum "
+    "mimo2 "
     "olmo2 plamo3 step35";
 
 // Architectures whose loader reads yarn_beta_fast and yarn_beta_slow. The
 // converter writes them for every architecture; the common loader does not read
 // them.
-constexpr absl::string_view kReadsBetas =
-    "deepseek4 grok laguna mistral3";
+constexpr absl::string_view kReadsBetas = "deepseek4 grok laguna mistral3";
 
 // Architectures, other than DeepSeek's, for which the converter writes a tenth
 // of mscale_all_dim as yarn_log_multiplier. Their loader divides it by 0.1.

@@ -40,8 +40,8 @@ enum class GgufPairing {
 
 GgufPairing PairingOf(const std::string& architecture, bool has_sections);
 
-// Values of keys; nullopt if the key is absent, or if llama.cpp does not read it
-// for the architecture.
+// Values of keys; nullopt if the key is absent, or if llama.cpp does not read
+// it for the architecture.
 struct GgufRope {
   std::string architecture;
   GgufPairing pairing = GgufPairing::kUnknown;

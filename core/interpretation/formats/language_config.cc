@@ -88,8 +88,7 @@ class ConfigReader {
       report().Assume("frequencies", "those of the configuration",
                       std::string(family_.learned));
     }
-    if (nope || HasNullEntry(type) ||
-        HasNoSelfAttention(layers(), question)) {
+    if (nope || HasNullEntry(type) || HasNoSelfAttention(layers(), question)) {
       rope.spec = RopeSpec{.nope = true};
       return rope;
     }
