@@ -441,9 +441,10 @@ TEST(GgufTest, SlidingLayersAreScaledWhereLlamaCppScalesThem) {
     ASSERT_TRUE(rope.ok()) << rope.status();
     const double last = std::pow(row.base, -63 / 64.0);
     EXPECT_NEAR(rope->inv_freq[63], row.scaled ? last / 32 : last, 1e-12);
-    EXPECT_EQ(rope->amplitude > 1, row.scaled);
-    EXPECT_GT(ResolveGguf(Windowed(row.architecture), 8192, false)->amplitude,
-              1);
+    EXPECT_EQ(rope->attention_factor > 1, row.scaled);
+    EXPECT_GT(
+        ResolveGguf(Windowed(row.architecture), 8192, false)->attention_factor,
+        1);
   }
 }
 
@@ -451,7 +452,7 @@ TEST(GgufTest, ATenthOfMistral4sMultiplierIsInTheFile) {
   const auto amplitude = [](const std::string& architecture, float stored) {
     GgufRope gguf = Windowed(architecture);
     gguf.yarn_log_multiplier = stored;
-    return ResolveGguf(gguf, 8192, false)->amplitude;
+    return ResolveGguf(gguf, 8192, false)->attention_factor;
   };
   EXPECT_EQ(amplitude("mistral4", 0.1F), 1);
   EXPECT_EQ(amplitude("mistral3", 1), 1);
