@@ -35,13 +35,15 @@ class CallMemory final : public RequestMessage::Claimer {
 
   // stream: the call has many requests, many responses, or both. caller: the
   // call's claim within its caller's limit. This limit counts requests and a
-  // unary call's response.
+  // unary call's response. party: as in Admission::Ticket.
   CallMemory(Admission* admission, CallerBudgets::Share* caller,
-             std::int64_t max_request_bytes, bool stream)
+             std::int64_t max_request_bytes, bool stream,
+             std::uint64_t party = 0)
       : admission_(admission),
         caller_(caller),
         max_request_bytes_(max_request_bytes),
-        stream_(stream) {}
+        stream_(stream),
+        ticket_(party) {}
   ~CallMemory() { Release(); }
   CallMemory(const CallMemory&) = delete;
   CallMemory& operator=(const CallMemory&) = delete;

@@ -106,10 +106,23 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
 
 void Admission::Wait(std::list<Ticket*>* queue, Ticket* ticket,
                      Waiter* waiter) {
-  ticket->position_ = queue->insert(queue->end(), ticket);
+  const auto place = queue == &outside_ ? FindTurn(ticket) : queue->end();
+  ticket->position_ = queue->insert(place, ticket);
   ticket->waiter_ = waiter;
   ticket->queue_ = queue;
   ticket->since_ = Clock::now();
+}
+
+std::list<Admission::Ticket*>::iterator Admission::FindTurn(Ticket* ticket) {
+  // The first ticket keeps its place, so it is served whoever comes later.
+  std::int64_t round = outside_.empty() ? 0 : outside_.front()->round_;
+  for (const Ticket* const other : outside_) {
+    if (other->party_ == ticket->party_) round = other->round_ + 1;
+  }
+  ticket->round_ = round;
+  return std::find_if(
+      outside_.begin(), outside_.end(),
+      [round](const Ticket* other) { return other->round_ > round; });
 }
 
 void Admission::StopWaiting(Ticket* ticket) {
@@ -118,12 +131,12 @@ void Admission::StopWaiting(Ticket* ticket) {
   ticket->queue_ = nullptr;
 }
 
-Admission::Ticket* Admission::NewestHolder() const {
+Admission::Ticket* Admission::LastHolder() const {
   if (!inside_.empty()) return inside_.back();
-  const auto newest =
+  const auto last =
       std::find_if(outside_.rbegin(), outside_.rend(),
                    [](const Ticket* ticket) { return ticket->held_ > 0; });
-  return newest == outside_.rend() ? nullptr : *newest;
+  return last == outside_.rend() ? nullptr : *last;
 }
 
 bool Admission::Leave(Ticket* ticket) {
@@ -186,12 +199,12 @@ void Admission::Release(std::int64_t bytes) {
       if (!queue->empty()) break;
     }
     // If all calls that hold a claim wait for more, this is a deadlock. Then
-    // the newest of these calls is refused. When it releases its claim, this
+    // the last of these calls is refused. When it releases its claim, this
     // function runs again.
-    if (Ticket* const newest = NewestHolder();
-        newest != nullptr && claimed_ == waiting_held_) {
-      told.emplace_back(newest->waiter_, NoRoom());
-      StopWaiting(newest);
+    if (Ticket* const last = LastHolder();
+        last != nullptr && claimed_ == waiting_held_) {
+      told.emplace_back(last->waiter_, NoRoom());
+      StopWaiting(last);
     }
     left = Left();
   }

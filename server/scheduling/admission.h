@@ -2,12 +2,14 @@
 // clients. A call claims bytes before its payload is read. If they do not fit,
 // the call waits or is refused.
 //
-// Calls wait for the budget in two queues, each in the order of arrival:
-//   inside_   calls that hold a claim and need more, for their response
-//   outside_ calls that hold no claim yet, or a small claim (IsSmall)
+// Calls wait for the budget in two queues:
+//   inside_   calls that hold a claim and need more, for their response, in the
+//             order of arrival
+//   outside_  calls that hold no claim yet, or a small claim (IsSmall); the
+//             parties take turns, as in places.h
 // Calls in inside_ come first, because only they can release many bytes. If all
 // calls that hold a claim wait for more, none of them could ever continue. Then
-// the newest of them is refused, and releases its claim for the other calls.
+// the last of them is refused, and releases its claim for the other calls.
 //
 // Invariants, under the lock:
 //   waiting_held_ is the part of claimed_ that waiting calls hold
@@ -36,8 +38,14 @@ class Admission {
   // A waiting call's entry in a queue. Must stay valid until Waiter::Resume()
   // was called, or Leave() returned true.
   class Ticket {
+   public:
+    // party: a connection or a token, as in Places::Request.
+    explicit Ticket(std::uint64_t party = 0) : party_(party) {}
+
    private:
     friend class Admission;
+    const std::uint64_t party_;
+    std::int64_t round_ = 0;  // of turns in outside_
     Waiter* waiter_ = nullptr;
     std::int64_t bytes_ = 0;
     std::chrono::steady_clock::time_point since_;  // when it began to wait
@@ -121,9 +129,12 @@ class Admission {
   // These expect the lock.
   void Claim(std::int64_t bytes);
   void Wait(std::list<Ticket*>* queue, Ticket* ticket, Waiter* waiter);
+  // Sets the round of a ticket that enters outside_: no other ticket of its
+  // party is in this round or a later one. Returns its place in the queue.
+  std::list<Ticket*>::iterator FindTurn(Ticket* ticket);
   void StopWaiting(Ticket* ticket);
-  // Returns the newest waiting call that holds a claim; null if there is none.
-  Ticket* NewestHolder() const;
+  // Returns the last waiting call that holds a claim; null if there is none.
+  Ticket* LastHolder() const;
   void Grow(std::int64_t bytes, Ticket* ticket);
   bool Fits(std::int64_t bytes) const;
   bool FitsFirst(std::int64_t bytes) const;
@@ -141,8 +152,8 @@ class Admission {
   std::atomic<std::int64_t> budget_;  // changed under the lock
   std::size_t max_waiting_;
   std::int64_t claimed_ = 0;
-  std::int64_t peak_ = 0;  // for TakePeak()
-  std::list<Ticket*> outside_;
+  std::int64_t peak_ = 0;       // for TakePeak()
+  std::list<Ticket*> outside_;  // in the order of rounds
   std::list<Ticket*> inside_;
   std::int64_t waiting_held_ = 0;
 };

@@ -3,6 +3,8 @@
 
 #include "server/scheduling/admission.h"
 
+#include <cstdint>
+#include <list>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -15,8 +17,9 @@ using Entry = Admission::Entry;
 // A call that waits for its claim.
 class Call final : public Waiter {
  public:
-  explicit Call(std::vector<int>* admitted = nullptr, int name = 0)
-      : admitted_(admitted), name_(name) {}
+  explicit Call(std::vector<int>* admitted = nullptr, int name = 0,
+                std::uint64_t party = 0)
+      : ticket(party), admitted_(admitted), name_(name) {}
   void Resume(const absl::Status& result) override {
     if (admitted_ != nullptr)
       admitted_->push_back(result.ok() ? name_ : -name_);
@@ -46,6 +49,27 @@ TEST(Admission, AdmitsClaimsThatFitAndQueuesOthers) {
   admission.Release(10);
   EXPECT_EQ(admission.claimed(), 0);
   EXPECT_EQ(admission.waiting(), 0u);
+}
+
+TEST(Admission, PartiesTakeTurns) {
+  Admission admission(100, 10);
+  std::vector<int> admitted;
+  Call first;
+  std::list<Call> waiting;
+  const auto wait = [&](int name, std::uint64_t party) {
+    Call& call = waiting.emplace_back(&admitted, name, party);
+    EXPECT_EQ(admission.Enter(100, &call.ticket, &call), Entry::kWaiting);
+  };
+  EXPECT_EQ(admission.Enter(100, &first.ticket, &first), Entry::kAdmitted);
+  for (const int name : {1, 2, 3}) wait(name, 7);
+  wait(4, 8);
+  wait(5, 9);
+  wait(6, 8);
+  for (int i = 0; i < 2; ++i) admission.Release(100);
+  // Calls 1 and 4 are admitted. A new party joins the round of call 5.
+  wait(7, 10);
+  for (int i = 0; i < 6; ++i) admission.Release(100);
+  EXPECT_EQ(admitted, (std::vector<int>{1, 4, 5, 7, 2, 6, 3}));
 }
 
 TEST(Admission, ACallThatLeavesTheQueueIsNotAdmitted) {
