@@ -462,18 +462,19 @@ std::string AttentionOfLayer(const ModelLayers& model, std::int64_t index) {
   const absl::string_view pattern = model.family.layer_pattern;
   if (!absl::StartsWith(pattern, "L")) return "";
   const json* every = config.Find("full_attention_interval");
-  const std::int64_t n = every != nullptr && every->is_number_integer() &&
-                                 every->get<std::int64_t>() > 0
-                             ? every->get<std::int64_t>()
-                             : static_cast<std::int64_t>(pattern.size());
-  return (index + 1) % n == 0 ? "full_attention" : "linear_attention";
+  if (every == nullptr || !every->is_number_integer() ||
+      every->get<std::int64_t>() < 1) {
+    return PatternType(pattern, index, "full_attention", "sliding_attention");
+  }
+  return (index + 1) % every->get<std::int64_t>() == 0 ? "full_attention"
+                                                       : "linear_attention";
 }
 
 }  // namespace
 
 bool HasNoSelfAttention(const ModelLayers& model, const Question& question) {
   std::string type = question.layer_type.value_or("");
-  if (question.layer_index) {
+  if (question.layer_index && *question.layer_index >= 0) {
     type = AttentionOfLayer(model, *question.layer_index);
     const json* cross = model.config.Find("cross_attention_layers");
     if (cross != nullptr && cross->is_array() &&

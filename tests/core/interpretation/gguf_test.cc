@@ -442,9 +442,8 @@ TEST(GgufTest, SlidingLayersAreScaledWhereLlamaCppScalesThem) {
     const double last = std::pow(row.base, -63 / 64.0);
     EXPECT_NEAR(rope->inv_freq[63], row.scaled ? last / 32 : last, 1e-12);
     EXPECT_EQ(rope->attention_factor > 1, row.scaled);
-    EXPECT_GT(
-        ResolveGguf(Windowed(row.architecture), 8192, false)->attention_factor,
-        1);
+    const auto full = ResolveGguf(Windowed(row.architecture), 8192, false);
+    EXPECT_GT(full->attention_factor, 1);
   }
 }
 
