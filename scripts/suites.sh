@@ -7,55 +7,20 @@
 # builds are kept in build/suites, so that a second run builds only changes. Only root can
 # run chroot.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+. scripts/roots.sh
 
-need debootstrap git
+need git
 roots=$PWD/build/suites
 names=("$@")
 ((${#names[@]})) || names=(bookworm trixie sid sid-grpc)
 
-# Takes the mirror from the machine's configuration, so that this script names
-# no host.
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1)
-
-inside() {
-  chroot "$1" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
-    DEBIAN_FRONTEND=noninteractive \
-    bash -c "$2"
-}
-
-mount_root() {
-  mountpoint -q "$1/proc" || mount -t proc proc "$1/proc"
-  mountpoint -q "$1/dev" || mount --rbind --make-rslave /dev "$1/dev"
-}
-
 unmount_roots() {
   local name
   for name in "${names[@]}"; do
-    umount -l "$roots/$name"/{proc,dev,tmp} 2>/dev/null || true
+    unmount_root "$roots/$name"
   done
 }
 trap unmount_roots EXIT
-
-# make_root NAME ROOT: checks each step itself, because set -e does not apply to
-# a function that is called in a condition.
-make_root() {
-  local name=$1 root=$2
-  if [[ ! -e $root/ready ]]; then
-    rm -rf --one-file-system "$root"
-    debootstrap --variant=minbase --include=ca-certificates,git "${name%-grpc}" "$root" "$mirror" &&
-      cp /etc/apt/apt.conf.d/* "$root/etc/apt/apt.conf.d/" &&
-      cp /etc/resolv.conf "$root/etc/" &&
-      echo '127.0.0.1 localhost' >"$root/etc/hosts" &&
-      touch "$root/ready" || return 1
-  fi
-  if [[ $name == *-grpc ]]; then
-    # Experimental's gRPC and protobuf were built with sid's abseil.
-    echo "deb $mirror experimental main" >"$root/etc/apt/sources.list.d/experimental.list"
-    printf 'Package: src:grpc src:protobuf\nPin: release a=experimental\nPin-Priority: 900\n' \
-      >"$root/etc/apt/preferences.d/experimental"
-  fi
-  mount_root "$root" && inside "$root" "apt-get update -qq"
-}
 
 version() {
   inside "$1" "dpkg-query -W -f '\${Version}' $2 2>/dev/null" | sed 's/-.*//; s/.*://' || true
