@@ -45,9 +45,7 @@ def main(program, output):
         (root / "package.json").write_text(json.dumps(about(version, CPUS[machine]), indent=2) + "\n")
         shutil.copy(HERE / "README.md", root)
         shutil.copy(program, root / "posenc-programs")
-        for name, file in wheel.licences().items():
-            (root / "licenses" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, root / "licenses" / name)
+        wheel.copy_licences(root / "licenses")
         subprocess.run(["npm", "pack", "--silent", "--pack-destination", Path(output).resolve()], cwd=root, check=True)
 
 

@@ -9,7 +9,7 @@ cd "$folder"
 unset POSENCD
 
 npm init -y >/dev/null
-npm install --silent --no-audit --no-fund "$packages"/posenc-"$version".tgz "$packages"/posenc-server-linux-*.tgz
+npm install --silent --no-audit --no-fund "$packages"/posenc-"$version".tgz "$packages/posenc-server-linux-$(node -p process.arch)-$version.tgz"
 for command in posencd posenc posenc-load; do
   said=$(npx --no-install "$command" --version)
   [[ $said == *"$version"* ]] || { echo "try.sh: $command --version says $said" >&2; exit 1; }

