@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Builds the image for amd64 and arm64 under one name, and shows that it works on each:
 # read-only, without capabilities, as a user without a name.
-#   image.sh [--keep FILE] [--archive FILE] [--native]
+#   image.sh [--keep FILE] [--archive FILE] [--native] [--roots FOLDER]
 # --keep: writes this machine's image, as an archive (gzip) for `docker load`.
 # --archive: writes both images, as an OCI archive for `skopeo copy --all`.
 # --native: builds only for this machine's architecture.
+# --roots: compiles nothing, and takes the files of the images from FOLDER/ARCH/image.
 # Needs root, buildah, and docker to try the images; starts and stops a docker daemon if
 # no daemon runs. Tries the image of another architecture under qemu.
 #   GRPC    1.51 or 1.83: see SECURITY.md
@@ -24,6 +25,7 @@ daemon=
 container=
 keep=
 archive=
+roots=
 # Steps run in a chroot, because containers cannot always be nested.
 export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
 buildah=(buildah --root "$cache/buildah" --runroot "$work/buildah")
@@ -108,17 +110,23 @@ base() {
 
 # Builds an image for each architecture, and names them together.
 build() {
-  local stamp revision architecture
+  local revision architecture from
   stamp=$(git log -1 --format=%ct 2>/dev/null || echo 0)
   revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
   "${buildah[@]}" manifest rm "$image" >/dev/null 2>&1 || true
   "${buildah[@]}" manifest create "$image" >/dev/null
   for architecture in "${architectures[@]}"; do
     say "building $image for $architecture with gRPC $grpc"
-    # With layers, a second run builds only changes. OCI's format has no HEALTHCHECK.
-    "${buildah[@]}" build --format docker --layers --pull-never --network host -t "$image-$architecture" \
-      --platform "linux/$architecture" --build-arg BUILDPLATFORM="linux/$native" \
-      --build-arg GRPC="$grpc" --build-arg "$base_argument=$base_name" \
+    if [[ -z $roots ]]; then
+      # With layers, a second run builds only changes.
+      from=(--layers --network host --build-arg BUILDPLATFORM="linux/$native" --build-arg "$base_argument=$base_name")
+    else
+      # The last stage copies the files from a context that has the name of the stage before.
+      from=(--file "$work/Dockerfile" --build-context "build=$roots/$architecture")
+    fi
+    # OCI's format has no HEALTHCHECK.
+    "${buildah[@]}" build --format docker --pull-never --timestamp "$stamp" -t "$image-$architecture" \
+      --platform "linux/$architecture" --build-arg GRPC="$grpc" "${from[@]}" \
       --build-arg VERSION="$version" --build-arg REVISION="$revision" \
       --build-arg SOURCE_DATE_EPOCH="$stamp" . >"$work/build.log" 2>&1 || {
       tail -n 30 "$work/build.log" >&2
@@ -206,26 +214,30 @@ print(len(bill["packages"]))' "$work/sbom.spdx.json")
   gzip -9 "$work/$1.tar"
   bytes=$(stat -c %s "$work/$1.tar.gz")
   say "bill of materials (SPDX 2.3): $packages packages"
-  say "$(awk -v bytes="$bytes" 'BEGIN { printf "compressed size: %.1f MB (goal: 60)", bytes / 1e6 }')"
-  ((bytes < 60000000)) || die "too large"
+  say "$(awk -v bytes="$bytes" 'BEGIN { printf "compressed size: %.1f MB (goal: 45)", bytes / 1e6 }')"
+  ((bytes < 45000000)) || die "too large"
 }
 
 while (($#)); do
   case $1 in
-    --keep | --archive)
-      declare "${1#--}=${2:?a file}"
+    --keep | --archive | --roots)
+      declare "${1#--}=${2:?a file or folder}"
       shift
       ;;
     --native) architectures=("$native") ;;
     *)
-      echo "image: '$1' is unknown; there are: --keep FILE, --archive FILE, --native" >&2
+      echo "image: '$1' is unknown; there are: --keep FILE, --archive FILE, --native, --roots FOLDER" >&2
       exit 2
       ;;
   esac
   shift
 done
 mkdir -p "$cache"
-base
+if [[ -z $roots ]]; then
+  base
+else
+  sed -n '/^FROM scratch/,$p' Dockerfile >"$work/Dockerfile"
+fi
 build
 start_daemon
 for architecture in "${architectures[@]}"; do
@@ -234,7 +246,9 @@ for architecture in "${architectures[@]}"; do
 done
 [[ -z $keep ]] || mv "$work/$native.tar.gz" "$keep"
 if [[ -n $archive ]]; then
-  rm -f "$archive"
-  "${buildah[@]}" manifest push -q --all "$image" "oci-archive:$archive:$image"
+  # buildah's own archive has the times of now.
+  "${buildah[@]}" manifest push -q --all "$image" "oci:$work/layout:$image"
+  tar --sort=name --mtime="@$stamp" --owner=0 --group=0 --numeric-owner --mode=go=rX \
+    -C "$work/layout" -cf "$archive" blobs index.json oci-layout
 fi
 say "$image works on ${architectures[*]}"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # The image's bill of materials, SPDX 2.3 as JSON on stdout: the packages that its dpkg
 # lists, and our programs.
-#   sbom.sh VERSION SECONDS_SINCE_1970 ROOT
+#   sbom.sh VERSION SECONDS_SINCE_1970 ROOT [LIBRARIES PACKAGE...]
+# LIBRARIES: the root whose PACKAGEs are linked into the programs.
 set -eu
 
 installed=$(mktemp)
@@ -11,15 +12,21 @@ format='${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Ver
 # With a pipe, the failure of a query would not be noticed, and the bill would
 # lack packages.
 dpkg-query --admindir="$3/var/lib/dpkg" -W -f "$format" >"$listed"
-awk -F'\t' '$6 ~ /^ii/' "$listed" >"$installed"
-distro=$(. "$3/etc/os-release" && echo "$VERSION_CODENAME")
-programs=$(cd "$3/usr/local/bin" && sha256sum posencd posenc posenc-load)
+version=$1 seconds=$2 root=$3
+if [ $# -gt 3 ]; then
+  libraries=$4
+  shift 4
+  dpkg-query --admindir="$libraries/var/lib/dpkg" -W -f "$format" "$@" >>"$listed"
+fi
+awk -F'\t' '$6 ~ /^ii/' "$listed" | LC_ALL=C sort -u >"$installed"
+distro=$(. "$root/etc/os-release" && echo "$VERSION_CODENAME")
+programs=$(cd "$root/usr/local/bin" && sha256sum posencd posenc posenc-load)
 digest=$(cat "$installed" - <<EOT | sha256sum | cut -c 1-32
 $programs
 EOT
 )
 
-awk -F'\t' -v version="$1" -v created="$(date -u -d "@$2" +%Y-%m-%dT%H:%M:%SZ)" \
+awk -F'\t' -v version="$version" -v created="$(date -u -d "@$seconds" +%Y-%m-%dT%H:%M:%SZ)" \
   -v distro="$distro" -v digest="$digest" -v programs="$programs" '
 function purl(text) { gsub(/\+/, "%2B", text); gsub(/:/, "%3A", text); return text }
 function package(id, name, release, supplier, extra) {
