@@ -33,6 +33,8 @@ pack() {
     gzip -9n >"$1"
 }
 
+wheel() { PYTHONPATH=deploy/wheel python3 -Bc "import wheel; $1"; }
+
 servers() {
   local arch
   client/node/run need # npm packs the programs
@@ -59,21 +61,16 @@ clients() {
 # programs ARCH MACHINE: archives the programs with manual and licences, and makes the
 # package of Debian and the root of the image from the same files.
 programs() {
-  local arch=$1 tree=$work/$1/posenc-$version-linux-$2 root=$work/$1/image name libraries=build/arm64-sysroot
+  local arch=$1 tree=$work/$1/posenc-$version-linux-$2 root=$work/$1/image name linked libraries=build/arm64-sysroot
   [[ $arch != amd64 ]] || libraries=/
   mkdir -p "$tree"/{bin,lib/posenc,share/doc/posenc}
   cp "build/programs/$arch/posenc-programs" "$tree/lib/posenc/"
   for name in posencd posenc posenc-load; do ln -s ../lib/posenc/posenc-programs "$tree/bin/$name"; done
   cp -r "$work/share" "$tree/"
   cp README.md CHANGELOG.md LICENSE "$tree/share/doc/posenc/"
-  python3 -B - "$tree/share/doc/posenc/licenses" <<'END'
-import sys
-sys.path.insert(0, "deploy/wheel")
-import wheel
-wheel.copy_licences(sys.argv[1])
-END
-  pack "$out/posenc-$version-linux-$2.tar.gz" "$work/$arch" "${tree##*/}"
-  deploy/deb.sh "$tree" "$arch" "$out"
+  wheel "wheel.copy_licences('$tree/share/doc/posenc/licenses')"
+  pack "$out/${tree##*/}.tar.gz" "$work/$arch" "${tree##*/}"
+  deploy/debian/package.sh "$tree" "$arch" "$out"
 
   scripts/sysroot.sh "$arch" "$root" base-files bash coreutils dash
   find "$root/usr/share/doc" ! -type d ! -name copyright -delete
@@ -81,9 +78,9 @@ END
   mkdir -p "$root/usr/local" "$root/usr/share/doc/posenc"
   cp -r "$tree"/{bin,lib} "$root/usr/local/"
   cp -r "$tree/share/doc/posenc/licenses" "$root/usr/share/doc/posenc/"
-  mapfile -t linked < <(python3 -Bc 'import sys; sys.path.insert(0, "deploy/wheel"); import wheel; print(*wheel.LINKED, sep="\n")')
-  deploy/sbom.sh "$version" "$SOURCE_DATE_EPOCH" "$root" "$libraries" "${linked[@]}" >"$out/posenc-$version-linux-$2.spdx.json"
-  cp "$out/posenc-$version-linux-$2.spdx.json" "$root/usr/share/doc/posenc/sbom.spdx.json"
+  read -ra linked < <(wheel 'print(*wheel.LINKED)')
+  deploy/sbom.sh "$version" "$SOURCE_DATE_EPOCH" "$root" "$libraries" "${linked[@]}" >"$out/${tree##*/}.spdx.json"
+  cp "$out/${tree##*/}.spdx.json" "$root/usr/share/doc/posenc/sbom.spdx.json"
 }
 
 # Makes the manual page and the completions in a folder like /usr/share.

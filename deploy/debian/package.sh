@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Makes a Debian package of the folder TREE, which has bin, lib and share, without
 # debhelper, and checks it with lintian:
-#   deb.sh TREE ARCH FOLDER
+#   package.sh TREE ARCH FOLDER
 # The server is not started by the installation: systemctl enable --now posencd
 set -euo pipefail
 tree=$1 arch=$2 folder=$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-version=$(<"$here/../VERSION")-1
-glibc=$(python3 -Bc 'import sys; sys.path.insert(0, sys.argv[1]); import wheel; print(wheel.tag_of(sys.argv[2]))' \
-  "$here/wheel" "$tree/lib/posenc/posenc-programs" | sed -E 's/manylinux_([0-9]+)_([0-9]+)_.*/\1.\2/')
+version=$(<"$here/../../VERSION")-1
+glibc=$(PYTHONPATH=$here/../wheel python3 -Bc 'import sys, wheel; print(wheel.tag_of(sys.argv[1]))' \
+  "$tree/lib/posenc/posenc-programs" | sed -E 's/manylinux_([0-9]+)_([0-9]+)_.*/\1.\2/')
 maintainer='posenc maintainers <posenc@users.noreply.github.com>'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -17,9 +17,8 @@ doc=$root/usr/share/doc/posenc
 mkdir -p "$root"/{DEBIAN,usr/share/lintian/overrides,usr/lib/systemd/system}
 cp -r "$tree"/* "$root/usr/"
 
-rm "$doc/LICENSE"
 gzip -9nc "$doc/CHANGELOG.md" >"$doc/changelog.gz"
-rm "$doc/CHANGELOG.md"
+rm "$doc/LICENSE" "$doc/CHANGELOG.md"
 gzip -9nc >"$doc/changelog.Debian.gz" <<END
 posenc ($version) unstable; urgency=medium
 
@@ -27,53 +26,15 @@ posenc ($version) unstable; urgency=medium
 
  -- $maintainer  $(date -uRd "@$SOURCE_DATE_EPOCH")
 END
-cat >"$doc/copyright" <<'END'
-Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
-Upstream-Name: posenc
-Source: https://github.com/posenc/posenc
-Comment: The licences of the libraries that are linked into the programs are in
- /usr/share/doc/posenc/licenses.
-
-Files: *
-Copyright: 2026 The posenc authors
-License: Apache-2.0
- On Debian systems, /usr/share/common-licenses/Apache-2.0 has the text of the
- Apache License, version 2.0.
-END
-cat >"$root/usr/lib/systemd/system/posencd.service" <<'END'
-[Unit]
-Description=posenc, positional encodings over gRPC
-Documentation=https://github.com/posenc/posenc/blob/main/docs/server.md
-After=network.target
-
-[Service]
-# Keys of the configuration: POSENC_LISTEN=0.0.0.0:50051
-EnvironmentFile=-/etc/default/posencd
-ExecStart=/usr/bin/posencd
-ExecReload=kill -HUP $MAINPID
-DynamicUser=yes
-RuntimeDirectory=posenc
-NoNewPrivileges=yes
-ProtectSystem=strict
-TimeoutStopSec=60
-
-[Install]
-WantedBy=multi-user.target
-END
-cat >"$root/usr/share/lintian/overrides/posenc" <<'END'
-# The package is not for Debian's archive.
-posenc: initial-upload-closes-no-bugs
-# The programs need only the C library, like those of the archive and the wheel.
-posenc: embedded-library
-# posencd --help and posenc-load --help are the manuals.
-posenc: no-manual-page
-END
+cp "$here/copyright" "$doc/"
+cp "$here/posencd.service" "$root/usr/lib/systemd/system/"
+cp "$here/lintian-overrides" "$root/usr/share/lintian/overrides/posenc"
 cat >"$root/DEBIAN/control" <<END
 Package: posenc
 Version: $version
 Architecture: $arch
 Maintainer: $maintainer
-Installed-Size: $(du -sk --apparent-size "$root/usr" | cut -f1)
+Installed-Size: $(find "$root/usr" -type f -printf '%s\n' | awk '{ kib += int(($1 + 1023) / 1024) } END { print kib }')
 Depends: libc6 (>= $glibc)
 Section: science
 Priority: optional
