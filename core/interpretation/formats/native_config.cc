@@ -247,9 +247,9 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
   } else if (const double factor = args.Number(kFactor).value_or(8);
              llama3 && factor != 8) {
     args.Warn(kFactor, " is ", NumberText(factor),
-              ", which Megatron-LM before August 2026 parsed and did not use: "
-              "GPT models were trained with 8 (its issue 6305); it is read "
-              "here as ",
+              ", which Megatron-LM parsed and did not use: GPT models were "
+              "trained with 8 (its issue 6305, August 2026); it is read here "
+              "as ",
               NumberText(factor));
   }
   if (llama3) {
