@@ -56,7 +56,9 @@ TEST_F(ErrorTest, AMessageOfAStreamedTableIsTooLargeByItsRowsOrByNoField) {
 
   request.clear_rows_per_message();
   EXPECT_TRUE(StreamTable(request).ok());
-  encoding->set_dim(1 << 20);  // a row of 4 MiB
+  encoding->set_dim(65536);
+  table->set_dtype(v1::DTYPE_FLOAT64);
+  Start({.limits = {.max_response_bytes = 1 << 18}});  // a row has 512 KiB
   const grpc::Status by_none = StreamTable(request);
   ExpectError(by_none, {kExhausted, "MESSAGE_TOO_LARGE", ""});
   EXPECT_THAT(by_none.error_message(), StartsWith("response of "));
