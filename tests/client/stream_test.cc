@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,7 @@ class StreamService : public v1::PositionalEncodingService::Service {
   grpc::Status Serve(grpc::ServerContext* context,
                      grpc::ServerReaderWriter<Response, Request>* stream,
                      std::vector<Request>* seen) {
+    const std::lock_guard<std::mutex> alone(serving_);
     const auto found = context->client_metadata().find("posenc-message-bytes");
     if (found != context->client_metadata().end()) {
       announced.assign(found->second.data(), found->second.size());
@@ -121,6 +123,9 @@ class StreamService : public v1::PositionalEncodingService::Service {
     if (!extra.empty()) stream->Write(response);
     return grpc::Status::OK;
   }
+
+  // The handler of a cancelled call may still run when the next call begins.
+  std::mutex serving_;
 };
 
 class StreamTest : public ServiceTest<StreamService> {
