@@ -19,13 +19,13 @@ def ids_of(text, grid):
     return torch.tensor(rows)
 
 
-def flux(name, module, **more):
+def flux(name, module, text=3, **more):
     def ask(config, grid):
-        ids = ids_of([[0, 0, 0]] * 3, grid)
+        ids = ids_of([[0, 0, 0]] * text, grid)
         cos, sin = module(config.get("rope_theta", 10000),
                           config["axes_dims_rope"])(ids)
         return ids, cos[:, ::2], sin[:, ::2]
-    return name, {"axes_dims_rope": [16, 56, 56], **more}, [1, 4, 6], 3, ask
+    return name, {"axes_dims_rope": [16, 56, 56], **more}, [1, 4, 6], text, ask
 
 
 def flux2(module):
@@ -47,6 +47,15 @@ def hidream(module):
         return ids, table[..., 0, 0], table[..., 1, 0]
     config = {"axes_dims_rope": [64, 32, 32]}
     return "HiDreamImageTransformer2DModel", config, [1, 4, 6], 0, ask
+
+
+def z_image(module):
+    def ask(config, grid):
+        ids = ids_of([], grid)
+        table = module(config["rope_theta"], config["axes_dims"], [64] * 3)(ids)
+        return ids, table.real, table.imag
+    config = {"axes_dims": [32, 48, 48], "rope_theta": 256.0}
+    return "ZImageTransformer2DModel", config, [1, 4, 6], 0, ask
 
 
 def wan(name, module):
@@ -108,8 +117,10 @@ def diffusion():
         transformer_bria, transformer_bria_fibo, transformer_chroma,
         transformer_flux, transformer_flux2, transformer_hidream_image,
         transformer_hunyuan_video, transformer_hunyuan_video15,
-        transformer_hunyuanimage, transformer_lumina2, transformer_qwenimage,
-        transformer_skyreels_v2, transformer_wan, transformer_wan_vace)
+        transformer_hunyuanimage, transformer_longcat_image,
+        transformer_lumina2, transformer_ovis_image, transformer_qwenimage,
+        transformer_skyreels_v2, transformer_wan, transformer_wan_vace,
+        transformer_z_image)
 
     found = []
     for name, config, grid, text, ask in (
@@ -119,6 +130,11 @@ def diffusion():
                  rope_theta=10000),
             flux("BriaFiboTransformer2DModel",
                  transformer_bria_fibo.BriaFiboEmbedND, rope_theta=10000),
+            flux("OvisImageTransformer2DModel",
+                 transformer_ovis_image.OvisImagePosEmbed, text=0),
+            flux("LongCatImageTransformer2DModel",
+                 transformer_longcat_image.LongCatImagePosEmbed, text=0),
+            z_image(transformer_z_image.RopeEmbedder),
             flux2(transformer_flux2.Flux2PosEmbed),
             hidream(transformer_hidream_image.HiDreamImageEmbedND),
             lumina(transformer_lumina2.Lumina2RotaryPosEmbed),
