@@ -49,15 +49,6 @@ def hidream(module):
     return "HiDreamImageTransformer2DModel", config, [1, 4, 6], 0, ask
 
 
-def z_image(module):
-    def ask(config, grid):
-        ids = ids_of([], grid)
-        table = module(config["rope_theta"], config["axes_dims"], [64] * 3)(ids)
-        return ids, table.real, table.imag
-    config = {"axes_dims": [32, 48, 48], "rope_theta": 256.0}
-    return "ZImageTransformer2DModel", config, [1, 4, 6], 0, ask
-
-
 def wan(name, module):
     def ask(config, grid):
         cos, sin = module(config["attention_head_dim"], (1, 2, 2), 64)(
@@ -119,8 +110,7 @@ def diffusion():
         transformer_hunyuan_video, transformer_hunyuan_video15,
         transformer_hunyuanimage, transformer_longcat_image,
         transformer_lumina2, transformer_ovis_image, transformer_qwenimage,
-        transformer_skyreels_v2, transformer_wan, transformer_wan_vace,
-        transformer_z_image)
+        transformer_skyreels_v2, transformer_wan, transformer_wan_vace)
 
     found = []
     for name, config, grid, text, ask in (
@@ -134,7 +124,6 @@ def diffusion():
                  transformer_ovis_image.OvisImagePosEmbed, text=0),
             flux("LongCatImageTransformer2DModel",
                  transformer_longcat_image.LongCatImagePosEmbed, text=0),
-            z_image(transformer_z_image.RopeEmbedder),
             flux2(transformer_flux2.Flux2PosEmbed),
             hidream(transformer_hidream_image.HiDreamImageEmbedND),
             lumina(transformer_lumina2.Lumina2RotaryPosEmbed),
