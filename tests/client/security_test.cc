@@ -168,9 +168,9 @@ TEST_F(SecurityTest, ATokenIsNotSentInTheClearToAnotherMachine) {
 }
 
 TEST_F(SecurityTest, APortBeyondSixteenBitsIsEveryCallsError) {
-  for (const char* target :
-       {"127.0.0.1:65536", "dns:///posenc:99999",
-        "ipv4:127.0.0.1:1,127.0.0.1:99999999999", "[::1]:70000"}) {
+  for (const char* target : {"127.0.0.1:65536", "dns:///posenc:99999",
+                             "ipv4:127.0.0.1:1,127.0.0.1:99999999999",
+                             "[::1]:70000", "unixbox:70000"}) {
     options_.target = target;
     const absl::Status status = Call();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);

@@ -215,10 +215,7 @@ bool IsLoopback(absl::string_view address) {
 }
 
 Local WhereIs(absl::string_view target) {
-  if (absl::StartsWith(target, "unix:") ||
-      absl::StartsWith(target, "unix-abstract:")) {
-    return Local::kUnix;
-  }
+  if (IsUnix(target)) return Local::kUnix;
   for (const absl::string_view scheme : {"dns:///", "dns:", "ipv4:", "ipv6:"}) {
     if (absl::ConsumePrefix(&target, scheme)) break;
   }

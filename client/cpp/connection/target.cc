@@ -11,14 +11,11 @@
 #include "client/cpp/connection/error_fields.h"
 
 namespace posenc {
-namespace {
 
 bool IsUnix(absl::string_view target) {
   return absl::StartsWith(target, "unix:") ||
          absl::StartsWith(target, "unix-abstract:");
 }
-
-}  // namespace
 
 absl::Status CheckTarget(absl::string_view target) {
   if (target.empty()) {

@@ -12,6 +12,9 @@ namespace posenc {
 // would cut the port to 16 bits and connect. gRPC checks everything else.
 absl::Status CheckTarget(absl::string_view target);
 
+// Returns whether the target is a unix socket.
+bool IsUnix(absl::string_view target);
+
 // Returns false for a host without a port, for which gRPC uses port 443.
 bool HasPort(absl::string_view target);
 

@@ -68,7 +68,7 @@ def _field_value(f: Field, value: Any, path: str) -> Any:
 
 
 def coerce(kind: Any, value: Any, path: str) -> Any:
-    """Returns a field's value from a caller's value. As in JSON, a number may be text, and bytes may be base64."""
+    """Returns a field's value from a caller's value. A number may be text, and bytes may be base64, as in JSON."""
     if kind is Tensor and not isinstance(value, (Tensor, Mapping)):
         return borrow(value, path).tensor
     if is_message(kind):
