@@ -42,13 +42,15 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
   const std::optional<absl::string_view> text =
       headers.Find(wire::kMessageBytes);
   if (!text) return std::nullopt;
-  std::uint64_t bytes = 0;
-  if (!absl::SimpleAtoi(*text, &bytes)) {
+  if (text->empty() ||
+      text->find_first_not_of("0123456789") != absl::string_view::npos) {
     return core::FieldInvalid(
         wire::kMessageBytes,
         absl::StrCat("'", absl::CHexEscape(*text),
                      "'; must be a number, the bytes of the largest message"));
   }
+  std::uint64_t bytes = 0;
+  if (!absl::SimpleAtoi(*text, &bytes)) bytes = ~std::uint64_t{0};
   const absl::Status size = CheckRequest(bytes, limit);
   if (!size.ok()) return size;
   return static_cast<std::int64_t>(bytes);

@@ -43,9 +43,9 @@ class KnownFields {
   // unknown fields, in one message. This many elements take about 3 MiB.
   static constexpr int kMostElements = 16384;
   // Limit for the growth of one message's lists of numbers: a small number has
-  // one byte on the wire, but eight in memory. About ten million position ids
-  // reach this limit.
-  static constexpr std::size_t kMostGrowth = 64 << 20;
+  // one byte on the wire, but eight in memory. About two million lengths of
+  // sequences reach this limit.
+  static constexpr std::size_t kMostGrowth = 16 << 20;
 
   explicit KnownFields(const google::protobuf::Descriptor& type);
 

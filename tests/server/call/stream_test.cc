@@ -253,7 +253,9 @@ TEST_F(StreamTest, ImpossibleAnnouncementsAreRefusedUnread) {
            {"what?", Status::INVALID_ARGUMENT, "posenc-message-bytes: 'what?'"},
            {"-1", Status::INVALID_ARGUMENT, "'-1'"},
            {"", Status::INVALID_ARGUMENT, "''"},
-           {"18446744073709551616", Status::INVALID_ARGUMENT, "number"},
+           {"+5", Status::INVALID_ARGUMENT, "'+5'"},
+           {" 5", Status::INVALID_ARGUMENT, "' 5'"},
+           {"18446744073709551616", Status::RESOURCE_EXHAUSTED, "limit"},
            {beyond, Status::RESOURCE_EXHAUSTED, beyond},
            {"4611686018427387904", Status::RESOURCE_EXHAUSTED, "limit"}}) {
     for (const char* method : {kApply, kApplyStream}) {
