@@ -30,7 +30,7 @@ namespace posenc::server {
 // The permission of a call to use shared memory.
 struct CallSharing {
   SharedFiles* files = nullptr;  // null: no memory is shared
-  absl::Status allowed;          // SharedFiles::Allows() for its peer
+  bool allowed = true;           // SharedFiles::Allows() for its peer
   // True if the client's retry policy has sent the call before.
   bool repeated = false;
 };

@@ -105,7 +105,9 @@ SharedParts FindSharedParts(pb::Message* message) {
 }
 
 absl::Status SharedTensors::CheckAllowed(const CallSharing& call) {
-  if (call.files != nullptr) return call.allowed;
+  if (call.files != nullptr) {
+    return call.allowed ? absl::OkStatus() : call.files->NotAllowed();
+  }
   return core::MakeError(absl::StatusCode::kUnimplemented,
                          core::ErrorReason::kSharedMemoryUnavailable, "",
                          "this server has no shared memory; send the bytes");

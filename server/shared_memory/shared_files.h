@@ -95,9 +95,12 @@ class SharedFiles {
   static absl::StatusOr<std::unique_ptr<SharedFiles>> Open(
       const SharedMemoryOptions& options);
 
-  // Checks whether calls of this peer ("unix:...", "ipv4:127.0.0.1:4711") may
-  // name files: PERMISSION_DENIED, kSharedMemoryUnavailable, if they may not.
-  absl::Status Allows(absl::string_view peer) const;
+  // Returns whether calls of this peer ("unix:...", "ipv4:127.0.0.1:4711") may
+  // name files.
+  bool Allows(absl::string_view peer) const;
+  // Returns the error for other peers: PERMISSION_DENIED,
+  // kSharedMemoryUnavailable.
+  absl::Status NotAllowed() const;
 
   // Maps the bytes [offset, offset + bytes) of the file. Errors have fields of
   // SharedMemory. INVALID_ARGUMENT for an invalid name, or a range outside the

@@ -273,8 +273,8 @@ class InferenceService final : public ExtraService {
         return absl::UnimplementedError(
             absl::StrCat(question.name, ": ", question.why_not));
       }
-      if (question.shares && !context.sharing.allowed.ok()) {
-        return context.sharing.allowed;
+      if (question.shares && !context.sharing.allowed) {
+        return context.sharing.files->NotAllowed();
       }
       return std::make_unique<SmallAnswer>(
           [this, &question](const std::string& message) {
