@@ -105,8 +105,8 @@ Detached ServeCalls(CallService* service, Loop* loop) {
         co_await writing;
       }
       auto& closes = stream.Closes();
-      const bool cancelled = co_await closes;
-      call.Report(std::move(status), cancelled);
+      const absl::Status gone = co_await closes;
+      call.Report(std::move(status), gone);
     }
   }
   loop->End();
@@ -421,10 +421,11 @@ grpc::Status Call::Conclude(const absl::Status& status) {
   return ToGrpcStatus(told);
 }
 
-void Call::Report(absl::Status status, bool cancelled) {
-  // The client is gone, so a missing message is not the client's mistake.
-  if (cancelled && (status.ok() || status == NoMessage())) {
-    status = absl::CancelledError("cancelled");
+void Call::Report(absl::Status status, const absl::Status& gone) {
+  // If the client is gone, a missing message is not the client's mistake.
+  if (!gone.ok() &&
+      (status.ok() || absl::IsCancelled(status) || status == NoMessage())) {
+    status = gone;
   }
   memory_.reset();
   LeavePlace(status.ok() ? std::optional(computing_) : std::nullopt);

@@ -106,8 +106,9 @@ class Call final : private Loop::Ticked {
   // Returns the status that the client gets. Frees the call's memory before the
   // status is sent, because the peer may never read it.
   grpc::Status Conclude(const absl::Status& status);
-  // Reports the call to the observers, after gRPC has released it.
-  void Report(absl::Status status, bool cancelled);
+  // Reports the call to the observers, after gRPC has released it. gone: why
+  // the call was cancelled; OK if it was not.
+  void Report(absl::Status status, const absl::Status& gone);
 
  private:
   // A message that is being read or written.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "grpc/support/time.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
@@ -131,7 +132,8 @@ class CallStream {
   void Cancel() { context_.TryCancel(); }
 
   // Waits for gRPC's event that the call is over. Must be awaited last, after
-  // the status was written. Returns whether the call was cancelled.
+  // the status was written. Returns why the call was cancelled; OK if it was
+  // not.
   auto& Closes() { return closing_; }
 
  private:
@@ -170,7 +172,7 @@ class CallStream {
     void await_suspend(std::coroutine_handle<> coroutine) {
       coroutine_ = coroutine;
     }
-    bool await_resume() const { return cancelled_; }
+    absl::Status await_resume() const { return gone_; }
 
     void ResumeIfOver() {
       if (coroutine_ && await_ready()) coroutine_.resume();
@@ -181,15 +183,26 @@ class CallStream {
 
     void Happen(bool /*ok*/) override {
       happened_ = true;
-      cancelled_ = stream_->context_.IsCancelled();
+      if (stream_->context_.IsCancelled()) gone_ = WhyCancelled();
       if (coroutine_) return ResumeIfOver();
-      if (cancelled_) {
-        stream_->stop_->Request(absl::CancelledError("cancelled"));
+      if (!gone_.ok()) stream_->stop_->Request(gone_);
+    }
+
+    // gRPC says only that the call is cancelled if the client's deadline has
+    // passed. The client's own cancellation may come a little earlier.
+    absl::Status WhyCancelled() const {
+      const gpr_timespec deadline = stream_->context_.raw_deadline();
+      const gpr_timespec soon = gpr_time_add(
+          gpr_now(deadline.clock_type), gpr_time_from_millis(20, GPR_TIMESPAN));
+      if (gpr_time_cmp(deadline, soon) > 0) {
+        return absl::CancelledError("cancelled");
       }
+      return absl::DeadlineExceededError("the client's deadline has passed");
     }
 
     CallStream* const stream_;
-    bool happened_ = false, cancelled_ = false;
+    bool happened_ = false;
+    absl::Status gone_;
     std::coroutine_handle<> coroutine_;  // null: not awaited yet
   };
 

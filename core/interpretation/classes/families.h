@@ -72,7 +72,7 @@ struct Family {
   RotaryWidth width = RotaryWidth::kHead;
   std::int64_t rotary_dim = 0;  // the key's default; 0: the share decides
   RotarySlice slice = RotarySlice::kLeading;
-  double partial = 1;
+  double partial = 1;  // share of a head that rotates if `width` is kPartial
   absl::string_view partial_key = "partial_rotary_factor";
   absl::string_view theta_key = "rope_theta";  // empty: theta is fixed
   double theta = 10000;  // if neither the dict nor theta_key gives it

@@ -426,23 +426,27 @@ TEST_F(CallsTest, ACallKeepsNoMessageUntilItsStatusIsRead) {
   server_.reset();
 }
 
-// No other call waits, so this call must not be refused as one of too many.
-TEST_F(CallsTest, ACallThatComesAfterItsDeadlineIsNotOneOfTooMany) {
-  Observer observer;
-  observer.delay = absl::Milliseconds(5);
-  Start({.observers = {&observer}});
-  http2::Socket socket(server_->addresses()[0]);
-  socket.Send(http2::kPreface + http2::kSettings +
-              http2::Frame(1, 4, 1,
-                           http2::CallHeaders("/posenc.v1."
-                                              "PositionalEncodingService/"
-                                              "ApplyRope",
-                                              1)
-                                   .substr(9) +
-                               http2::Header("grpc-timeout", "1n")));
-  EXPECT_TRUE(Eventually([&observer] { return observer.code.load() >= 0; }));
-  EXPECT_EQ(observer.code.load(), grpc::StatusCode::CANCELLED);
-  server_.reset();
+// No other call waits, so the first of these calls, which comes after its
+// deadline, must not be refused as one of too many.
+TEST_F(CallsTest, ACallPastItsClientsDeadlineIsRecordedAsSuch) {
+  for (const char* timeout : {"1n", "60m"}) {
+    SCOPED_TRACE(timeout);
+    Observer observer;
+    observer.delay = absl::Milliseconds(5);
+    Start({.observers = {&observer}});
+    http2::Socket socket(server_->addresses()[0]);
+    socket.Send(http2::kPreface + http2::kSettings +
+                http2::Frame(1, 4, 1,
+                             http2::CallHeaders("/posenc.v1."
+                                                "PositionalEncodingService/"
+                                                "ApplyRope",
+                                                1)
+                                     .substr(9) +
+                                 http2::Header("grpc-timeout", timeout)));
+    EXPECT_TRUE(Eventually([&observer] { return observer.code.load() >= 0; }));
+    EXPECT_EQ(observer.code.load(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    server_.reset();
+  }
 }
 
 TEST_F(CallsTest, ARefusedCallDoesNotCountAsOneInProgress) {
