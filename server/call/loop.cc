@@ -7,9 +7,12 @@
 namespace posenc::server {
 namespace {
 
-// Upper bound on the events between two calls of TickIfDue(): some milliseconds
-// of work.
-constexpr std::size_t kEventsPerTick = 256;
+// Upper bound on the events that are handled before the loop ticks and polls:
+// about a millisecond of work.
+constexpr int kMostReady = 64;
+
+// Each poll of gRPC 1.51 reads one socket.
+constexpr int kPolls = 4;
 
 }  // namespace
 
@@ -19,6 +22,7 @@ int Loop::CountFor(int compute_threads) {
 
 void Loop::AddTo(grpc::ServerBuilder* builder) {
   queue_ = builder->AddCompletionQueue();
+  polled_ = builder->AddCompletionQueue();
 }
 
 void Loop::Start() {
@@ -29,9 +33,11 @@ void Loop::Stop() {
   if (thread_.joinable()) thread_.join();
   if (queue_ == nullptr) return;
   queue_->Shutdown();
+  polled_->Shutdown();
   void* tag = nullptr;
   bool ok = false;
   while (queue_->Next(&tag, &ok)) static_cast<Event*>(tag)->Happen(ok);
+  while (polled_->Next(&tag, &ok)) continue;  // it has no events
   queue_ = nullptr;
 }
 
@@ -43,6 +49,7 @@ grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
   const grpc::CompletionQueue::NextStatus status =
       queue_->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
   if (status != grpc::CompletionQueue::TIMEOUT) return status;
+  ready_ = 0;
   TickIfDue();
   gpr_timespec wake = gpr_inf_future(GPR_CLOCK_MONOTONIC);
   if (!ticked_.empty()) {
@@ -57,8 +64,18 @@ grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
   return waited;
 }
 
+// gRPC reads sockets while a thread asks for an event and none is ready. A
+// stream of small messages can have a ready event at all times. So the loop
+// asks for an event of a queue that never has one.
+void Loop::Poll() {
+  void* tag = nullptr;
+  bool ok = false;
+  for (int i = 0; i < kPolls; ++i) {
+    polled_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
+  }
+}
+
 void Loop::Run() {
-  std::size_t events = 0;
   do {
     void* tag = nullptr;
     bool ok = false;
@@ -71,8 +88,10 @@ void Loop::Run() {
       case grpc::CompletionQueue::TIMEOUT:
         break;
     }
-    // A loop that always has ready events ticks, too.
-    if (++events % kEventsPerTick == 0) TickIfDue();
+    if (++ready_ < kMostReady) continue;
+    ready_ = 0;
+    TickIfDue();
+    Poll();
   } while (coroutines_ > 0);
 }
 

@@ -100,9 +100,11 @@ class Loop {
 
   void Run();
   grpc::CompletionQueue::NextStatus Next(void** tag, bool* ok);
+  void Poll();
   void TickIfDue();
 
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_, polled_;
+  int ready_ = 0;  // events that were handled since the queue was last empty
   std::thread thread_;
   int coroutines_ = 0;
   std::vector<Ticked*> ticked_;

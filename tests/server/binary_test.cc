@@ -1,10 +1,14 @@
 // posencd as a process: flags, ready file, signals, exit codes, its log.
 
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +18,7 @@
 #include "server/base/version.h"
 #include "tests/fixtures/core/instruction_sets.h"
 #include "tests/fixtures/eventually.h"
+#include "tests/fixtures/http2.h"
 #include "tests/fixtures/posencd.h"
 #include "tests/fixtures/server.h"
 
@@ -405,6 +410,46 @@ TEST_F(BinaryTest, TheOldestConnectionsAreToldToConnectAnew) {
   ASSERT_TRUE(channel->WaitForConnected(Deadline()));
   // The channel becomes idle, and disconnects, once it got GOAWAY.
   EXPECT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_READY, Deadline()));
+}
+
+// The client reads as fast as the server writes, so the server's only loop
+// always has a ready event.
+TEST_F(BinaryTest, AStreamOfSmallMessagesDoesNotKeepOthersWaiting) {
+  const Process process({"--listen", "unix:" + socket(), "--ready-file",
+                         ready_file(), "--threads", "2"});
+  const std::vector<std::string> addresses = AwaitReady();
+  ASSERT_EQ(addresses.size(), 1u);
+  v1::BuildBiasRequest bias;
+  bias.mutable_bias()->mutable_alibi()->set_heads(1);
+  bias.set_query_length(1);
+  bias.set_key_length(std::numeric_limits<std::int32_t>::max());
+  bias.set_query_tile(1);
+  bias.set_key_tile(1);
+  const std::string bytes = bias.SerializeAsString();
+  http2::Socket stream(addresses[0]);
+  // The windows are 2 GiB.
+  stream.Send(
+      http2::kPreface +
+      http2::Frame(4, 0, 0, std::string("\0\4\x7f\xff\xff\xff", 6)) +
+      http2::Frame(8, 0, 0, std::string("\x7f\xff\0\0", 4)) +
+      http2::CallHeaders("/posenc.v1.PositionalEncodingService/BuildBias", 1) +
+      http2::Frame(
+          0, 1, 1,
+          std::string(4, '\0') + static_cast<char>(bytes.size()) + bytes));
+  std::atomic<std::int64_t> read{0};
+  std::atomic<bool> stop{false};
+  std::thread reader([&] {
+    char some[4096];
+    ssize_t size = 0;
+    while (!stop.load() &&
+           (size = recv(stream.fd(), some, sizeof(some), 0)) > 0) {
+      read += size;
+    }
+  });
+  EXPECT_TRUE(test::Eventually([&] { return read.load() > 1 << 16; }));
+  for (int i = 0; i < 10; ++i) Info(addresses[0]);
+  stop.store(true);
+  reader.join();
 }
 
 }  // namespace
