@@ -73,15 +73,18 @@ Step::Need Step::Advance(bool on_pool) {
         return Need::kNothing;
     }
   }
-  DropResponse();
-  if (stage_ != Stage::kOver) {
-    status_ = OrOutOfMemory([this] { return Tell(); });
-  }
+  Fail();
   return Need::kNothing;
 }
 
-// An error of Claimed() does not come here, because it must end the call to
-// free memory.
+// Gives the error to the handler, except an error of Claimed(), which must end
+// the call to free memory.
+void Step::Fail() {
+  DropResponse();
+  if (stage_ == Stage::kOver) return;
+  status_ = OrOutOfMemory([this] { return Tell(); });
+}
+
 absl::Status Step::Tell() {
   const std::optional<std::string> told = with_.handler->Tell(status_);
   if (!told) return status_;

@@ -75,6 +75,7 @@ class Step {
   absl::Status Allocate();
   absl::Status Compute(bool on_pool);
   absl::Status Finish();
+  void Fail();
   absl::Status Tell();
   // Drops the response, and releases the bytes that are claimed for it but not
   // allocated.

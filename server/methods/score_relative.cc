@@ -18,11 +18,13 @@ using Request = v1::ScoreRelativeRequest;
 // Number of multiplications of a tile: about a millisecond.
 constexpr std::int64_t kTileProducts = std::int64_t{1} << 20;
 
-}  // namespace
+struct Inputs {
+  InputScore score;
+  InputTensor q, k;
+};
 
-absl::StatusOr<TensorAnswer> AnswerScoreRelative(
-    const Request& request, const MethodContext& context,
-    v1::ScoreRelativeResponse* /*response*/) {
+absl::StatusOr<Inputs> ReadInputs(const Request& request,
+                                  const MethodContext& context) {
   core::Faults faults;
   absl::StatusOr<InputScore> score = ReadScore(request);
   faults.Note(score.status());
@@ -34,36 +36,46 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
       ReadRequiredTensor("k", request.has_k(), request.k(),
                          context.borrowed.Find(Request::kKFieldNumber));
   faults.Note(k.status());
-  if (!faults.none()) {
-    if (!request.has_score()) {
-      faults.Note(core::FieldRequired("score", "not given"));
-    }
-    return faults.status();
+  if (faults.none()) {
+    return Inputs{*std::move(score), *std::move(q), *std::move(k)};
   }
-  absl::StatusOr<core::ScoreExtents> extents =
-      core::ValidateScore(score->args, q->view, k->view);
-  if (!extents.ok()) return extents.status();
-  // All queries are multiplied by all keys. Both are read many times, so their
-  // pieces are joined first.
+  if (!request.has_score()) {
+    faults.Note(core::FieldRequired("score", "not given"));
+  }
+  return faults.status();
+}
+
+// Joins the pieces of q and k: all queries are multiplied by all keys, so both
+// are read many times.
+absl::Status JoinPieces(const core::ReserveFunction& reserve, Inputs* inputs) {
   std::int64_t copied = 0;
-  for (const InputTensor* tensor : {&*q, &*k}) {
+  for (const InputTensor* tensor : {&inputs->q, &inputs->k}) {
     if (tensor->view.data == nullptr) {
       copied += static_cast<std::int64_t>(tensor->pieces.size());
     }
   }
-  if (copied > 0 && context.reserve) {
-    const absl::Status claimed = context.reserve(copied);
+  if (copied > 0 && reserve) {
+    const absl::Status claimed = reserve(copied);
     if (!claimed.ok()) return claimed;
   }
-  q->Gather();
-  k->Gather();
+  inputs->q.Gather();
+  inputs->k.Gather();
+  return absl::OkStatus();
+}
 
-  struct Inputs {
-    InputScore score;
-    InputTensor q, k;
-  };
-  const auto inputs = std::make_shared<const Inputs>(
-      Inputs{*std::move(score), *std::move(q), *std::move(k)});
+}  // namespace
+
+absl::StatusOr<TensorAnswer> AnswerScoreRelative(
+    const Request& request, const MethodContext& context,
+    v1::ScoreRelativeResponse* /*response*/) {
+  absl::StatusOr<Inputs> read = ReadInputs(request, context);
+  if (!read.ok()) return read.status();
+  const absl::StatusOr<core::ScoreExtents> extents =
+      core::ValidateScore(read->score.args, read->q.view, read->k.view);
+  if (!extents.ok()) return extents.status();
+  const absl::Status joined = JoinPieces(context.reserve, &*read);
+  if (!joined.ok()) return joined;
+  const auto inputs = std::make_shared<const Inputs>(*std::move(read));
   const core::Shape shape = extents->shape;  // [B, H, Sq, Sk]
   const core::Dtype dtype = extents->dtype;
   const std::int64_t rows = shape[3] > 0 ? shape[0] * shape[1] * shape[2] : 0;

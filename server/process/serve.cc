@@ -117,6 +117,14 @@ absl::StatusOr<std::unique_ptr<Server>> StartServer(
   return server;
 }
 
+std::function<void(Notice, absl::string_view)> NoticesTo(
+    const std::shared_ptr<Log>& log) {
+  return [log](Notice notice, absl::string_view line) {
+    log->Write(notice == Notice::kInfo ? LogLevel::kInfo : LogLevel::kWarning,
+               line);
+  };
+}
+
 // Returns null if the configuration has no admin port.
 absl::StatusOr<std::unique_ptr<AdminServer>> StartAdmin(const Config& config,
                                                         AdminPages pages) {
@@ -192,11 +200,7 @@ absl::Status Serve(
   }
   config.server.observers = {&calls, &metrics};
   if (traces != nullptr) config.server.observers.push_back(traces.get());
-  config.server.notice = [&log](Notice notice, absl::string_view line) {
-    log->Write(notice == Notice::kInfo ? LogLevel::kInfo : LogLevel::kWarning,
-               line);
-  };
-
+  config.server.notice = NoticesTo(log);
   absl::StatusOr<std::unique_ptr<Server>> server =
       StartServer(config.server, log);
   if (!server.ok()) return WithSource(server.status(), running);
