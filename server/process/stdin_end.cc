@@ -1,5 +1,6 @@
 #include "server/process/stdin_end.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,10 +12,13 @@
 namespace posenc::server {
 
 absl::Status CheckStdin() {
-  // If standard input was closed, this is gRPC's descriptor for events, which
-  // has no file type.
+  // If standard input was closed, this is a file for writing
+  // (OpenStandardStreams()), or gRPC's descriptor for events, which has no file
+  // type.
   struct stat input = {};
-  if (fstat(STDIN_FILENO, &input) == 0 && (input.st_mode & S_IFMT) != 0) {
+  const int flags = fcntl(STDIN_FILENO, F_GETFL);
+  if (flags >= 0 && (flags & O_ACCMODE) != O_WRONLY &&
+      fstat(STDIN_FILENO, &input) == 0 && (input.st_mode & S_IFMT) != 0) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
