@@ -137,6 +137,7 @@ absl::Status Call::CheckHeaders() {
 }
 
 absl::Status Call::Route() {
+  // The observers also hear of a call whose routing ran out of memory.
   const absl::Status status = OrOutOfMemory(
       [this] { return service_->Route(headers_, &spec_, &slot_, &handler_); });
   for (CallObserver* const observer : *resources_.observers) {

@@ -10,9 +10,9 @@
 //   ReadAll -- received --> ComputeAll -- computed --> WriteAll
 //
 // When the call's Stop is requested, the call no longer waits for a place,
-// memory, a message or another coroutine. A computation ends before its next
-// tile. A write ends when gRPC has taken the message, or has cancelled the
-// call.
+// memory, a message or another coroutine. A computation on the pool ends before
+// its next tile. A write ends when gRPC has taken the message, or has cancelled
+// the call.
 
 #pragma once
 
@@ -83,9 +83,9 @@ class CallService {
   ~CallService() = default;
 };
 
-// Waits for a call and serves it. Each call that arrives starts another
-// ServeCalls(), so that the number of waiting coroutines stays the same. Must
-// be called on the loop's thread, or before this thread starts.
+// Serves one call. When the call arrives, starts the ServeCalls() that waits
+// for the next call. Must be called on the loop's thread, or before this thread
+// starts.
 Detached ServeCalls(CallService* service, Loop* loop);
 
 // The state of one call.
@@ -138,9 +138,9 @@ class Call final : private Loop::Ticked {
   absl::Status Written(bool taken);
 
   Step::With StepWith();
-  // Releases the place. computed: the computing time of a successful call;
-  // nullopt: the call has failed, or it goes on and Run() takes a place again.
-  // unread: as in Places::Leave().
+  // Releases the place. Run() takes another if the call goes on. computed: the
+  // computing time of a successful call, else nullopt. unread: as in
+  // Places::Leave().
   void LeavePlace(std::optional<absl::Duration> computed,
                   absl::Duration unread = absl::ZeroDuration());
   bool HoldsTooMuch(absl::Time now) const;
@@ -166,7 +166,7 @@ class Call final : private Loop::Ticked {
   OpenCalls::Slot slot_;
   Places::Ticket place_;
   double deadline_ = 0;     // in all Places::Requests
-  bool must_enter_ = true;  // no place requested since LeavePlace()
+  bool must_enter_ = true;  // Run() must ask for a place
   Wait wait_;
   bool counted_ = false;  // by CallsInProgress
   bool status_written_ = false;

@@ -225,6 +225,13 @@ absl::Status ReadTensorField(absl::string_view field, bool given,
   return absl::OkStatus();
 }
 
+absl::Status CheckLayout(v1::Layout layout) {
+  if (layout != v1::LAYOUT_UNSPECIFIED) return absl::OkStatus();
+  return core::FieldRequired(
+      "layout",
+      "not given; the wrong one of BSHD and BHSD would not be noticed");
+}
+
 absl::uint128 TensorFieldBytes(int field, core::Dtype dtype,
                                const core::Shape& shape, TensorForm form) {
   const std::size_t element =

@@ -86,6 +86,10 @@ absl::Status ReadTensorField(absl::string_view field, bool given,
                              const v1::Tensor& tensor, InputTensors* tensors,
                              std::optional<core::ConstTensorView>* view);
 
+// Returns FieldRequired if no layout is given. KnownFields has refused layouts
+// that this server does not know.
+absl::Status CheckLayout(v1::Layout layout);
+
 // Returns the size on the wire of the response's `field` with this tensor.
 absl::uint128 TensorFieldBytes(int field, core::Dtype dtype,
                                const core::Shape& shape, TensorForm form);

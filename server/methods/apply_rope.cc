@@ -10,6 +10,7 @@
 #include "posenc/v1/service.pb.h"
 #include "server/convert/positions.h"
 #include "server/convert/rope.h"
+#include "server/convert/tensor.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
 #include "server/methods/stream.h"

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
+#include "server/convert/tensor.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
 #include "server/methods/stream.h"

@@ -103,11 +103,4 @@ bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim) {
          source.config_json().size() > kLong;
 }
 
-absl::Status CheckLayout(v1::Layout layout) {
-  if (layout != v1::LAYOUT_UNSPECIFIED) return absl::OkStatus();
-  return core::FieldRequired(
-      "layout",
-      "not given; the wrong one of BSHD and BHSD would not be noticed");
-}
-
 }  // namespace posenc::server

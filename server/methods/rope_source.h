@@ -104,7 +104,4 @@ bool TakesLong(const Request& request) {
   }
 }
 
-// Returns FieldRequired if no layout is given.
-absl::Status CheckLayout(v1::Layout layout);
-
 }  // namespace posenc::server

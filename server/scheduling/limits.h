@@ -1,4 +1,5 @@
-// Limits that a server enforces on its calls: sizes, numbers and times.
+// Limits of a server's calls: sizes, numbers and times. The code that uses a
+// limit enforces it.
 
 #pragma once
 

@@ -43,7 +43,7 @@ absl::Status TooLate() {
 
 Places::Places(int threads, std::size_t max_waiting, int methods,
                std::function<double()> now)
-    : least_limit_(threads + 1.0),
+    : lowest_limit_(threads + 1.0),
       now_(std::move(now)),
       max_waiting_(max_waiting),
       limit_(2.0 * threads + 1),
@@ -161,18 +161,18 @@ void Places::Leave(Ticket* ticket, std::optional<absl::Duration> computed,
 }
 
 // If calls become larger for a long time, the limit shrinks to its lower bound,
-// where the least time is measured again.
+// where idle_seconds is measured again.
 void Places::Adapt(Method* method, double seconds, bool alone) {
-  if (method->seconds == 0) method->seconds = method->least = seconds;
+  if (method->seconds == 0) method->seconds = method->idle_seconds = seconds;
   method->seconds = Mean(method->seconds, seconds);
-  method->least =
-      alone ? Mean(method->least, seconds) : std::min(method->least, seconds);
-  slowdowns_ += seconds / std::max(method->least, 1e-6);
+  method->idle_seconds = alone ? Mean(method->idle_seconds, seconds)
+                               : std::min(method->idle_seconds, seconds);
+  slowdowns_ += seconds / std::max(method->idle_seconds, 1e-6);
   ++ended_;
   if (ended_ < kLeastEnded || static_cast<double>(ended_) < limit_) return;
   const double slowdown = slowdowns_ / static_cast<double>(ended_);
   if (slowdown > kMostSlowdown) {
-    limit_ = std::max(least_limit_, 0.9 * limit_);
+    limit_ = std::max(lowest_limit_, 0.9 * limit_);
   } else if (was_full_) {
     limit_ = std::min(kMostLimit, limit_ + 1);
   }

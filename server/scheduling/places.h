@@ -1,9 +1,9 @@
 // Decides which calls run now, which calls wait, and which are refused because
 // they could not end in time.
 //
-// A party is a connection or a token. The server takes one call of each party
-// in turn. Among a party's calls, the call with the earliest deadline comes
-// first.
+// A party is a TCP connection, all connections over unix sockets, or a token.
+// The server takes one call of each party in turn. Among a party's calls, the
+// call with the earliest deadline comes first.
 //
 //   Enter --a place is free--> at work --Leave--> the next call's turn
 //     |---waits---------------'  |
@@ -38,8 +38,8 @@ class Places {
  public:
   struct Request {
     int method = 0;
-    std::uint64_t party = 0;  // a connection or a token
-    double deadline = 0;      // seconds on the clock
+    std::uint64_t party = 0;
+    double deadline = 0;  // seconds on the clock
     // False: the call is never refused, because its message is already read.
     bool refusable = true;
     bool large = false;  // needs a place even if the method's calls are cheap
@@ -100,8 +100,8 @@ class Places {
   struct Method {
     double computing = 0;  // mean of computing, in seconds
     bool known = false;
-    double seconds = 0;  // mean time with a place
-    double least = 0;    // this mean if the server is nearly idle
+    double seconds = 0;       // mean time with a place
+    double idle_seconds = 0;  // this mean if the server is nearly idle
   };
   struct Party {
     std::multimap<double, Ticket*> calls;  // by deadline
@@ -116,21 +116,21 @@ class Places {
   void Add(Ticket* ticket);
   void Remove(Ticket* ticket);
   static void Learn(Method* method, double computing);
-  // alone: while the call ran, at most least_limit_ calls were at work.
+  // alone: while the call ran, at most lowest_limit_ calls were at work.
   void Adapt(Method* method, double seconds, bool alone);
   Told Fill(double now);
   bool IsCrowded() const {
-    return static_cast<double>(at_work_) > least_limit_;
+    return static_cast<double>(at_work_) > lowest_limit_;
   }
   bool IsFull() const { return static_cast<double>(at_work_) >= limit_; }
 
-  const double least_limit_;
+  const double lowest_limit_;
   const std::function<double()> now_;
   mutable std::mutex mutex_;
   std::size_t max_waiting_;
   double limit_;
   std::size_t at_work_ = 0, waiting_ = 0;
-  double crowded_at_ = -1;  // last time more than least_limit_ were at work
+  double crowded_at_ = -1;  // last time more than lowest_limit_ were at work
   std::vector<Method> methods_;
   absl::flat_hash_map<std::uint64_t, Party>
       parties_;                      // parties whose calls wait
