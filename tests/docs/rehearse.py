@@ -48,15 +48,20 @@ class Rehearsal:
     def __init__(self, root, path, run, address):
         self.root, self.path, self.run, self.address = root, path, run, address
         self.release, self.namespace, self.objects = None, None, []
+        self.installed = []  # the words of helm install
         self.archive, self.images, self.pushed = None, set(), None
 
     def command(self, text):
         words = shlex.split(text)
         doing = {"./run image": self.build_image, "docker load": self.load, "docker tag": self.tag,
-                 "docker push": self.push, "helm install": self.install, "helm test": self.test, "kubectl label": self.label,
-                 "kubectl run": self.pod}.get(" ".join(words[:2]))
+                 "docker push": self.push, "helm install": self.install, "helm test": self.test, "helm upgrade": self.upgrade,
+                 "kubectl label": self.label, "kubectl run": self.pod, "kubectl exec": self.inside}.get(" ".join(words[:2]))
         hold(doing, f"nothing says how to rehearse: {text}")
         doing(words[2:])
+
+    def server(self):
+        """Returns the container of posencd."""
+        return kind(self.objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]
 
     def build_image(self, words):
         script = (self.root / "deploy/image.sh").read_text()
@@ -77,10 +82,19 @@ class Rehearsal:
         self.pushed = words[0]
 
     def install(self, words):
-        self.release, self.namespace = words[0], after(words, "-n")
+        self.release, self.namespace, self.installed = words[0], after(words, "-n"), words
         self.objects = helm_template(words, self.root, self.path)
-        used = kind(self.objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]["image"]
+        used = self.server()["image"]
         hold(self.pushed in (None, used), f"the chart's image is {used}, and {self.pushed} was pushed")
+
+    def upgrade(self, words):
+        hold(words[0] == self.release and after(words, "-n") == self.namespace, "helm upgrade names another release")
+        more = words[words.index("--reuse-values") + 1:]
+        before = self.server()["args"]
+        self.objects = helm_template([*self.installed, *more], self.root, self.path)
+        added = [word for word in self.server()["args"] if word not in before]
+        hold(added, "helm upgrade changes no flag of posencd")
+        self.run(shlex.join(["posencd", *added, "--check-config"]))
 
     def test(self, words):
         hold(words[0] == self.release and after(words, "-n") == self.namespace, "helm test names another release")
@@ -96,11 +110,19 @@ class Rehearsal:
 
     def pod(self, words):
         image = next(word for word in words if word.startswith("--image=")).split("=", 1)[1]
-        server = kind(self.objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]
-        hold(server["image"] == image, f"the chart's image is {server['image']}, not {image}")
+        used = self.server()["image"]
+        hold(used == image, f"the chart's image is {used}, not {image}")
         inside = words[words.index("--") + 1:]
         target = after(inside, "--server")
         names = {f"dns:///{service['metadata']['name']}.{self.namespace}.svc:{port['port']}"
                  for service in kind(self.objects, "Service") for port in service["spec"]["ports"]}
         hold(target in names, f"{target} is none of {', '.join(sorted(names))}")
         self.run(shlex.join([self.address if word == target else word for word in inside]))
+
+    def inside(self, words):
+        name = kind(self.objects, "Deployment")[0]["metadata"]["name"]
+        hold(after(words, "-n") == self.namespace and f"deploy/{name}" in words, f"the Deployment is {name}")
+        own = f"localhost:{self.server()['ports'][0]['containerPort']}"
+        inside = words[words.index("--") + 1:]
+        hold(own in inside, f"posencd listens at {own}")
+        self.run(shlex.join([self.address if word == own else word for word in inside]))
