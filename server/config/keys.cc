@@ -95,8 +95,9 @@ constexpr Key kKeys[] = {
      "SIZE", "no limit of its own"},
     {"max-waiting", kInteger, 0, kUnbounded, kReloads,
      POSENC_FIELD(server.limits.max_waiting),
-     "Number of calls that may wait for admission; others are refused with "
-     "`RESOURCE_EXHAUSTED` and a retry delay.",
+     "Number of calls that may wait for a place, and of calls that may wait "
+     "for "
+     "memory; others are refused with `RESOURCE_EXHAUSTED` and a retry delay.",
      "COUNT", ""},
     {"default-deadline", kDuration, 1, kYear, kReloads,
      POSENC_FIELD(server.limits.default_deadline),
