@@ -117,7 +117,7 @@ class Call final : private Loop::Ticked {
     std::int64_t bytes = 0;
   };
 
-  absl::Status Route();
+  absl::Status Route();  // CheckHeaders() for a call that is counted
   Task AnswerUnary();
   Task AnswerStream();
   Task ReadAll(Handover<RequestMessage>* received);

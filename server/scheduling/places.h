@@ -1,5 +1,4 @@
-// Decides which calls run now, which calls wait, and which are refused because
-// they could not end in time.
+// Decides which calls run now, which calls wait, and which are refused.
 //
 // A party is a TCP connection, all connections over unix sockets, or a token.
 // The server takes one call of each party in turn. Among a party's calls, the
@@ -8,7 +7,8 @@
 //   Enter --a place is free--> at work --Leave--> the next call's turn
 //     |---waits---------------'  |
 //     |     '---its deadline cannot be met any more: refused
-//     '---could not end in time: refused, before its payload is read
+//     '---could not end in time, or too many wait: refused, before its payload
+//         is read
 //
 // A call at work has a place. The limit of calls at work follows the time that
 // calls take. It shrinks by a tenth if calls take more than kMostSlowdown times
