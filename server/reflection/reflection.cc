@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/base/error.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
@@ -22,6 +23,10 @@ namespace {
 using Request = grpc::reflection::v1::ServerReflectionRequest;
 using Response = grpc::reflection::v1::ServerReflectionResponse;
 namespace pb = google::protobuf;
+
+// Limit for calls at the same time. Their answers, of up to 21 KiB, are not
+// claimed.
+constexpr int kMostCalls = 64;
 
 // Replaces the types posenc.rpc.* of fields by google.rpc.*.
 void RenameTypes(pb::DescriptorProto* message) {
@@ -216,9 +221,17 @@ std::vector<Method> Reflection::Methods() {
     method.service = service;
     method.name = "ServerReflectionInfo";
     method.stream = true;
-    method.start = [this](const MethodContext& /*context*/) {
+    method.start = [this](const MethodContext& /*context*/)
+        -> absl::StatusOr<std::unique_ptr<CallHandler>> {
+      const std::shared_ptr<void> open(nullptr, [this](void*) { --calls_; });
+      if (++calls_ > kMostCalls) {
+        return core::MakeError(
+            absl::StatusCode::kResourceExhausted,
+            core::ErrorReason::kOverloaded, "",
+            absl::StrCat(kMostCalls, " reflection calls are already open"));
+      }
       return std::make_unique<SmallAnswer>(
-          [this](const std::string& message) { return Answer(message); });
+          [this, open](const std::string& message) { return Answer(message); });
     };
     method.exempt = true;
     method.needs_token = method.observed = false;

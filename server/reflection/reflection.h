@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -17,8 +18,8 @@
 
 namespace posenc::server {
 
-// Never changes after its construction: requests of peers, even with invented
-// names, add nothing to it. Must outlive its calls.
+// After its construction, only the number of calls changes: requests of peers,
+// even with invented names, add nothing to it. Must outlive its calls.
 class Reflection final {
  public:
   // more: services in addition to the contract's and gRPC's services.
@@ -44,6 +45,7 @@ class Reflection final {
   // of this full name; null if there is none.
   const Files* Holding(const std::string& symbol) const;
 
+  std::atomic<int> calls_{0};
   std::vector<std::string> services_;  // full names
   FilesByName by_name_;
   // Points into by_name_, whose nodes do not move.

@@ -43,6 +43,11 @@ constexpr int kUnreadBytes = 16 << 10;
 // Number of coroutines that wait for a call on each loop. gRPC queues calls
 // that find no waiting coroutine.
 constexpr int kWaitingCalls = 32;
+// After Shutdown(), gRPC 1.51 drops new calls, without a status, until their
+// clients have read that the server closes the connection. So an idle server
+// first refuses calls for this time, in which clients that watch its health
+// turn away.
+constexpr absl::Duration kRefusing = absl::Milliseconds(250);
 // After our calls have ended, only health watches and similar calls are open.
 // They do not end by themselves, and gRPC's shutdown would wait for them until
 // its deadline.
@@ -140,6 +145,9 @@ class RunningServer final : public Server {
     const absl::Time deadline = SteadyNow() + drain_timeout_;
     service_.StartDraining();
     const bool idle = service_.AwaitNoCalls(drain_timeout_);
+    if (idle && listener_ != nullptr && listener_->counts().open > 0) {
+      absl::SleepFor(std::min(deadline - SteadyNow(), kRefusing));
+    }
     Shutdown(idle ? std::min(deadline - SteadyNow(), kShutdownGrace)
                   : absl::ZeroDuration());
   }

@@ -1,6 +1,10 @@
 #include "server/adapters/kserve/parameters.h"
 
+#include <algorithm>
 #include <memory>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/numeric/int128.h"
@@ -11,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/interpretation/json_text.h"
 #include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
 #include "server/convert/unknown_fields.h"
 
 namespace posenc::server {
@@ -158,6 +163,21 @@ constexpr int kMaxDepth = 64;
 // of text, but becomes a message that takes many times more memory.
 constexpr int kMostContainers = KnownFields::kMostElements;
 
+// Returns a key that names the same field as another key of its object, such as
+// "rotaryDim" beside "rotary_dim"; "" if there is none.
+std::string SpelledTwice(const nlohmann::json& value) {
+  if (!value.is_structured()) return "";
+  std::set<std::string> seen;
+  for (const auto& [key, element] : value.items()) {
+    std::string name = absl::AsciiStrToLower(key);
+    name.erase(std::remove(name.begin(), name.end(), '_'), name.end());
+    if (value.is_object() && !seen.insert(std::move(name)).second) return key;
+    std::string within = SpelledTwice(element);
+    if (!within.empty()) return within;
+  }
+  return "";
+}
+
 // Refuses invalid JSON and repeated keys. Protobuf's own parser accepts some
 // invalid JSON, and uses the last of equal keys.
 absl::Status CheckJson(absl::string_view json) {
@@ -180,8 +200,13 @@ absl::Status CheckJson(absl::string_view json) {
   const core::interpretation::JsonText read =
       core::interpretation::ReadJsonText(json);
   if (!read.fault.empty()) return Invalid(read.fault);
-  if (read.twice.empty()) return absl::OkStatus();
-  return Invalid("has the key '", read.twice[0].path, "' twice");
+  if (!read.twice.empty()) {
+    return Invalid("has the key '", read.twice[0].path, "' twice");
+  }
+  const std::string twice =
+      SpelledTwice(nlohmann::json::parse(json, nullptr, false));
+  if (twice.empty()) return absl::OkStatus();
+  return Invalid("has the field '", twice, "' twice, in two spellings");
 }
 
 absl::Status SetJson(const InferParameter& value, const FieldDescriptor& field,

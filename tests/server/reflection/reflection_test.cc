@@ -9,6 +9,7 @@
 #include "google/protobuf/descriptor.pb.h"
 #include "google/protobuf/dynamic_message.h"
 #include "grpc/reflection/v1/reflection.pb.h"
+#include "tests/fixtures/eventually.h"
 #include "tests/fixtures/server.h"
 
 namespace posenc::server {
@@ -176,6 +177,24 @@ TEST_F(ReflectionTest, LargeRequestsAreRefused) {
                   .error_code(),
               grpc::StatusCode::RESOURCE_EXHAUSTED);
   }
+}
+
+TEST_F(ReflectionTest, RefusesCallsWhileTooManyAreOpen) {
+  const auto code = [this] {
+    ServerReflectionRequest request;
+    request.set_list_services("");
+    std::string bytes;
+    return RawUnary(channel_, kV1, request.SerializeAsString(), &bytes)
+        .error_code();
+  };
+  std::vector<std::unique_ptr<RawCall>> open;
+  for (int i = 0; i < 64; ++i) {
+    open.push_back(std::make_unique<RawCall>(channel_, kV1));
+  }
+  EXPECT_TRUE(test::Eventually(
+      [&] { return code() == grpc::StatusCode::RESOURCE_EXHAUSTED; }));
+  open.clear();
+  EXPECT_TRUE(test::Eventually([&] { return code() == grpc::StatusCode::OK; }));
 }
 
 TEST_F(ReflectionTest, ServersWithoutItDoNotAnswer) {
