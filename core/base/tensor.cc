@@ -90,6 +90,7 @@ std::size_t DtypeSize(Dtype dtype) {
   switch (dtype) {
     case Dtype::kFloat8E4m3fn:
     case Dtype::kFloat8E5m2:
+    case Dtype::kInt8:
       return 1;
     case Dtype::kFloat16:
     case Dtype::kBfloat16:
@@ -122,6 +123,8 @@ absl::string_view DtypeName(Dtype dtype) {
       return "float8_e4m3fn";
     case Dtype::kFloat8E5m2:
       return "float8_e5m2";
+    case Dtype::kInt8:
+      return "int8";
   }
   return "unknown";
 }
@@ -185,6 +188,8 @@ double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i) {
       return Widen(Load<std::uint8_t>(tensor.data, i), kE4m3);
     case Dtype::kFloat8E5m2:
       return Widen(Load<std::uint8_t>(tensor.data, i), kE5m2);
+    case Dtype::kInt8:
+      return Load<std::int8_t>(tensor.data, i);
   }
   return 0;
 }
@@ -212,6 +217,9 @@ void StoreDouble(double value, const TensorView& tensor, std::int64_t i) {
                    i);
     case Dtype::kFloat8E5m2:
       return Store(static_cast<std::uint8_t>(Narrow(value, kE5m2)), tensor.data,
+                   i);
+    case Dtype::kInt8:
+      return Store(static_cast<std::int8_t>(std::nearbyint(value)), tensor.data,
                    i);
   }
 }

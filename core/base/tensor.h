@@ -24,6 +24,7 @@ enum class Dtype {
   kInt64 = 6,
   kFloat8E4m3fn = 7,
   kFloat8E5m2 = 8,
+  kInt8 = 9,  // keys of Reposition only
 };
 
 // The value that is stored in FP8 for infinity, and for results beyond the

@@ -112,7 +112,7 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
                                       const TokenExtents& extents, int axes) {
   const ConstTensorView& ids = positions.ids;
   if (ids.dtype == Dtype::kFloat16 || ids.dtype == Dtype::kBfloat16 ||
-      IsFloat8(ids.dtype)) {
+      IsFloat8(ids.dtype) || ids.dtype == Dtype::kInt8) {
     return FieldInvalid("ids.dtype",
                         absl::StrCat("is ", DtypeName(ids.dtype),
                                      "; must be int32, int64, float32 or "

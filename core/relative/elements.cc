@@ -82,7 +82,8 @@ void StoreDoubles(const double* values, std::int64_t n, Dtype dtype,
       break;
     case Dtype::kFloat8E4m3fn:
     case Dtype::kFloat8E5m2:
-      return;  // biases and scores are never FP8
+    case Dtype::kInt8:
+      return;  // biases and scores are never of 8 bits
   }
   char* bytes = static_cast<char*>(out);
   float block[kBlock];

@@ -180,7 +180,7 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
     const char* const name = i == 0 ? "q" : "k";
     faults.Note(CheckSaturation(args.saturation, inputs[i]->dtype, name));
     const absl::StatusOr<HeadLayout> layout =
-        ReadHeadLayout(*inputs[i], *order);
+        ReadHeadLayout(*inputs[i], *order, /*takes_int8=*/false);
     if (!faults.Note(Prefixed(name, layout.status()))) continue;
     layouts[i] = *layout;
     absl::StatusOr<RotatedTensor> tensor =

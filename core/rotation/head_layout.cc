@@ -18,13 +18,17 @@ absl::StatusOr<LayoutOrder> FindLayout(Layout layout) {
 }
 
 absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
-                                          const LayoutOrder& order) {
-  if (!IsFloating(tensor.dtype) && !IsFloat8(tensor.dtype)) {
+                                          const LayoutOrder& order,
+                                          bool takes_int8) {
+  const bool rotates = IsFloating(tensor.dtype) || IsFloat8(tensor.dtype) ||
+                       (takes_int8 && tensor.dtype == Dtype::kInt8);
+  if (!rotates) {
     return FieldInvalid(
-        "dtype", absl::StrCat(DtypeName(tensor.dtype),
-                              " cannot be rotated; must be float32, float16, "
-                              "bfloat16, float64, float8_e4m3fn or "
-                              "float8_e5m2"));
+        "dtype",
+        absl::StrCat(DtypeName(tensor.dtype),
+                     " cannot be rotated; must be float32, float16, bfloat16, "
+                     "float64, float8_e4m3fn",
+                     takes_int8 ? ", float8_e5m2 or int8" : " or float8_e5m2"));
   }
   const Shape& shape = tensor.shape;
   if (static_cast<int>(shape.size()) != order.rank) {

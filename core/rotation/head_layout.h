@@ -35,9 +35,11 @@ struct HeadLayout {
   bool empty() const { return batch == 0 || tokens == 0 || heads == 0; }
 };
 
-// Field paths: "dtype", "shape".
+// Reads the extents of a tensor of floats, or of floats or int8 if
+// `takes_int8`. Field paths: "dtype", "shape".
 absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
-                                          const LayoutOrder& order);
+                                          const LayoutOrder& order,
+                                          bool takes_int8);
 
 // Checks that FP8 heads have a saturation. Field path: "saturation". `name` is
 // the name of the tensor.

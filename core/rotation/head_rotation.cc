@@ -58,6 +58,7 @@ HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
   rotation.dtype = dtype;
   rotation.dtype_index = DtypeIndexOf(dtype, saturation);
   rotation.element = DtypeSize(dtype);
+  rotation.head = static_cast<std::size_t>(head_dim) * rotation.element;
   rotation.segments = std::move(segments);
   const std::int64_t width = spec.nope ? 0 : spec.rotary_dim;
   rotation.pass_channel = spec.slice == RotarySlice::kTrailing ? 0 : width;
@@ -66,6 +67,38 @@ HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
       simd::ActiveKernels().rotate[rotation.dtype_index][PairingIndexOf(from)]
                                   [PairingIndexOf(to)];
   rotation.same_pairing = PairingIndexOf(from) == PairingIndexOf(to);
+  return rotation;
+}
+
+HeadRotation MakeQuantisedRotation(BlockFormat format, std::int64_t head_dim,
+                                   const RopeSpec& spec,
+                                   std::vector<Segment> segments, Pairing from,
+                                   Pairing to) {
+  HeadRotation rotation =
+      MakeHeadRotation(Dtype::kInt8, Saturation::kFinite, head_dim, spec,
+                       std::move(segments), from, to);
+  rotation.element = sizeof(float);
+  rotation.pass_channel = 0;
+  rotation.pass_width = 0;
+  const Block block = BlockOf(format);
+  rotation.head =
+      static_cast<std::size_t>(head_dim / block.channels) * block.bytes;
+  QuantisedSpan span;
+  span.format = format;
+  if (!rotation.segments.empty()) {
+    const Segment& last = rotation.segments.back();
+    const std::int64_t first =
+        rotation.segments.front().channel / block.channels;
+    const std::int64_t end =
+        (last.channel + 2 * last.pairs + block.channels - 1) / block.channels;
+    span.first_byte = static_cast<std::size_t>(first) * block.bytes;
+    span.blocks = static_cast<std::size_t>(end - first);
+    span.channels = static_cast<std::size_t>((end - first) * block.channels);
+    for (Segment& segment : rotation.segments) {
+      segment.channel -= first * block.channels;
+    }
+  }
+  rotation.quantised = span;
   return rotation;
 }
 

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/base/tensor.h"
 #include "core/rope/spec.h"
+#include "core/rotation/quantised_rows.h"
 #include "core/simd/kernels.h"
 
 namespace posenc::core {
@@ -25,12 +27,25 @@ struct Segment {
 // The segments of a head of head_dim channels; none for NoPE.
 std::vector<Segment> SegmentsOf(const RopeSpec& spec, std::int64_t head_dim);
 
+// The blocks of an int8 head that have rotated channels, with the blocks
+// between them. They rotate in float32; all other blocks pass through.
+struct QuantisedSpan {
+  BlockFormat format = BlockFormat::kNone;
+  std::size_t first_byte = 0;
+  std::size_t blocks = 0;
+  std::size_t channels = 0;
+};
+
 struct HeadRotation {
   Dtype dtype = Dtype::kFloat32;
   int dtype_index = 0;      // simd::DtypeIndex
-  std::size_t element = 0;  // size in bytes
+  std::size_t element = 0;  // size in bytes, for the kernel
+  std::size_t head = 0;     // size in bytes
   std::vector<Segment> segments;
-  // The channels that pass through.
+  // Set if the dtype is int8. The kernel then rotates floats, and the channels
+  // of the segments count from the beginning of the span.
+  std::optional<QuantisedSpan> quantised;
+  // The channels that pass through, except in int8.
   std::int64_t pass_channel = 0;
   std::int64_t pass_width = 0;
   simd::RotateKernel rotate = nullptr;
@@ -43,5 +58,11 @@ HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
                               std::int64_t head_dim, const RopeSpec& spec,
                               std::vector<Segment> segments, Pairing from,
                               Pairing to);
+
+// The same for int8.
+HeadRotation MakeQuantisedRotation(BlockFormat format, std::int64_t head_dim,
+                                   const RopeSpec& spec,
+                                   std::vector<Segment> segments, Pairing from,
+                                   Pairing to);
 
 }  // namespace posenc::core

@@ -196,6 +196,42 @@ absl::string_view TargetField(const PositionChange& change) {
                                      : "movement.shift";
 }
 
+// Checks the fields that int8 keys need, and that only they may have. `width`
+// is the extent of a head.
+absl::Status CheckInt8(const RepositionArgs& args, const ConstTensorView& k,
+                       std::int64_t width) {
+  const absl::string_view format = BlockFormatName(args.block_format);
+  if (k.dtype != Dtype::kInt8) {
+    if (format.empty()) return absl::OkStatus();
+    return FieldInvalid(
+        "k.dtype", absl::StrCat(DtypeName(k.dtype), ", and block_format is ",
+                                format, "; send the bytes of blocks as int8"));
+  }
+  if (!format.empty()) {
+    const Block block = BlockOf(args.block_format);
+    const auto bytes = static_cast<std::int64_t>(block.bytes);
+    if (width % bytes == 0) return absl::OkStatus();
+    return FieldInvalid(
+        "k.shape",
+        absl::StrCat(ShapeToString(k.shape), " has heads of ", width,
+                     " bytes; ", format, " has blocks of ", bytes,
+                     " bytes, for ", block.channels, " channels each"));
+  }
+  switch (args.saturation) {
+    case Saturation::kFinite:
+      return absl::OkStatus();
+    case Saturation::kUnspecified:
+      return FieldRequired(
+          "saturation",
+          "is unset, and k is int8; set finite: results past -128 or 127 "
+          "become these numbers. If k holds blocks, set block_format instead");
+    default:
+      return FieldInvalid("saturation",
+                          "not finite, and k is int8, which has no infinity; "
+                          "must be finite");
+  }
+}
+
 // Prepares the rotation of a dense tensor in args.layout; ignores args.cache.
 absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
     const RepositionArgs& args, const ConstTensorView& k) {
@@ -208,9 +244,16 @@ absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
                       "does not say where the keys go; set new_positions or "
                       "shift"));
   }
-  const absl::StatusOr<HeadLayout> layout = ReadHeadLayout(k, *order);
+  absl::StatusOr<HeadLayout> layout =
+      ReadHeadLayout(k, *order, /*takes_int8=*/true);
   faults.Note(Prefixed("k", layout.status()));
   faults.Note(CheckSaturation(args.saturation, k.dtype, "k"));
+  if (layout.ok() && faults.Note(CheckInt8(args, k, layout->head_dim)) &&
+      k.dtype == Dtype::kInt8) {
+    const Block block = BlockOf(args.block_format);
+    layout->head_dim = layout->head_dim /
+                       static_cast<std::int64_t>(block.bytes) * block.channels;
+  }
   if (!args.old_rope) {
     faults.Note(FieldRequired("old_rope", "no encoding is given"));
   }
@@ -251,10 +294,14 @@ absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
     status = source->CheckReach(extents.batch, extents.tokens);
     if (!status.ok()) return Prefixed(TargetField(*change), status);
   }
-  const HeadRotation rotation = MakeHeadRotation(
-      k.dtype, args.saturation, layout->head_dim, new_rope.spec,
-      *std::move(segments), old_rope.spec.output_pairing,
-      new_rope.spec.output_pairing);
+  const Pairing from = old_rope.spec.output_pairing;
+  const Pairing to = new_rope.spec.output_pairing;
+  const HeadRotation rotation =
+      k.dtype == Dtype::kInt8
+          ? MakeQuantisedRotation(args.block_format, layout->head_dim,
+                                  new_rope.spec, *std::move(segments), from, to)
+          : MakeHeadRotation(k.dtype, args.saturation, layout->head_dim,
+                             new_rope.spec, *std::move(segments), from, to);
   return std::make_unique<RotationMap>(rotation, args.layout, *layout,
                                        change->shared(), std::move(source));
 }

@@ -26,6 +26,8 @@
 //            because each of the three results is rounded
 //   8 bits   likewise, with u = 2^-4 (E4M3) or 2^-3 (E5M2), unless results
 //            overflow or are subnormal
+//   int8     as float32, plus 3/2, because each of the three results is rounded
+//            by up to 1/2, unless results overflow
 // n shifts change L by a factor within (1 +- 3.83 u)^n, u = 2^-24.
 //
 // Keys are read in old_rope's output pairing and written in the output pairing
@@ -45,6 +47,7 @@
 #include "core/rope/prepared_rope.h"
 #include "core/rotation/cache_layout.h"
 #include "core/rotation/head_layout.h"
+#include "core/rotation/quantised_rows.h"
 #include "core/runtime/row_map.h"
 
 namespace posenc::core {
@@ -74,8 +77,10 @@ struct RepositionArgs {
   RopeLookup new_rope;  // null: the same encoding
   Movement movement;
   Layout layout = Layout::kBshd;
-  std::optional<CacheLayout> cache;                  // instead of layout
-  Saturation saturation = Saturation::kUnspecified;  // required for FP8
+  std::optional<CacheLayout> cache;  // instead of layout
+  // Required for FP8, and for int8 without blocks, which must be kFinite.
+  Saturation saturation = Saturation::kUnspecified;
+  BlockFormat block_format = BlockFormat::kNone;  // only with int8
   ReserveFunction reserve;  // for positions and SlotRuns; may be empty
 };
 
@@ -84,7 +89,7 @@ struct RepositionArgs {
 // in a cache it is a row of CacheMap. The rotation can run in place if the
 // output pairings are the same. Field paths: "old_rope...", "new_rope...",
 // "movement.old_positions...", "movement.new_positions...",
-// "movement.shifts.shape", "saturation", "k.shape", "cache...".
+// "movement.shifts.shape", "saturation", "k.dtype", "k.shape", "cache...".
 // kNotRepositionable if no single rotation joins the encodings: they differ in
 // rotary_dim, slice, number of axes or splitting into halves, or only one of
 // them is NoPE.

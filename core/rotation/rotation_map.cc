@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
+#include "core/rotation/quantised_rows.h"
 #include "core/rotation/scale_channels.h"
 #include "core/simd/dispatch.h"
 
@@ -50,6 +52,10 @@ constexpr std::size_t kColdBytes = 1 << 20;
 // (docs/measurements/kernels.md).
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
+// int8 heads are converted in a buffer of 16 KiB, so that it stays in the
+// first-level cache. It is larger only if one head needs more.
+constexpr std::int64_t kMostFloats = 4096;
+
 // Upper bounds on the size of all tokens' cosines and sines, in float32 and in
 // float64. The bounds are a fraction of a third-level cache, because other
 // calls use the cache, too.
@@ -60,10 +66,8 @@ constexpr std::size_t kMaxBytesOfAll[] = {8 << 20, 16 << 20};
 RotationMap::RotationMap(const HeadRotation& rotation, Layout layout,
                          const HeadLayout& extents, bool shared,
                          std::unique_ptr<const CosSinSource> source)
-    : RowMap(extents.batch * extents.tokens * extents.heads,
-             static_cast<std::size_t>(extents.head_dim) * rotation.element,
-             static_cast<std::size_t>(extents.head_dim) * rotation.element,
-             rotation.same_pairing),
+    : RowMap(extents.batch * extents.tokens * extents.heads, rotation.head,
+             rotation.head, rotation.same_pairing),
       rotation_(rotation),
       shared_(shared),
       source_(std::move(source)),
@@ -76,10 +80,12 @@ RotationMap::RotationMap(const HeadRotation& rotation, Layout layout,
       heads_(extents.heads) {
   // A tensor without rows may have extents too large for any allocation.
   if (rows() == 0) return;
-  const std::size_t bytes = static_cast<std::size_t>(rows()) * in_bytes();
-  memory_ = bytes < kColdBytes       ? simd::Memory::kCached
-            : bytes < kStreamedBytes ? simd::Memory::kCold
-                                     : simd::Memory::kStreamed;
+  if (!rotation_.quantised.has_value()) {
+    const std::size_t bytes = static_cast<std::size_t>(rows()) * in_bytes();
+    memory_ = bytes < kColdBytes       ? simd::Memory::kCached
+              : bytes < kStreamedBytes ? simd::Memory::kCold
+                                       : simd::Memory::kStreamed;
+  }
   if (layout == Layout::kSbhd && batch_ > 1) {
     if (shared_ && frequency_sets_ == 1) {
       heads_ *= batch_;
@@ -246,7 +252,94 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
   }
 
   void Rotate(const Rows& rows, const Heads& heads, const std::byte* src,
-              std::byte* dst) const {
+              std::byte* dst) {
+    const HeadRotation& rotation = map_.rotation_;
+    if (rotation.quantised.has_value()) {
+      RotateQuantised(*rotation.quantised, rows, heads, src, dst);
+      return;
+    }
+    RotateSegments(rows, heads, src, dst);
+    if (rotation.pass_width > 0 &&
+        (map_.scaled_ || rotation.segments.empty())) {
+      PassChannels(rows, heads, src, dst);
+    }
+  }
+
+  // Rotates int8 heads: as many tokens and heads at a time as the buffer holds.
+  void RotateQuantised(const QuantisedSpan& span, const Rows& rows,
+                       const Heads& heads, const std::byte* src,
+                       std::byte* dst) {
+    const auto channels = static_cast<std::int64_t>(span.channels);
+    const std::int64_t most = std::max<std::int64_t>(
+        1, kMostFloats / std::max<std::int64_t>(1, channels));
+    const std::int64_t most_heads = std::min(most, heads.count);
+    const std::int64_t most_tokens = most / most_heads;
+    for (std::int64_t t = 0; t < rows.tokens; t += most_tokens) {
+      const Rows some_rows = {rows.table,
+                              map_.uniform_ ? rows.first : rows.first + t,
+                              std::min(most_tokens, rows.tokens - t)};
+      for (std::int64_t h = 0; h < heads.count; h += most_heads) {
+        const Heads some_heads = {heads.first + h,
+                                  std::min(most_heads, heads.count - h),
+                                  heads.bytes, heads.token_bytes};
+        const std::size_t offset =
+            static_cast<std::size_t>(t) * heads.token_bytes +
+            static_cast<std::size_t>(h) * heads.bytes;
+        RotateInBuffer(span, some_rows, some_heads, src + offset, dst + offset);
+      }
+    }
+  }
+
+  // Dequantises the spans of heads into a buffer, rotates them there, and
+  // quantises them again.
+  void RotateInBuffer(const QuantisedSpan& span, const Rows& rows,
+                      const Heads& heads, const std::byte* src,
+                      std::byte* dst) {
+    const HeadRotation& rotation = map_.rotation_;
+    const std::size_t width = span.channels * sizeof(float);
+    const auto count = static_cast<std::size_t>(rows.tokens * heads.count);
+    floats_.resize(count * span.channels);
+    ForEachHead(rows, heads, [&](std::size_t i, std::size_t offset) {
+      Dequantise(span.format, src + offset + span.first_byte, span.blocks,
+                 floats_.data() + i * span.channels);
+    });
+    const auto* const in = reinterpret_cast<const std::byte*>(floats_.data());
+    auto* out = reinterpret_cast<std::byte*>(floats_.data());
+    if (!rotation.same_pairing) {
+      rotated_ = floats_;  // with the channels that pass through
+      out = reinterpret_cast<std::byte*>(rotated_.data());
+    }
+    RotateSegments(rows,
+                   {heads.first, heads.count, width,
+                    width * static_cast<std::size_t>(heads.count)},
+                   in, out);
+    const float* const rotated =
+        rotation.same_pairing ? floats_.data() : rotated_.data();
+    const bool passes =
+        span.blocks * BlockOf(span.format).bytes < rotation.head;
+    ForEachHead(rows, heads, [&](std::size_t i, std::size_t offset) {
+      if (passes && dst != src) {
+        std::memcpy(dst + offset, src + offset, rotation.head);
+      }
+      Quantise(span.format, rotated + i * span.channels, span.blocks,
+               dst + offset + span.first_byte);
+    });
+  }
+
+  // Calls f(index, offset in bytes) for each head of each token.
+  template <typename F>
+  static void ForEachHead(const Rows& rows, const Heads& heads, F f) {
+    std::size_t i = 0;
+    for (std::int64_t t = 0; t < rows.tokens; ++t) {
+      for (std::int64_t h = 0; h < heads.count; ++h) {
+        f(i++, static_cast<std::size_t>(t) * heads.token_bytes +
+                   static_cast<std::size_t>(h) * heads.bytes);
+      }
+    }
+  }
+
+  void RotateSegments(const Rows& rows, const Heads& heads,
+                      const std::byte* src, std::byte* dst) const {
     const HeadRotation& rotation = map_.rotation_;
     const auto pairs = static_cast<std::ptrdiff_t>(map_.pairs_);
     const bool own_sets = map_.frequency_sets_ > 1;
@@ -279,10 +372,6 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
       rotation.rotate(job);
       passed = true;
     }
-    if (rotation.pass_width > 0 &&
-        (map_.scaled_ || rotation.segments.empty())) {
-      PassChannels(rows, heads, src, dst);
-    }
   }
 
   // Copies or scales the channels that the kernel does not copy.
@@ -313,6 +402,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
   std::unique_ptr<CosSinSource> source_;
   std::int64_t block_tokens_ = 1;
   std::unique_ptr<CosSinTable> block_;
+  std::vector<float> floats_, rotated_;  // of int8 heads
   std::int64_t block_sequence_ = -1, block_start_ = 0, block_end_ = 0;
 };
 

@@ -13,6 +13,7 @@
 #include "core/rope/spec.h"
 #include "core/rope/table.h"
 #include "core/rotation/apply.h"
+#include "core/rotation/quantised_rows.h"
 #include "posenc/v1/errors.pb.h"
 #include "posenc/v1/service.pb.h"
 
@@ -33,7 +34,8 @@ static_assert(Same(Dtype::kInt32, v1::DTYPE_INT32));
 static_assert(Same(Dtype::kInt64, v1::DTYPE_INT64));
 static_assert(Same(Dtype::kFloat8E4m3fn, v1::DTYPE_FLOAT8_E4M3FN));
 static_assert(Same(Dtype::kFloat8E5m2, v1::DTYPE_FLOAT8_E5M2));
-static_assert(v1::Dtype_MAX == v1::DTYPE_FLOAT8_E5M2);
+static_assert(Same(Dtype::kInt8, v1::DTYPE_INT8));
+static_assert(v1::Dtype_MAX == v1::DTYPE_INT8);
 
 using core::doctor::InputKind;
 static_assert(Same(InputKind::kConfig, v1::DESCRIPTION_KIND_CONFIG));
@@ -54,6 +56,12 @@ static_assert(Same(Saturation::kUnspecified, v1::SATURATION_UNSPECIFIED));
 static_assert(Same(Saturation::kFinite, v1::SATURATION_FINITE));
 static_assert(Same(Saturation::kNone, v1::SATURATION_NONE));
 static_assert(v1::Saturation_MAX == v1::SATURATION_NONE);
+
+using core::BlockFormat;
+static_assert(Same(BlockFormat::kNone, v1::BLOCK_FORMAT_UNSPECIFIED));
+static_assert(Same(BlockFormat::kQ8_0, v1::BLOCK_FORMAT_Q8_0));
+static_assert(Same(BlockFormat::kQ4_0, v1::BLOCK_FORMAT_Q4_0));
+static_assert(v1::BlockFormat_MAX == v1::BLOCK_FORMAT_Q4_0);
 
 using core::Layout;
 static_assert(Same(Layout::kBshd, v1::LAYOUT_BSHD));

@@ -29,8 +29,9 @@ constexpr std::size_t kTileBytes = 512 << 10;
 constexpr std::size_t kSharedTileBytes = 4 << 20;
 
 absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
-  const double limit =
-      dtype == core::Dtype::kInt32 ? 2147483648.0 : 9223372036854775808.0;
+  const double limit = dtype == core::Dtype::kInt8    ? 128
+                       : dtype == core::Dtype::kInt32 ? 2147483648.0
+                                                      : 9223372036854775808.0;
   const std::string field = absl::StrCat("values[", index, "]");
   const std::string number = absl::StrFormat("%.17g", value);
   if (!(value == std::trunc(value))) {

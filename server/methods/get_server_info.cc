@@ -36,7 +36,8 @@ absl::Status AnswerGetServerInfo(const v1::GetServerInfoRequest& /*request*/,
   }
   for (const v1::Dtype dtype :
        {v1::DTYPE_FLOAT32, v1::DTYPE_FLOAT16, v1::DTYPE_BFLOAT16,
-        v1::DTYPE_FLOAT64, v1::DTYPE_FLOAT8_E4M3FN, v1::DTYPE_FLOAT8_E5M2}) {
+        v1::DTYPE_FLOAT64, v1::DTYPE_FLOAT8_E4M3FN, v1::DTYPE_FLOAT8_E5M2,
+        v1::DTYPE_INT8}) {
     response->add_tensor_dtypes(dtype);
   }
   return absl::OkStatus();

@@ -61,6 +61,7 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
   }
   args.layout = static_cast<core::Layout>(request.layout());
   args.saturation = static_cast<core::Saturation>(request.saturation());
+  args.block_format = static_cast<core::BlockFormat>(request.block_format());
   args.reserve = context.reserve;
   absl::StatusOr<InputMovement> movement = ReadMovement(request.movement());
   if (faults.Note(core::Prefixed("movement", movement.status()))) {

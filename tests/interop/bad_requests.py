@@ -11,7 +11,7 @@ from languages import ROOT
 TABLES = ROOT / "tests/data/bad_requests"
 
 WIDTHS = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2,
-          "float8_e4m3fn": 1, "float8_e5m2": 1}
+          "float8_e4m3fn": 1, "float8_e5m2": 1, "int8": 1}
 TENSOR = re.compile(rf"({'|'.join(WIDTHS)})\[([\d,]*)\]")
 
 

@@ -118,7 +118,7 @@ type GetServerInfoResponse struct {
 	InstructionSet string                 `protobuf:"bytes,2,opt,name=instruction_set,json=instructionSet,proto3" json:"instruction_set,omitempty"` // "avx512", "avx2", "sse2", "neon", ...
 	Limits         *Limits                `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
 	Presets        []string               `protobuf:"bytes,4,rep,name=presets,proto3" json:"presets,omitempty"`
-	TensorDtypes   []Dtype                `protobuf:"varint,5,rep,packed,name=tensor_dtypes,json=tensorDtypes,proto3,enum=posenc.v1.Dtype" json:"tensor_dtypes,omitempty"` // dtypes of heads that can be rotated
+	TensorDtypes   []Dtype                `protobuf:"varint,5,rep,packed,name=tensor_dtypes,json=tensorDtypes,proto3,enum=posenc.v1.Dtype" json:"tensor_dtypes,omitempty"` // dtypes of heads that can be rotated (INT8: only by Reposition)
 	// Files in which this caller may place tensors instead of sending them. Unset: shared memory is off, or this caller
 	// may not use it.
 	SharedMemory  *SharedMemoryInfo `protobuf:"bytes,6,opt,name=shared_memory,json=sharedMemory,proto3" json:"shared_memory,omitempty"`
@@ -2179,11 +2179,16 @@ type RepositionRequest struct {
 	NewRope  *RopeSource            `protobuf:"bytes,2,opt,name=new_rope,json=newRope,proto3" json:"new_rope,omitempty"` // unset: old_rope
 	Movement *Movement              `protobuf:"bytes,3,opt,name=movement,proto3" json:"movement,omitempty"`
 	Layout   Layout                 `protobuf:"varint,4,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"` // required without `cache`, else unset
-	// Required if k is FP8. Other dtypes ignore it.
-	Saturation    Saturation    `protobuf:"varint,5,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
-	KOutput       *SharedMemory `protobuf:"bytes,6,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"` // as ApplyRopeRequest.k_output
-	Cache         *CacheLayout  `protobuf:"bytes,7,opt,name=cache,proto3" json:"cache,omitempty"`                    // k is a cache as an engine holds it; unset: a dense tensor of heads
-	K             *Tensor       `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
+	// Required if k is FP8, or INT8 without block_format. Other calls ignore it.
+	Saturation Saturation    `protobuf:"varint,5,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
+	KOutput    *SharedMemory `protobuf:"bytes,6,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"` // as ApplyRopeRequest.k_output
+	Cache      *CacheLayout  `protobuf:"bytes,7,opt,name=cache,proto3" json:"cache,omitempty"`                    // k is a cache as an engine holds it; unset: a dense tensor of heads
+	// k holds blocks: its dtype is INT8, and its last dimension counts the bytes of a head, head_dim / 32 blocks of 34
+	// (Q8_0) or 18 bytes (Q4_0). Blocks with a rotated channel are dequantised, rotated in float32 and quantised again,
+	// even if the shift is 0. All other blocks come back bit for bit. Keys that were multiplied by a Hadamard matrix
+	// before they were quantised cannot be moved: docs/caches.md says when llama.cpp does so.
+	BlockFormat   BlockFormat `protobuf:"varint,8,opt,name=block_format,json=blockFormat,proto3,enum=posenc.v1.BlockFormat" json:"block_format,omitempty"`
+	K             *Tensor     `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2265,6 +2270,13 @@ func (x *RepositionRequest) GetCache() *CacheLayout {
 		return x.Cache
 	}
 	return nil
+}
+
+func (x *RepositionRequest) GetBlockFormat() BlockFormat {
+	if x != nil {
+		return x.BlockFormat
+	}
+	return BlockFormat_BLOCK_FORMAT_UNSPECIFIED
 }
 
 func (x *RepositionRequest) GetK() *Tensor {
@@ -3750,7 +3762,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\x04call\x18\x01 \x01(\v2\x1b.posenc.v1.ApplyRopeRequestR\x04call\x12\x12\n" +
 	"\x04data\x18\x0f \x01(\fR\x04data\"-\n" +
 	"\x17ApplyRopeStreamResponse\x12\x12\n" +
-	"\x04data\x18\x0f \x01(\fR\x04data\"\x8d\x03\n" +
+	"\x04data\x18\x0f \x01(\fR\x04data\"\xc8\x03\n" +
 	"\x11RepositionRequest\x120\n" +
 	"\bold_rope\x18\x01 \x01(\v2\x15.posenc.v1.RopeSourceR\aoldRope\x120\n" +
 	"\bnew_rope\x18\x02 \x01(\v2\x15.posenc.v1.RopeSourceR\anewRope\x12/\n" +
@@ -3760,7 +3772,8 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"saturation\x18\x05 \x01(\x0e2\x15.posenc.v1.SaturationR\n" +
 	"saturation\x122\n" +
 	"\bk_output\x18\x06 \x01(\v2\x17.posenc.v1.SharedMemoryR\akOutput\x12,\n" +
-	"\x05cache\x18\a \x01(\v2\x16.posenc.v1.CacheLayoutR\x05cache\x12\x1f\n" +
+	"\x05cache\x18\a \x01(\v2\x16.posenc.v1.CacheLayoutR\x05cache\x129\n" +
+	"\fblock_format\x18\b \x01(\x0e2\x16.posenc.v1.BlockFormatR\vblockFormat\x12\x1f\n" +
 	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xbc\x01\n" +
 	"\vCacheLayout\x12\x1e\n" +
 	"\n" +
@@ -3945,14 +3958,15 @@ var file_posenc_v1_service_proto_goTypes = []any{
 	(Layout)(0),                            // 56: posenc.v1.Layout
 	(Direction)(0),                         // 57: posenc.v1.Direction
 	(Saturation)(0),                        // 58: posenc.v1.Saturation
-	(Combination)(0),                       // 59: posenc.v1.Combination
-	(*RelativeScore)(nil),                  // 60: posenc.v1.RelativeScore
-	(Pairing)(0),                           // 61: posenc.v1.Pairing
-	(RotarySlice)(0),                       // 62: posenc.v1.RotarySlice
-	(*ModelDescription)(nil),               // 63: posenc.v1.ModelDescription
-	(*DescriptionReport)(nil),              // 64: posenc.v1.DescriptionReport
-	(*Finding)(nil),                        // 65: posenc.v1.Finding
-	(*FindingCounts)(nil),                  // 66: posenc.v1.FindingCounts
+	(BlockFormat)(0),                       // 59: posenc.v1.BlockFormat
+	(Combination)(0),                       // 60: posenc.v1.Combination
+	(*RelativeScore)(nil),                  // 61: posenc.v1.RelativeScore
+	(Pairing)(0),                           // 62: posenc.v1.Pairing
+	(RotarySlice)(0),                       // 63: posenc.v1.RotarySlice
+	(*ModelDescription)(nil),               // 64: posenc.v1.ModelDescription
+	(*DescriptionReport)(nil),              // 65: posenc.v1.DescriptionReport
+	(*Finding)(nil),                        // 66: posenc.v1.Finding
+	(*FindingCounts)(nil),                  // 67: posenc.v1.FindingCounts
 }
 var file_posenc_v1_service_proto_depIdxs = []int32{
 	4,   // 0: posenc.v1.GetServerInfoResponse.limits:type_name -> posenc.v1.Limits
@@ -4013,74 +4027,75 @@ var file_posenc_v1_service_proto_depIdxs = []int32{
 	58,  // 55: posenc.v1.RepositionRequest.saturation:type_name -> posenc.v1.Saturation
 	53,  // 56: posenc.v1.RepositionRequest.k_output:type_name -> posenc.v1.SharedMemory
 	29,  // 57: posenc.v1.RepositionRequest.cache:type_name -> posenc.v1.CacheLayout
-	54,  // 58: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
-	54,  // 59: posenc.v1.CacheLayout.block_table:type_name -> posenc.v1.Tensor
-	54,  // 60: posenc.v1.CacheLayout.slots:type_name -> posenc.v1.Tensor
-	52,  // 61: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
-	52,  // 62: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
-	54,  // 63: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
-	54,  // 64: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
-	28,  // 65: posenc.v1.RepositionStreamRequest.call:type_name -> posenc.v1.RepositionRequest
-	51,  // 66: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
-	52,  // 67: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
-	59,  // 68: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
-	53,  // 69: posenc.v1.AddEncodingRequest.x_output:type_name -> posenc.v1.SharedMemory
-	54,  // 70: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
-	54,  // 71: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
-	60,  // 72: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
-	47,  // 73: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
-	53,  // 74: posenc.v1.ScoreRelativeRequest.scores_output:type_name -> posenc.v1.SharedMemory
-	54,  // 75: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
-	54,  // 76: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
-	54,  // 77: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
-	61,  // 78: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
-	61,  // 79: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
-	62,  // 80: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
-	53,  // 81: posenc.v1.ConvertPairingRequest.weight_output:type_name -> posenc.v1.SharedMemory
-	54,  // 82: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
-	54,  // 83: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
-	48,  // 84: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
-	48,  // 85: posenc.v1.AnalyzeRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
-	63,  // 86: posenc.v1.DiagnoseRopeRequest.inputs:type_name -> posenc.v1.ModelDescription
-	64,  // 87: posenc.v1.DiagnoseRopeResponse.inputs:type_name -> posenc.v1.DescriptionReport
-	65,  // 88: posenc.v1.DiagnoseRopeResponse.findings:type_name -> posenc.v1.Finding
-	66,  // 89: posenc.v1.DiagnoseRopeResponse.summary:type_name -> posenc.v1.FindingCounts
-	45,  // 90: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
-	1,   // 91: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
-	5,   // 92: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
-	9,   // 93: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
-	11,  // 94: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
-	13,  // 95: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
-	15,  // 96: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
-	24,  // 97: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
-	26,  // 98: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
-	28,  // 99: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
-	32,  // 100: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
-	34,  // 101: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
-	36,  // 102: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
-	38,  // 103: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
-	40,  // 104: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
-	42,  // 105: posenc.v1.PositionalEncodingService.DiagnoseRope:input_type -> posenc.v1.DiagnoseRopeRequest
-	2,   // 106: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
-	6,   // 107: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
-	10,  // 108: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
-	12,  // 109: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
-	14,  // 110: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
-	23,  // 111: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
-	25,  // 112: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
-	27,  // 113: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
-	31,  // 114: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
-	33,  // 115: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
-	35,  // 116: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
-	37,  // 117: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
-	39,  // 118: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
-	41,  // 119: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
-	43,  // 120: posenc.v1.PositionalEncodingService.DiagnoseRope:output_type -> posenc.v1.DiagnoseRopeResponse
-	106, // [106:121] is the sub-list for method output_type
-	91,  // [91:106] is the sub-list for method input_type
-	91,  // [91:91] is the sub-list for extension type_name
-	91,  // [91:91] is the sub-list for extension extendee
-	0,   // [0:91] is the sub-list for field type_name
+	59,  // 58: posenc.v1.RepositionRequest.block_format:type_name -> posenc.v1.BlockFormat
+	54,  // 59: posenc.v1.RepositionRequest.k:type_name -> posenc.v1.Tensor
+	54,  // 60: posenc.v1.CacheLayout.block_table:type_name -> posenc.v1.Tensor
+	54,  // 61: posenc.v1.CacheLayout.slots:type_name -> posenc.v1.Tensor
+	52,  // 62: posenc.v1.Movement.old_positions:type_name -> posenc.v1.Positions
+	52,  // 63: posenc.v1.Movement.new_positions:type_name -> posenc.v1.Positions
+	54,  // 64: posenc.v1.Movement.shifts:type_name -> posenc.v1.Tensor
+	54,  // 65: posenc.v1.RepositionResponse.k:type_name -> posenc.v1.Tensor
+	28,  // 66: posenc.v1.RepositionStreamRequest.call:type_name -> posenc.v1.RepositionRequest
+	51,  // 67: posenc.v1.AddEncodingRequest.encoding:type_name -> posenc.v1.AbsoluteEncoding
+	52,  // 68: posenc.v1.AddEncodingRequest.positions:type_name -> posenc.v1.Positions
+	60,  // 69: posenc.v1.AddEncodingRequest.combination:type_name -> posenc.v1.Combination
+	53,  // 70: posenc.v1.AddEncodingRequest.x_output:type_name -> posenc.v1.SharedMemory
+	54,  // 71: posenc.v1.AddEncodingRequest.x:type_name -> posenc.v1.Tensor
+	54,  // 72: posenc.v1.AddEncodingResponse.x:type_name -> posenc.v1.Tensor
+	61,  // 73: posenc.v1.ScoreRelativeRequest.score:type_name -> posenc.v1.RelativeScore
+	47,  // 74: posenc.v1.ScoreRelativeRequest.dtype:type_name -> posenc.v1.Dtype
+	53,  // 75: posenc.v1.ScoreRelativeRequest.scores_output:type_name -> posenc.v1.SharedMemory
+	54,  // 76: posenc.v1.ScoreRelativeRequest.q:type_name -> posenc.v1.Tensor
+	54,  // 77: posenc.v1.ScoreRelativeRequest.k:type_name -> posenc.v1.Tensor
+	54,  // 78: posenc.v1.ScoreRelativeResponse.scores:type_name -> posenc.v1.Tensor
+	62,  // 79: posenc.v1.ConvertPairingRequest.old_pairing:type_name -> posenc.v1.Pairing
+	62,  // 80: posenc.v1.ConvertPairingRequest.new_pairing:type_name -> posenc.v1.Pairing
+	63,  // 81: posenc.v1.ConvertPairingRequest.slice:type_name -> posenc.v1.RotarySlice
+	53,  // 82: posenc.v1.ConvertPairingRequest.weight_output:type_name -> posenc.v1.SharedMemory
+	54,  // 83: posenc.v1.ConvertPairingRequest.weight:type_name -> posenc.v1.Tensor
+	54,  // 84: posenc.v1.ConvertPairingResponse.weight:type_name -> posenc.v1.Tensor
+	48,  // 85: posenc.v1.AnalyzeRopeRequest.rope:type_name -> posenc.v1.RopeSource
+	48,  // 86: posenc.v1.AnalyzeRopeRequest.compare_with:type_name -> posenc.v1.RopeSource
+	64,  // 87: posenc.v1.DiagnoseRopeRequest.inputs:type_name -> posenc.v1.ModelDescription
+	65,  // 88: posenc.v1.DiagnoseRopeResponse.inputs:type_name -> posenc.v1.DescriptionReport
+	66,  // 89: posenc.v1.DiagnoseRopeResponse.findings:type_name -> posenc.v1.Finding
+	67,  // 90: posenc.v1.DiagnoseRopeResponse.summary:type_name -> posenc.v1.FindingCounts
+	45,  // 91: posenc.v1.MultimodalPositions.Span.vision:type_name -> posenc.v1.MultimodalPositions.VisionGrid
+	1,   // 92: posenc.v1.PositionalEncodingService.GetServerInfo:input_type -> posenc.v1.GetServerInfoRequest
+	5,   // 93: posenc.v1.PositionalEncodingService.ResolveRope:input_type -> posenc.v1.ResolveRopeRequest
+	9,   // 94: posenc.v1.PositionalEncodingService.BuildTable:input_type -> posenc.v1.BuildTableRequest
+	11,  // 95: posenc.v1.PositionalEncodingService.BuildTableStream:input_type -> posenc.v1.BuildTableStreamRequest
+	13,  // 96: posenc.v1.PositionalEncodingService.BuildBias:input_type -> posenc.v1.BuildBiasRequest
+	15,  // 97: posenc.v1.PositionalEncodingService.BuildPositions:input_type -> posenc.v1.BuildPositionsRequest
+	24,  // 98: posenc.v1.PositionalEncodingService.ApplyRope:input_type -> posenc.v1.ApplyRopeRequest
+	26,  // 99: posenc.v1.PositionalEncodingService.ApplyRopeStream:input_type -> posenc.v1.ApplyRopeStreamRequest
+	28,  // 100: posenc.v1.PositionalEncodingService.Reposition:input_type -> posenc.v1.RepositionRequest
+	32,  // 101: posenc.v1.PositionalEncodingService.RepositionStream:input_type -> posenc.v1.RepositionStreamRequest
+	34,  // 102: posenc.v1.PositionalEncodingService.AddEncoding:input_type -> posenc.v1.AddEncodingRequest
+	36,  // 103: posenc.v1.PositionalEncodingService.ScoreRelative:input_type -> posenc.v1.ScoreRelativeRequest
+	38,  // 104: posenc.v1.PositionalEncodingService.ConvertPairing:input_type -> posenc.v1.ConvertPairingRequest
+	40,  // 105: posenc.v1.PositionalEncodingService.AnalyzeRope:input_type -> posenc.v1.AnalyzeRopeRequest
+	42,  // 106: posenc.v1.PositionalEncodingService.DiagnoseRope:input_type -> posenc.v1.DiagnoseRopeRequest
+	2,   // 107: posenc.v1.PositionalEncodingService.GetServerInfo:output_type -> posenc.v1.GetServerInfoResponse
+	6,   // 108: posenc.v1.PositionalEncodingService.ResolveRope:output_type -> posenc.v1.ResolveRopeResponse
+	10,  // 109: posenc.v1.PositionalEncodingService.BuildTable:output_type -> posenc.v1.BuildTableResponse
+	12,  // 110: posenc.v1.PositionalEncodingService.BuildTableStream:output_type -> posenc.v1.BuildTableStreamResponse
+	14,  // 111: posenc.v1.PositionalEncodingService.BuildBias:output_type -> posenc.v1.BuildBiasResponse
+	23,  // 112: posenc.v1.PositionalEncodingService.BuildPositions:output_type -> posenc.v1.BuildPositionsResponse
+	25,  // 113: posenc.v1.PositionalEncodingService.ApplyRope:output_type -> posenc.v1.ApplyRopeResponse
+	27,  // 114: posenc.v1.PositionalEncodingService.ApplyRopeStream:output_type -> posenc.v1.ApplyRopeStreamResponse
+	31,  // 115: posenc.v1.PositionalEncodingService.Reposition:output_type -> posenc.v1.RepositionResponse
+	33,  // 116: posenc.v1.PositionalEncodingService.RepositionStream:output_type -> posenc.v1.RepositionStreamResponse
+	35,  // 117: posenc.v1.PositionalEncodingService.AddEncoding:output_type -> posenc.v1.AddEncodingResponse
+	37,  // 118: posenc.v1.PositionalEncodingService.ScoreRelative:output_type -> posenc.v1.ScoreRelativeResponse
+	39,  // 119: posenc.v1.PositionalEncodingService.ConvertPairing:output_type -> posenc.v1.ConvertPairingResponse
+	41,  // 120: posenc.v1.PositionalEncodingService.AnalyzeRope:output_type -> posenc.v1.AnalyzeRopeResponse
+	43,  // 121: posenc.v1.PositionalEncodingService.DiagnoseRope:output_type -> posenc.v1.DiagnoseRopeResponse
+	107, // [107:122] is the sub-list for method output_type
+	92,  // [92:107] is the sub-list for method input_type
+	92,  // [92:92] is the sub-list for extension type_name
+	92,  // [92:92] is the sub-list for extension extendee
+	0,   // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_posenc_v1_service_proto_init() }

@@ -20,8 +20,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Element type of a tensor. The caller must convert integer caches that have a scale per block to a floating dtype:
-// rotating the integers would round them again.
+// Element type of a tensor.
 type Dtype int32
 
 const (
@@ -44,6 +43,17 @@ const (
 	// has a scale, the scales stay valid only if they are equal within each pair.
 	Dtype_DTYPE_FLOAT8_E4M3FN Dtype = 7 // 4 bits of exponent, 3 of mantissa; largest 448; no infinity; NaN is 0x7F and 0xFF
 	Dtype_DTYPE_FLOAT8_E5M2   Dtype = 8 // 5 bits of exponent, 2 of mantissa; largest 57344; infinity 0x7C, 0xFC; NaN 0x7D-7F, 0xFD-FF
+	// Quantised keys. It is valid only for k of Reposition, which then needs `saturation` or `block_format`. Any other
+	// tensor of INT8 is INVALID_ARGUMENT.
+	//
+	// Without block_format, the elements are the numbers -128 to 127. They stand for keys that were divided by a scale of
+	// the tensor, a head, a token or a block of tokens, without a zero point. The caller keeps the scale: rotation does
+	// not change it. Elements are widened exactly, rotated in float32 and rounded once, to nearest even. Each rotation
+	// rounds again, by up to 1/2 of a step; channels that pass through keep all their bits. If each channel has a scale,
+	// the scales stay valid only if they are equal within each pair.
+	//
+	// With block_format, the elements are the bytes of blocks that have their own scales.
+	Dtype_DTYPE_INT8 Dtype = 9
 )
 
 // Enum value maps for Dtype.
@@ -58,6 +68,7 @@ var (
 		6: "DTYPE_INT64",
 		7: "DTYPE_FLOAT8_E4M3FN",
 		8: "DTYPE_FLOAT8_E5M2",
+		9: "DTYPE_INT8",
 	}
 	Dtype_value = map[string]int32{
 		"DTYPE_UNSPECIFIED":   0,
@@ -69,6 +80,7 @@ var (
 		"DTYPE_INT64":         6,
 		"DTYPE_FLOAT8_E4M3FN": 7,
 		"DTYPE_FLOAT8_E5M2":   8,
+		"DTYPE_INT8":          9,
 	}
 )
 
@@ -99,17 +111,18 @@ func (Dtype) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{0}
 }
 
-// Treatment of results that FP8 cannot hold: numbers that round to more than the largest finite number (magnitudes over
-// 464 in E4M3, from 61440 on in E5M2), and infinity. There is no default, because a wrong choice would not be noticed.
-// NaN stays NaN in both cases.
+// Treatment of results that FP8 and INT8 cannot hold: numbers that round to more than the largest finite number
+// (magnitudes over 464 in E4M3, from 61440 on in E5M2; in INT8 numbers below -128.5, and from 127.5 on), and infinity.
+// There is no default, because a wrong choice would not be noticed. NaN stays NaN in both cases.
 type Saturation int32
 
 const (
 	Saturation_SATURATION_UNSPECIFIED Saturation = 0
-	// Such results become the largest finite number of the same sign. Infinite elements of an E5M2 input also become this
-	// number.
+	// Such results become the largest finite number of the same sign: in INT8 127 or -128. Infinite elements of an E5M2
+	// input also become this number.
 	Saturation_SATURATION_FINITE Saturation = 1
-	// Such results become infinity of the same sign in E5M2, and NaN in E4M3.
+	// Such results become infinity of the same sign in E5M2, and NaN in E4M3. INVALID_ARGUMENT for INT8, which has no
+	// infinity.
 	Saturation_SATURATION_NONE Saturation = 2
 )
 
@@ -154,6 +167,70 @@ func (Saturation) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{1}
 }
 
+// The blocks in which llama.cpp's quantised caches hold keys. A block is 32 neighbouring channels of a head: a scale d
+// (IEEE binary16, little-endian), then 32 quants q. Channel i is d * q[i], in float32.
+//
+// Keys become blocks again as ggml's functions quantize_row_q8_0_ref and quantize_row_q4_0_ref make them. Each
+// operation is rounded to float32. 1/d is the quotient, or 0 if d is 0 or the quotient is infinite. d itself is then
+// rounded to binary16, to nearest even, where it may become infinite. Other code of an engine may round differently:
+// a quant may then differ by 1.
+//
+// If a scale is infinite or NaN, the results that need it are not finite. A block with such a result becomes d = NaN
+// (0x7E00), with quants of which all bits are 0.
+type BlockFormat int32
+
+const (
+	BlockFormat_BLOCK_FORMAT_UNSPECIFIED BlockFormat = 0 // no blocks
+	// 34 bytes: d, then one byte for each quant, -127 to 127 (-128 is read, too). d = (largest magnitude) / 127;
+	// q = x * (1/d), rounded to the nearest integer, halves away from zero.
+	BlockFormat_BLOCK_FORMAT_Q8_0 BlockFormat = 1
+	// 18 bytes: d, then 16 bytes; byte j holds q[j] + 8 in its low four bits, and q[j + 16] + 8 in its high four bits.
+	// d = m / -8, where m is the channel of the largest magnitude (the first one, if there are several), with its sign;
+	// q + 8 = x * (1/d) + 8.5, without its fraction, and at most 15.
+	BlockFormat_BLOCK_FORMAT_Q4_0 BlockFormat = 2
+)
+
+// Enum value maps for BlockFormat.
+var (
+	BlockFormat_name = map[int32]string{
+		0: "BLOCK_FORMAT_UNSPECIFIED",
+		1: "BLOCK_FORMAT_Q8_0",
+		2: "BLOCK_FORMAT_Q4_0",
+	}
+	BlockFormat_value = map[string]int32{
+		"BLOCK_FORMAT_UNSPECIFIED": 0,
+		"BLOCK_FORMAT_Q8_0":        1,
+		"BLOCK_FORMAT_Q4_0":        2,
+	}
+)
+
+func (x BlockFormat) Enum() *BlockFormat {
+	p := new(BlockFormat)
+	*p = x
+	return p
+}
+
+func (x BlockFormat) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BlockFormat) Descriptor() protoreflect.EnumDescriptor {
+	return file_posenc_v1_tensor_proto_enumTypes[2].Descriptor()
+}
+
+func (BlockFormat) Type() protoreflect.EnumType {
+	return &file_posenc_v1_tensor_proto_enumTypes[2]
+}
+
+func (x BlockFormat) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BlockFormat.Descriptor instead.
+func (BlockFormat) EnumDescriptor() ([]byte, []int) {
+	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{2}
+}
+
 // Order of a tensor's dimensions: B batch, S sequence, H heads, D head_dim, T all tokens of a packed batch.
 // There is no default, because a mix-up of BSHD and BHSD would not be noticed. B may also count layers or cache blocks.
 type Layout int32
@@ -195,11 +272,11 @@ func (x Layout) String() string {
 }
 
 func (Layout) Descriptor() protoreflect.EnumDescriptor {
-	return file_posenc_v1_tensor_proto_enumTypes[2].Descriptor()
+	return file_posenc_v1_tensor_proto_enumTypes[3].Descriptor()
 }
 
 func (Layout) Type() protoreflect.EnumType {
-	return &file_posenc_v1_tensor_proto_enumTypes[2]
+	return &file_posenc_v1_tensor_proto_enumTypes[3]
 }
 
 func (x Layout) Number() protoreflect.EnumNumber {
@@ -208,7 +285,7 @@ func (x Layout) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Layout.Descriptor instead.
 func (Layout) EnumDescriptor() ([]byte, []int) {
-	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{2}
+	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{3}
 }
 
 // A place in a file that client and server both map (GetServerInfoResponse.shared_memory). Only clients on unix sockets
@@ -612,7 +689,7 @@ const file_posenc_v1_tensor_proto_rawDesc = "" +
 	"\x0fPackedSequences\x12\x1d\n" +
 	"\n" +
 	"cu_seqlens\x18\x01 \x03(\x03R\tcuSeqlens\x12\x16\n" +
-	"\x06starts\x18\x02 \x03(\x03R\x06starts*\xbd\x01\n" +
+	"\x06starts\x18\x02 \x03(\x03R\x06starts*\xcd\x01\n" +
 	"\x05Dtype\x12\x15\n" +
 	"\x11DTYPE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rDTYPE_FLOAT32\x10\x01\x12\x11\n" +
@@ -622,12 +699,18 @@ const file_posenc_v1_tensor_proto_rawDesc = "" +
 	"\vDTYPE_INT32\x10\x05\x12\x0f\n" +
 	"\vDTYPE_INT64\x10\x06\x12\x17\n" +
 	"\x13DTYPE_FLOAT8_E4M3FN\x10\a\x12\x15\n" +
-	"\x11DTYPE_FLOAT8_E5M2\x10\b*T\n" +
+	"\x11DTYPE_FLOAT8_E5M2\x10\b\x12\x0e\n" +
+	"\n" +
+	"DTYPE_INT8\x10\t*T\n" +
 	"\n" +
 	"Saturation\x12\x1a\n" +
 	"\x16SATURATION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11SATURATION_FINITE\x10\x01\x12\x13\n" +
-	"\x0fSATURATION_NONE\x10\x02*c\n" +
+	"\x0fSATURATION_NONE\x10\x02*Y\n" +
+	"\vBlockFormat\x12\x1c\n" +
+	"\x18BLOCK_FORMAT_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11BLOCK_FORMAT_Q8_0\x10\x01\x12\x15\n" +
+	"\x11BLOCK_FORMAT_Q4_0\x10\x02*c\n" +
 	"\x06Layout\x12\x16\n" +
 	"\x12LAYOUT_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vLAYOUT_BSHD\x10\x01\x12\x0f\n" +
@@ -649,24 +732,25 @@ func file_posenc_v1_tensor_proto_rawDescGZIP() []byte {
 	return file_posenc_v1_tensor_proto_rawDescData
 }
 
-var file_posenc_v1_tensor_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_posenc_v1_tensor_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_posenc_v1_tensor_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_posenc_v1_tensor_proto_goTypes = []any{
 	(Dtype)(0),              // 0: posenc.v1.Dtype
 	(Saturation)(0),         // 1: posenc.v1.Saturation
-	(Layout)(0),             // 2: posenc.v1.Layout
-	(*SharedMemory)(nil),    // 3: posenc.v1.SharedMemory
-	(*Tensor)(nil),          // 4: posenc.v1.Tensor
-	(*Positions)(nil),       // 5: posenc.v1.Positions
-	(*SequenceStarts)(nil),  // 6: posenc.v1.SequenceStarts
-	(*PackedSequences)(nil), // 7: posenc.v1.PackedSequences
+	(BlockFormat)(0),        // 2: posenc.v1.BlockFormat
+	(Layout)(0),             // 3: posenc.v1.Layout
+	(*SharedMemory)(nil),    // 4: posenc.v1.SharedMemory
+	(*Tensor)(nil),          // 5: posenc.v1.Tensor
+	(*Positions)(nil),       // 6: posenc.v1.Positions
+	(*SequenceStarts)(nil),  // 7: posenc.v1.SequenceStarts
+	(*PackedSequences)(nil), // 8: posenc.v1.PackedSequences
 }
 var file_posenc_v1_tensor_proto_depIdxs = []int32{
 	0, // 0: posenc.v1.Tensor.dtype:type_name -> posenc.v1.Dtype
-	3, // 1: posenc.v1.Tensor.shared:type_name -> posenc.v1.SharedMemory
-	6, // 2: posenc.v1.Positions.starts:type_name -> posenc.v1.SequenceStarts
-	4, // 3: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
-	7, // 4: posenc.v1.Positions.packed:type_name -> posenc.v1.PackedSequences
+	4, // 1: posenc.v1.Tensor.shared:type_name -> posenc.v1.SharedMemory
+	7, // 2: posenc.v1.Positions.starts:type_name -> posenc.v1.SequenceStarts
+	5, // 3: posenc.v1.Positions.ids:type_name -> posenc.v1.Tensor
+	8, // 4: posenc.v1.Positions.packed:type_name -> posenc.v1.PackedSequences
 	5, // [5:5] is the sub-list for method output_type
 	5, // [5:5] is the sub-list for method input_type
 	5, // [5:5] is the sub-list for extension type_name
@@ -690,7 +774,7 @@ func file_posenc_v1_tensor_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_posenc_v1_tensor_proto_rawDesc), len(file_posenc_v1_tensor_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,

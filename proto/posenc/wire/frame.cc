@@ -52,6 +52,7 @@ std::size_t ElementBytes(v1::Dtype dtype) {
   switch (dtype) {
     case v1::DTYPE_FLOAT8_E4M3FN:
     case v1::DTYPE_FLOAT8_E5M2:
+    case v1::DTYPE_INT8:
       return 1;
     case v1::DTYPE_FLOAT16:
     case v1::DTYPE_BFLOAT16:

@@ -18,6 +18,7 @@ using google::protobuf::Message;
 constexpr char kFloats[] = "FP32,FP16,BF16,FP64";
 // Datatypes of tensors to rotate.
 constexpr char kHeads[] = "FP32,FP16,BF16,FP64,FP8E4M3,FP8E5M2";
+constexpr char kMovedHeads[] = "FP32,FP16,BF16,FP64,FP8E4M3,FP8E5M2,INT8";
 constexpr char kPositions[] = "INT64,INT32,FP32,FP64";
 
 // Makes a model from an RPC.
@@ -105,11 +106,11 @@ std::vector<Model> MakeModels() {
            {{"k", kHeads, 4}, v1::ApplyRopeResponse::kKFieldNumber}}),
       MakeModel<AnswerReposition>(
           "reposition",
-          {{{"k", kHeads, 4}, false},
+          {{{"k", kMovedHeads, 4}, false},
            {{"movement.old_positions", kPositions, 1}, true},
            {{"movement.new_positions", kPositions, 1}, true},
            {{"movement.shifts", kPositions, 1}, true}},
-          {{{"k", kHeads, 4}, v1::RepositionResponse::kKFieldNumber}}),
+          {{{"k", kMovedHeads, 4}, v1::RepositionResponse::kKFieldNumber}}),
       // BuildTable has two models, because tools request every output of a
       // model, and no table has all three outputs.
       MakeModel<AnswerBuildTable>(

@@ -35,6 +35,7 @@ inline constexpr Datatype kDatatypes[] = {
     {"FP64", v1::DTYPE_FLOAT64, inference::TYPE_FP64},
     {"FP8E4M3", v1::DTYPE_FLOAT8_E4M3FN, inference::TYPE_INVALID},
     {"FP8E5M2", v1::DTYPE_FLOAT8_E5M2, inference::TYPE_INVALID},
+    {"INT8", v1::DTYPE_INT8, inference::TYPE_INT8},
     {"INT32", v1::DTYPE_INT32, inference::TYPE_INT32},
     {"INT64", v1::DTYPE_INT64, inference::TYPE_INT64},
 };

@@ -102,6 +102,16 @@ TEST(Float8Test, RoundsOnceToNearestEvenAndOverflows) {
   EXPECT_EQ(Stored(-infinity, Dtype::kFloat8E5m2), 0xfc);
 }
 
+TEST(TensorTest, EveryInt8ComesBack) {
+  for (int number = -128; number <= 127; ++number) {
+    EXPECT_EQ(Stored(number, Dtype::kInt8), number & 0xff);
+    EXPECT_EQ(Read(static_cast<std::uint16_t>(number & 0xff), Dtype::kInt8),
+              number);
+  }
+  EXPECT_EQ(core::DtypeSize(Dtype::kInt8), 1u);
+  EXPECT_EQ(core::DtypeName(Dtype::kInt8), "int8");
+}
+
 TEST(TensorTest, KnownBitPatterns) {
   EXPECT_EQ(Stored(1, Dtype::kFloat16), 0x3c00);
   EXPECT_EQ(Stored(65504, Dtype::kFloat16), 0x7bff);

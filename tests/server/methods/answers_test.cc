@@ -105,10 +105,11 @@ TEST_F(AnswersTest, GetServerInfoTellsLimitsPresetsAndDtypes) {
   EXPECT_GE(response.limits().max_rotary_dim(), 4096);
   EXPECT_GT(response.limits().stream_chunk_bytes(), 0);
   EXPECT_THAT(response.presets(), Contains("llama-3.1-8b"));
-  EXPECT_THAT(response.tensor_dtypes(),
-              ElementsAre(v1::DTYPE_FLOAT32, v1::DTYPE_FLOAT16,
-                          v1::DTYPE_BFLOAT16, v1::DTYPE_FLOAT64,
-                          v1::DTYPE_FLOAT8_E4M3FN, v1::DTYPE_FLOAT8_E5M2));
+  EXPECT_THAT(
+      response.tensor_dtypes(),
+      ElementsAre(v1::DTYPE_FLOAT32, v1::DTYPE_FLOAT16, v1::DTYPE_BFLOAT16,
+                  v1::DTYPE_FLOAT64, v1::DTYPE_FLOAT8_E4M3FN,
+                  v1::DTYPE_FLOAT8_E5M2, v1::DTYPE_INT8));
 }
 
 void ExpectWritten(const v1::Tensor& tensor, v1::Dtype dtype,
@@ -223,6 +224,36 @@ TEST_F(AnswersTest, Float8SaturatesAsTheRequestSays) {
     ASSERT_TRUE(Apply(request, &response).ok());
     const double past = response.k().values(1);
     EXPECT_TRUE(std::isnan(c.past) ? std::isnan(past) : past == c.past) << past;
+  }
+}
+
+// One pair (value, value) of int8 keys, moved by 0.785 radians.
+TEST_F(AnswersTest, Int8IsRoundedAndSaturates) {
+  v1::RepositionRequest request;
+  *request.mutable_old_rope() = Rope(v1::PAIRING_HALF_SPLIT);
+  request.mutable_old_rope()
+      ->mutable_spec()
+      ->mutable_explicit_frequencies()
+      ->add_values(0.785);
+  request.mutable_movement()->set_shift(1);
+  request.set_layout(v1::LAYOUT_BSHD);
+  request.set_saturation(v1::SATURATION_FINITE);
+  for (const auto& [value, moved] : {std::pair{20, 28}, {127, 127}}) {
+    for (const int sign : {1, -1}) {
+      *request.mutable_k() = Written(v1::DTYPE_INT8, {1, 1, 1, 2},
+                                     {1.0 * sign * value, 1.0 * sign * value});
+      v1::RepositionResponse response;
+      ASSERT_TRUE(Call(&Stub::Reposition, request, &response).ok());
+      EXPECT_EQ(response.k().dtype(), v1::DTYPE_INT8);
+      EXPECT_EQ(response.k().values(1),
+                sign * moved == -127 ? -128 : sign * moved);
+    }
+  }
+  for (const double value : {128.0, -129.0, 0.5}) {
+    *request.mutable_k() = Written(v1::DTYPE_INT8, {1, 1, 1, 2}, {0, value});
+    v1::RepositionResponse response;
+    EXPECT_THAT(Call(&Stub::Reposition, request, &response).error_message(),
+                testing::HasSubstr("k.values[1]"));
   }
 }
 

@@ -109,6 +109,22 @@ constexpr v1::Dtype kDtypes[] = {
     v1::DTYPE_FLOAT32, v1::DTYPE_FLOAT16,       v1::DTYPE_BFLOAT16,
     v1::DTYPE_FLOAT64, v1::DTYPE_FLOAT8_E4M3FN, v1::DTYPE_FLOAT8_E5M2};
 
+// The kinds of keys that repositions move, and the elements of a head.
+struct Keys {
+  v1::Dtype dtype;
+  v1::BlockFormat format = v1::BLOCK_FORMAT_UNSPECIFIED;
+  std::int64_t width = kHeadDim;
+};
+
+std::vector<Keys> AllKeys() {
+  std::vector<Keys> all;
+  for (const v1::Dtype dtype : kDtypes) all.push_back({dtype});
+  all.push_back({v1::DTYPE_INT8});
+  all.push_back({v1::DTYPE_INT8, v1::BLOCK_FORMAT_Q8_0, 2 * 34});
+  all.push_back({v1::DTYPE_INT8, v1::BLOCK_FORMAT_Q4_0, 2 * 18});
+  return all;
+}
+
 // Returns random places at which messages end, between elements; the last
 // message ends after the last byte. The parts have `sizes` bytes, and their
 // elements have `elements` bytes.
@@ -206,11 +222,11 @@ TEST_F(RotationStreamTest, AnyCutOfAnyRotationHasTheBytesOfTheUnaryCall) {
 TEST_F(RotationStreamTest, AnyCutOfAnyRepositionHasTheBytesOfTheUnaryCall) {
   unsigned seed = 1000;
   for (const v1::Layout layout : kLayouts) {
-    for (const v1::Dtype dtype : kDtypes) {
+    for (const auto& [dtype, format, width] : AllKeys()) {
       for (const int target : {0, 1, 2}) {
-        SCOPED_TRACE(absl::StrCat(v1::Layout_Name(layout), " ",
-                                  v1::Dtype_Name(dtype), " ", target, " seed ",
-                                  seed));
+        SCOPED_TRACE(absl::StrCat(
+            v1::Layout_Name(layout), " ", v1::Dtype_Name(dtype), " ",
+            v1::BlockFormat_Name(format), " ", target, " seed ", seed));
         Random random(seed++);
         const bool packed = layout == v1::LAYOUT_THD;
         const Extents extents = {packed ? 1 : 1 + Below(3, &random),
@@ -218,7 +234,9 @@ TEST_F(RotationStreamTest, AnyCutOfAnyRepositionHasTheBytesOfTheUnaryCall) {
         v1::RepositionRequest unary;
         SetRope(kWhole, unary.mutable_old_rope()->mutable_spec());
         unary.set_layout(layout);
-        unary.set_saturation(v1::SATURATION_NONE);
+        unary.set_saturation(dtype == v1::DTYPE_INT8 ? v1::SATURATION_FINITE
+                                                     : v1::SATURATION_NONE);
+        unary.set_block_format(format);
         v1::Movement* const movement = unary.mutable_movement();
         std::vector<v1::Tensor*> ids;
         if (target > 0) {
@@ -235,7 +253,7 @@ TEST_F(RotationStreamTest, AnyCutOfAnyRepositionHasTheBytesOfTheUnaryCall) {
           sizes.push_back(each->data().size());
           elements.push_back(4);
         }
-        Fill(dtype, Shape(layout, extents, kHeads, kHeadDim), &random,
+        Fill(dtype, Shape(layout, extents, kHeads, width), &random,
              unary.mutable_k());
         sizes.push_back(unary.k().data().size());
         elements.push_back(wire::ElementBytes(dtype));

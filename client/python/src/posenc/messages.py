@@ -25,13 +25,14 @@ class Dtype(IntEnum):
     INT64 = 6
     FLOAT8_E4M3FN = 7
     FLOAT8_E5M2 = 8
+    INT8 = 9
 
 
 # A value, or its name.
 DtypeLike = Union[
     Dtype,
     Literal[
-        "float32", "float16", "bfloat16", "float64", "int32", "int64", "float8_e4m3fn", "float8_e5m2"
+        "float32", "float16", "bfloat16", "float64", "int32", "int64", "float8_e4m3fn", "float8_e5m2", "int8"
     ],
 ]
 
@@ -44,6 +45,16 @@ class Saturation(IntEnum):
 
 # A value, or its name.
 SaturationLike = Union[Saturation, Literal["finite", "none"]]
+
+
+class BlockFormat(IntEnum):
+    UNSPECIFIED = 0
+    Q8_0 = 1
+    Q4_0 = 2
+
+
+# A value, or its name.
+BlockFormatLike = Union[BlockFormat, Literal["q8_0", "q4_0"]]
 
 
 class Layout(IntEnum):
@@ -1022,6 +1033,7 @@ class RepositionRequest(Message):
     saturation: Saturation = _field(5, Saturation)
     k_output: Optional[SharedMemory] = _field(6, SharedMemory)
     cache: Optional[CacheLayout] = _field(7, CacheLayout)
+    block_format: BlockFormat = _field(8, BlockFormat)
     k: Optional[Tensor] = _field(15, Tensor)
 
 

@@ -150,6 +150,35 @@ TEST_F(ModelsTest, RepositionMovesKeysByAShiftAndByPositions) {
                MustCall<v1::RepositionResponse>(&Stub::Reposition, native).k());
 }
 
+TEST_F(ModelsTest, RepositionMovesInt8AndBytesOfBlocks) {
+  v1::RepositionRequest native;
+  native.mutable_old_rope()->set_preset("llama-3.1-8b");
+  native.set_layout(v1::LAYOUT_THD);
+  native.mutable_movement()->set_shift(-20);
+  native.set_block_format(v1::BLOCK_FORMAT_Q8_0);
+  *native.mutable_k() = SomeTensor(v1::DTYPE_INT8, {3, 2, 4 * 34});
+  Request request = InferRequest(
+      "reposition", {{"old_rope.preset", Parameter("llama-3.1-8b")},
+                     {"movement.shift", Parameter(-20)},
+                     {"layout", Parameter("thd")},
+                     {"block_format", Parameter("q8_0")}});
+  AddInput("k", native.k(), &request);
+  ExpectOutput(MustInfer(request), 0, "k",
+               MustCall<v1::RepositionResponse>(&Stub::Reposition, native).k());
+
+  native.clear_block_format();
+  native.set_saturation(v1::SATURATION_FINITE);
+  *native.mutable_k() = SomeTensor(v1::DTYPE_INT8, {3, 2, 128});
+  request = InferRequest("reposition",
+                         {{"old_rope.preset", Parameter("llama-3.1-8b")},
+                          {"movement.shift", Parameter(-20)},
+                          {"layout", Parameter("thd")},
+                          {"saturation", Parameter("finite")}});
+  AddInput("k", native.k(), &request);
+  ExpectOutput(MustInfer(request), 0, "k",
+               MustCall<v1::RepositionResponse>(&Stub::Reposition, native).k());
+}
+
 TEST_F(ModelsTest, RepositionMovesAPagedCache) {
   v1::RepositionRequest native;
   native.mutable_old_rope()->set_preset("llama-3.1-8b");
