@@ -23,11 +23,17 @@
 
 namespace posenc::conformance {
 
-// The client of 0.1.0 has no such setting (./run compatibility).
+// The client of 0.1.0 has no such settings (./run compatibility).
 template <typename Request, typename Args>
 void CopySaturation(const Request& request, Args* args) {
   if constexpr (requires { args->saturation; }) {
     args->saturation = request.saturation();
+  }
+}
+template <typename Request, typename Args>
+void CopyBlockFormat(const Request& request, Args* args) {
+  if constexpr (requires { args->block_format; }) {
+    args->block_format = request.block_format();
   }
 }
 
@@ -259,6 +265,7 @@ class Replay {
     args.layout = request.layout();
     if (request.has_cache()) args.cache = request.cache();
     CopySaturation(request, &args);
+    CopyBlockFormat(request, &args);
     if (request.has_k() && !(args.k = sent.View(request.k()))) {
       return Generated(&Stub::Reposition, request);
     }

@@ -60,12 +60,16 @@ bool IsWhole(double value) {
 
 // Appends `value`; false if the dtype has no such element.
 bool AppendElement(v1::Dtype dtype, double value, std::string* out) {
-  // Uses numbers, because the contract of 0.1.0 lacks the names of FP8's
-  // dtypes.
+  // Uses numbers, because the contract of 0.1.0 lacks the names of the dtypes
+  // of 8 bits.
   switch (static_cast<int>(dtype)) {
     case 7:  // DTYPE_FLOAT8_E4M3FN
     case 8:  // DTYPE_FLOAT8_E5M2
       Append(Bits8(value, dtype == 8), out);
+      return true;
+    case 9:  // DTYPE_INT8
+      if (!IsWhole(value) || value < -128 || value > 127) return false;
+      Append(static_cast<std::int8_t>(value), out);
       return true;
     case v1::DTYPE_FLOAT32:
       Append(static_cast<float>(value), out);

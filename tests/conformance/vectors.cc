@@ -31,10 +31,11 @@ struct Format {
   int smallest;
 };
 
-// Numbers of FP8's dtypes, as the contract of 0.1.0 lacks their names (./run
-// compatibility).
+// Numbers of the dtypes of 8 bits, as the contract of 0.1.0 lacks their names
+// (./run compatibility).
 constexpr int kFloat8E4m3fn = 7;
 constexpr int kFloat8E5m2 = 8;
+constexpr int kInt8 = 9;
 
 Format FormatOf(v1::Dtype dtype) {
   switch (static_cast<int>(dtype)) {
@@ -131,6 +132,9 @@ Answer ReadTensor(const v1::Tensor& tensor) {
       for (const auto bits : Elements<std::uint8_t>(data)) {
         out.values.push_back(FromBits8(bits, tensor.dtype()));
       }
+      break;
+    case kInt8:
+      Append<std::int8_t>(data, &out.values);
       break;
     case v1::DTYPE_FLOAT32:
       Append<float>(data, &out.values);

@@ -2,6 +2,7 @@
 error."""
 
 from exact import mpf, nearest
+from integers import BLOCKS, CHANNELS
 
 HALF, INTERLEAVED = "PAIRING_HALF_SPLIT", "PAIRING_INTERLEAVED"
 INVALID, OUT_OF_RANGE = "INVALID_ARGUMENT", "OUT_OF_RANGE"
@@ -42,6 +43,23 @@ class Numbers:
         tensor = self.tensor(*shape, dtype=dtype)
         tensor["values"] = [float(nearest(mpf(v), dtype))
                             for v in tensor["values"]]
+        return tensor
+
+    def int8(self, *shape):
+        """Returns integers in [-127, 127]."""
+        tensor = self.tensor(*shape, dtype="DTYPE_INT8")
+        tensor["values"] = [int(64 * v) for v in tensor["values"]]
+        return tensor
+
+    def blocks(self, *shape, block_format):
+        """Returns blocks of heads of shape[-1] channels. Their scales are about
+        2^-7; scales of Q4_0 have both signs."""
+        size = BLOCKS[block_format]
+        tensor = self.int8(*shape[:-1], shape[-1] // CHANNELS * size)
+        for i in range(0, len(tensor["values"]), size):
+            tensor["values"][i + 1] = 0x20
+            if block_format == "BLOCK_FORMAT_Q4_0" and i % 4:
+                tensor["values"][i + 1] -= 0x80
         return tensor
 
     def tensor(self, *shape, dtype="DTYPE_FLOAT32"):

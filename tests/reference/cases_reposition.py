@@ -2,6 +2,8 @@
 
 from cases import (HALF, INTERLEAVED, Numbers, bad, case, ids,
                    given, source)
+from integers import TooCloseError
+from rotary import reposition
 
 TRAILING = "ROTARY_SLICE_TRAILING"
 
@@ -203,6 +205,140 @@ def caches():
     return out
 
 
+Q8, Q4 = "BLOCK_FORMAT_Q8_0", "BLOCK_FORMAT_Q4_0"
+FINITE = "SATURATION_FINITE"
+
+
+def integers():
+    draw = Numbers(61)
+    shift = {"shift": -7}
+    two = {"blockTable": given([2, 0, 1, -1], 2, 2, dtype="DTYPE_INT32"),
+           "lengths": [3, 2]}
+
+    def move(name, k, rope=None, movement=None, **more):
+        if "cache" not in more:
+            more.setdefault("layout", "LAYOUT_BSHD")
+        if "blockFormat" not in more:
+            more.setdefault("saturation", FINITE)
+        return case(name, "Reposition", oldRope=rope or source(),
+                    movement=movement or shift, k=k, **more)
+
+    def sure(name, tensor, *arguments, **more):
+        """Draws tensors until float32 is exact enough for the result."""
+        while True:
+            out = move(name, tensor(), *arguments, **more)
+            try:
+                reposition(out["request"])
+            except TooCloseError:
+                continue
+            return out
+
+    def numbers(name, shape, *arguments, **more):
+        return sure(name, lambda: draw.int8(*shape), *arguments, **more)
+
+    def blocks(name, form, shape, *arguments, **more):
+        return sure(name, lambda: draw.blocks(*shape, block_format=form),
+                    *arguments, blockFormat=form, **more)
+
+    across = source(pairing=INTERLEAVED, outputPairing=HALF)
+    large = given([127, -128] * 4 + [-128, 127] * 4, 1, 2, 1, 8,
+                  dtype="DTYPE_INT8")
+
+    def part(form, at, bytes_):
+        """Draws two heads of 96 channels, with other bytes at one place."""
+        tensor = draw.blocks(1, 1, 2, 96, block_format=form)
+        tensor["values"][at:at + len(bytes_)] = bytes_
+        return tensor
+
+    zeros = [0] * 102
+    zero_nibbles = ([0, 0x20] + [-120] * 16) * 3
+    out = [
+        numbers("MovesInt8", (1, 3, 2, 8)),
+        numbers("MovesInt8Heads", (2, 2, 3, 70), movement={
+            "oldPositions": {"start": 900}, "newPositions": {"start": 4}},
+            layout="LAYOUT_BHSD"),
+        numbers("ShiftsInt8ByNothing", (1, 1, 2, 8), movement={"shift": 0}),
+        numbers("MovesTrailingChannelsOfInt8", (1, 3, 1, 12), source(
+            rotaryDim=4, slice=TRAILING, pairing=INTERLEAVED)),
+        numbers("WritesTheNewPairingOfInt8", (1, 3, 1, 8),
+                source(pairing=INTERLEAVED),
+                {"oldPositions": {"start": 100}, "shift": 0}, newRope=across),
+        numbers("MovesNoInt8OfNope", (1, 2, 1, 8), {"spec": {"nope": True}}),
+        move("SaturatesInt8", large),
+        numbers("MovesACacheOfInt8", (3, 2, 2, 2, 8),
+                cache={"dimensions": "BTHKD", **two}),
+    ]
+    for form, word in ((Q8, "Q80"), (Q4, "Q40")):
+        out += [
+            blocks("Moves" + word, form, (1, 3, 2, 128)),
+            blocks(f"Moves{word}OfAPreset", form, (4, 2, 128),
+                   {"preset": "llama-3.1-8b"}, {
+                       "oldPositions": {"start": 100000},
+                       "newPositions": ids([0, 1, 7, 8])},
+                   layout="LAYOUT_THD"),
+            blocks(f"Moves{word}OfHeadsFirst", form, (1, 2, 3, 64),
+                   source(pairing=INTERLEAVED), layout="LAYOUT_BHSD"),
+            blocks(f"Shifts{word}ByNothing", form, (1, 1, 2, 64),
+                   movement={"shift": 0}),
+            blocks(f"KeepsBlocksOf{word}WithoutRotatedChannels", form,
+                   (1, 2, 1, 128), source(rotaryDim=40)),
+            blocks(f"MovesTrailingChannelsOf{word}", form, (1, 2, 2, 128),
+                   source(rotaryDim=48, slice=TRAILING)),
+            blocks(f"WritesTheNewPairingOf{word}", form, (1, 2, 1, 96),
+                   source(pairing=INTERLEAVED, rotaryDim=72),
+                   {"oldPositions": {"start": 100}, "shift": 0},
+                   newRope=source(pairing=INTERLEAVED, rotaryDim=72,
+                                  outputPairing=HALF)),
+            blocks(f"MovesEachHeadOf{word}", form, (1, 2, 2, 32),
+                   source(explicitFrequencies={
+                       "heads": 2, "values": [0.9**i for i in range(32)]})),
+            blocks(f"MovesNo{word}OfNope", form, (1, 2, 1, 64),
+                   {"spec": {"nope": True}}),
+            blocks(f"Moves{word}OfLlamaCpp", form, (5, 2, 64), cache={
+                "dimensions": "llama_cpp",
+                "slots": given([1, 2, 4], 1, 3, dtype="DTYPE_INT64")}),
+            blocks(f"Moves{word}BesideValues", form, (3, 2, 1, 2, 64),
+                   cache={"dimensions": "BTHKD", **two}),
+        ]
+    out += [
+        sure("KeepsZerosOfQ80", lambda: part(Q8, 0, zeros), blockFormat=Q8),
+        sure("KeepsZerosOfQ40", lambda: part(Q4, 0, zero_nibbles),
+             blockFormat=Q4),
+        sure("MakesBlocksOfAnInfiniteScaleNan",
+             lambda: part(Q8, 34, [0, 0x7C]), blockFormat=Q8),
+        sure("MakesBlocksOfANanScaleNan", lambda: part(Q4, 36, [1, 0x7E]),
+             source(rotaryDim=64, slice=TRAILING), blockFormat=Q4),
+    ]
+    return out
+
+
+def integer_errors():
+    draw = Numbers(67)
+    good = {"oldRope": source(), "movement": {"shift": 1},
+            "layout": "LAYOUT_BSHD"}
+
+    def wrong(name, reason, field, k, **more):
+        return bad(name, "Reposition", reason, field,
+                   **{**good, "k": k, **more})
+
+    int8 = draw.int8(1, 2, 1, 8)
+    return [
+        wrong("RejectsInt8WithoutSaturation", "FIELD_REQUIRED", "saturation",
+              int8),
+        wrong("RejectsInt8WithInfinity", "FIELD_INVALID", "saturation", int8,
+              saturation="SATURATION_NONE"),
+        wrong("RejectsBlocksOfFloats", "FIELD_INVALID", "k.dtype",
+              draw.tensor(1, 2, 1, 34), blockFormat=Q8),
+        wrong("RejectsAPartOfABlock", "FIELD_INVALID", "k.shape",
+              draw.int8(1, 1, 1, 70), blockFormat=Q8),
+        wrong("RejectsHeadsOf80ChannelsInBlocks", "FIELD_INVALID", "k.shape",
+              draw.int8(1, 1, 1, 45), blockFormat=Q4),
+        wrong("RejectsBlocksWiderThanTheModelsHeads", "FIELD_INVALID",
+              "old_rope.head_dim", draw.blocks(1, 1, 1, 160, block_format=Q8),
+              blockFormat=Q8, oldRope={"preset": "llama-3.1-8b"}),
+    ]
+
+
 def cache_errors():
     draw = Numbers(59)
     table = given([2, 0, 1, -1], 2, 2, dtype="DTYPE_INT32")
@@ -321,4 +457,6 @@ def errors():
 def groups():
     return {"reposition": moves(), "reposition_errors": errors(),
             "reposition_caches": caches(),
+            "reposition_integers": integers(),
+            "reposition_integers_errors": integer_errors(),
             "reposition_caches_errors": cache_errors()}

@@ -1,6 +1,7 @@
 """Rotary tables, rotation, reposition, weights and analysis, from requests in
 JSON form (posenc.v1 service.proto)."""
 
+import integers
 from caches import keys_of
 from differences import difference, kept_at
 from exact import (EXACT, UNIT, absolute, expectation, is_narrow, mp,
@@ -188,6 +189,25 @@ def _move(tensor, heads, path, units, step, saturation):
     return expectation(path, out, bound, tensor["shape"], dtype)
 
 
+def _move_integers(tensor, heads, width, block_format, step):
+    """Returns the exact elements of INT8 keys after step(b, s, h), for heads of
+    `width` elements."""
+    out = [int(v) for v in tensor["values"]]
+    for b, s, h, at in heads:
+        elements = out[at:at + width]
+        before = integers.channels(block_format, elements)
+        after, rotated = list(before), set()
+        for (x, y), (u, v), factor, phi in step(b, s, h)[0]:
+            a, e = before[x], before[y]
+            cos, sin = mp.cos(phi), mp.sin(phi)
+            after[u] = factor * (a * cos - e * sin)
+            after[v] = factor * (a * sin + e * cos)
+            rotated |= {u, v}
+        out[at:at + width] = integers.replaced(block_format, elements, after,
+                                               rotated)
+    return expectation("k", out, EXACT, tensor["shape"], tensor["dtype"])
+
+
 # core guarantees 4 units for float32. float64: cosine and sine within 2 units
 # each, with two products and a sum, stay below 6.
 _APPLY_UNITS = {**dict.fromkeys(UNIT, 4), "DTYPE_FLOAT64": 6}
@@ -242,6 +262,8 @@ def reposition(request):
         width, extent, heads = keys_of(request["cache"], tensor["shape"])
     else:
         extent, heads = heads_of(tensor, request["layout"])
+    elements, block_format = width, request.get("blockFormat")
+    width = integers.channels_of(block_format, elements)
     old = Rotation(request["oldRope"], width)
     new = Rotation(request.get("newRope", request["oldRope"]), width)
     movement = request["movement"]
@@ -276,6 +298,8 @@ def reposition(request):
             pairs.append((x, u, factor, phi))
         return pairs, 1
 
+    if tensor["dtype"] == "DTYPE_INT8":
+        return [_move_integers(tensor, heads, elements, block_format, step)]
     return [_move(tensor, heads, "k", _REPOSITION_UNITS, step,
                   request.get("saturation"))]
 
