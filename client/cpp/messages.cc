@@ -41,6 +41,11 @@ TensorView ViewOf(absl::Span<const std::int64_t> elements,
   return ViewOfElements(v1::DTYPE_INT64, elements, std::move(shape));
 }
 
+TensorView ViewOf(absl::Span<const std::int8_t> elements,
+                  std::vector<std::int64_t> shape) {
+  return ViewOfElements(v1::DTYPE_INT8, elements, std::move(shape));
+}
+
 TensorView ViewOf(v1::Dtype dtype, absl::Span<const std::uint16_t> elements,
                   std::vector<std::int64_t> shape) {
   return ViewOfElements(dtype, elements, std::move(shape));

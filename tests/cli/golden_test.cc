@@ -143,6 +143,8 @@ class GoldenTest : public PosencTest,
       WriteNpyFile<float>(name, v1::DTYPE_FLOAT32, shape, array["values"]);
     } else if (dtype == "float64") {
       WriteNpyFile<double>(name, v1::DTYPE_FLOAT64, shape, array["values"]);
+    } else if (dtype == "int8") {
+      WriteNpyFile<std::int8_t>(name, v1::DTYPE_INT8, shape, array["values"]);
     } else {
       ASSERT_EQ(dtype, "int64") << name;
       WriteNpyFile<std::int64_t>(name, v1::DTYPE_INT64, shape, array["values"]);

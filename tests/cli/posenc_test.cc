@@ -9,6 +9,7 @@
 #include "client/tools/check/element.h"
 #include "client/tools/files/file.h"
 #include "client/tools/files/safetensors.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fixtures/cli.h"
 
@@ -95,6 +96,35 @@ TEST_F(PosencTest, Float32AnglesOfAModelAreTheFrameworksProducts) {
                 0x1p-24)
         << i;
   }
+}
+
+TEST_F(PosencTest, BytesOfBlocksStayU8) {
+  // A block of q8_0 with the scale 1.
+  std::string block(34, '\0');
+  block[1] = 0x3c;
+  block[2] = 127;
+  Safetensors file;
+  file.entries = {{"k", "U8", {1, 1, 1, 34}, block}};
+  ASSERT_TRUE(WriteSafetensors(Path("in.safetensors"), file).ok());
+  const std::string command =
+      "reposition --spec '{\"pairing\":\"PAIRING_HALF_SPLIT\"}' --layout bshd "
+      "--shift 0 --saturation finite --in " +
+      Quoted(Path("in.safetensors")) + " --out " +
+      Quoted(Path("out.safetensors"));
+  const Outcome refused = Posenc(command);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.text, testing::HasSubstr("give --block-format"));
+  const Outcome outcome = Posenc(command + " --block-format q8_0");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+  const auto bytes = FileBytes::Read(Path("out.safetensors"));
+  ASSERT_TRUE(bytes.ok());
+  auto out = ParseSafetensors(bytes->bytes());
+  ASSERT_TRUE(out.ok()) << out.status();
+  ASSERT_NE(out->Find("k"), nullptr);
+  EXPECT_EQ(out->Find("k")->dtype, "U8");
+  EXPECT_EQ(
+      std::string(out->Find("k")->bytes.begin(), out->Find("k")->bytes.end()),
+      block);
 }
 
 TEST_F(PosencTest, AppliesAnInterleavedRotationAndKeepsTheRest) {

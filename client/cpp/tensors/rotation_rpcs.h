@@ -90,6 +90,7 @@ struct RepositionRpc {
     request.set_layout(args.layout);
     if (args.cache) *request.mutable_cache() = *args.cache;
     request.set_saturation(args.saturation);
+    request.set_block_format(args.block_format);
     return request;
   }
 

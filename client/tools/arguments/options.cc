@@ -222,7 +222,7 @@ void AddLayoutFlag(CLI::App* app, v1::Layout* layout) {
 void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation) {
   AddEnumFlag(app, "--saturation", saturation,
               "finite or none, for results past the largest number; required "
-              "for float8_e4m3fn and float8_e5m2");
+              "for dtypes of 8 bits");
 }
 
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(

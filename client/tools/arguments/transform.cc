@@ -54,7 +54,7 @@ absl::Status Transform(
     const TransformFlags& flags, const GlobalFlags& globals,
     const std::string& verb, const std::vector<std::string>& defaults,
     const std::function<absl::StatusOr<TensorResult>(
-        const std::string& name, const TensorView& tensor)>& call) {
+        const SafetensorsEntry& entry, const TensorView& tensor)>& call) {
   ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read("--in", flags.in));
   RETURN_IF_ERROR(file.CheckFormat(flags.out));
   ASSIGN_OR_RETURN(const auto selected, file.Select(flags.tensors, defaults));
@@ -67,7 +67,7 @@ absl::Status Transform(
   const auto begin = std::chrono::steady_clock::now();
   for (SafetensorsEntry* const entry : selected) {
     ASSIGN_OR_RETURN(const TensorView tensor, AsTensor(*entry));
-    absl::StatusOr<TensorResult> result = call(entry->name, tensor);
+    absl::StatusOr<TensorResult> result = call(*entry, tensor);
     if (!result.ok()) return Named(entry->name, result.status());
     absl::StatusOr<SafetensorsEntry> replaced =
         FromTensor(entry->name, result->tensor);
@@ -75,6 +75,8 @@ absl::Status Transform(
     tensors[entry->name.empty() ? "tensor" : entry->name] =
         TensorJson(result->tensor);
     bytes += static_cast<double>(tensor.bytes.size());
+    // Bytes of blocks stay U8.
+    if (result->tensor.dtype == tensor.dtype) replaced->dtype = entry->dtype;
     *entry = *std::move(replaced);
     results.push_back(*std::move(result));
   }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/tools/arguments/options.h"
+#include "client/tools/files/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "posenc/client.h"
 
@@ -43,7 +44,7 @@ absl::Status Transform(
     const TransformFlags& flags, const GlobalFlags& globals,
     const std::string& verb, const std::vector<std::string>& defaults,
     const std::function<absl::StatusOr<TensorResult>(
-        const std::string& name, const TensorView& tensor)>& call);
+        const SafetensorsEntry& entry, const TensorView& tensor)>& call);
 
 // The duration of a command's calls.
 struct Timing {

@@ -168,6 +168,8 @@ double ElementAt(const TensorView& tensor, std::int64_t index) {
     case v1::DTYPE_FLOAT8_E4M3FN:
     case v1::DTYPE_FLOAT8_E5M2:
       return Float8ToDouble(tensor.dtype, Load<std::uint8_t>(data, index));
+    case v1::DTYPE_INT8:
+      return Load<std::int8_t>(data, index);
     case v1::DTYPE_INT32:
       return Load<std::int32_t>(data, index);
     case v1::DTYPE_INT64:

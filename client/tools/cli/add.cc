@@ -31,11 +31,12 @@ absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
     ASSIGN_OR_RETURN(args.positions, BuildPositions(flags.positions));
   }
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
-  return Transform(flags.files, globals, "encoded", {"x"},
-                   [&](const std::string& /*name*/, const TensorView& tensor) {
-                     args.x = tensor;
-                     return connection.client().AddEncoding(args);
-                   });
+  return Transform(
+      flags.files, globals, "encoded", {"x"},
+      [&](const SafetensorsEntry& /*entry*/, const TensorView& tensor) {
+        args.x = tensor;
+        return connection.client().AddEncoding(args);
+      });
 }
 
 }  // namespace

@@ -70,8 +70,9 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
   return Transform(
       flags.files, globals, "converted",
       {std::begin(kDefaultTensors), std::end(kDefaultTensors)},
-      [&](const std::string& name,
+      [&](const SafetensorsEntry& entry,
           const TensorView& tensor) -> absl::StatusOr<TensorResult> {
+        const std::string& name = entry.name;
         args.heads =
             IsKeys(name) && flags.kv_heads != 0 ? flags.kv_heads : flags.heads;
         RETURN_IF_ERROR(CheckWidth(name, tensor, args.heads, &first));

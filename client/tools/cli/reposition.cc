@@ -45,6 +45,7 @@ struct RepositionFlags {
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
   FieldFlags cache{v1::CacheLayout::descriptor()};
   v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
+  v1::BlockFormat block_format = v1::BLOCK_FORMAT_UNSPECIFIED;
   TransformFlags files;
 };
 
@@ -83,6 +84,7 @@ absl::Status RunReposition(const RepositionFlags& flags,
     RETURN_IF_ERROR(flags.cache.Read(&args.cache.emplace()));
   }
   args.saturation = flags.saturation;
+  args.block_format = flags.block_format;
   ASSIGN_OR_RETURN(args.movement, BuildMovement(flags));
   ASSIGN_OR_RETURN(args.old_rope, BuildSource(flags.old_rope));
   if (flags.new_rope.Given()) {
@@ -90,11 +92,17 @@ absl::Status RunReposition(const RepositionFlags& flags,
                      BuildVariant(args.old_rope, flags.new_rope));
   }
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
-  return Transform(flags.files, globals, "repositioned", {"k", "*.k", "*key*"},
-                   [&](const std::string& /*name*/, const TensorView& tensor) {
-                     args.k = tensor;
-                     return connection.client().Reposition(args);
-                   });
+  return Transform(
+      flags.files, globals, "repositioned", {"k", "*.k", "*key*"},
+      [&](const SafetensorsEntry& entry,
+          const TensorView& tensor) -> absl::StatusOr<TensorResult> {
+        if (entry.dtype == "U8" &&
+            flags.block_format == v1::BLOCK_FORMAT_UNSPECIFIED) {
+          return UsageError("U8 holds bytes of blocks; give --block-format");
+        }
+        args.k = tensor;
+        return connection.client().Reposition(args);
+      });
 }
 
 }  // namespace
@@ -117,6 +125,9 @@ Command AddReposition(CLI::App* app, const GlobalFlags* globals) {
               "bshd, bhsd, sbhd or thd; required without --cache");
   flags->cache.Add(app, "Paged caches", kCache);
   AddSaturationFlag(app, &flags->saturation);
+  AddEnumFlag(app, "--block-format", &flags->block_format,
+              "q8_0 or q4_0: the tensors are bytes of llama.cpp's blocks (I8 "
+              "or U8; the last dimension counts bytes)");
   AddTransformFlags(app, "k, *.k, *key*", &flags->files);
   return [flags, globals] { return RunReposition(*flags, *globals); };
 }

@@ -33,7 +33,8 @@ struct SampleFlags {
 
 absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
   const v1::Dtype dtype = flags.dtype;
-  if (dtype == v1::DTYPE_INT32 || dtype == v1::DTYPE_INT64) {
+  if (dtype == v1::DTYPE_INT8 || dtype == v1::DTYPE_INT32 ||
+      dtype == v1::DTYPE_INT64) {
     return UsageError("--dtype: a floating point type is needed");
   }
   if (flags.q.empty() && flags.k.empty()) {

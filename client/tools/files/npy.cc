@@ -30,11 +30,10 @@ struct Descr {
   const char* text;
   v1::Dtype dtype;
 };
-constexpr Descr kDescrs[] = {{"<f2", v1::DTYPE_FLOAT16},
-                             {"<f4", v1::DTYPE_FLOAT32},
-                             {"<f8", v1::DTYPE_FLOAT64},
-                             {"<i4", v1::DTYPE_INT32},
-                             {"<i8", v1::DTYPE_INT64}};
+constexpr Descr kDescrs[] = {
+    {"<f2", v1::DTYPE_FLOAT16}, {"<f4", v1::DTYPE_FLOAT32},
+    {"<f8", v1::DTYPE_FLOAT64}, {"|i1", v1::DTYPE_INT8},
+    {"<i4", v1::DTYPE_INT32},   {"<i8", v1::DTYPE_INT64}};
 
 absl::Status Malformed(absl::string_view fact) {
   return absl::InvalidArgumentError(absl::StrCat("not a .npy file: ", fact));
@@ -75,7 +74,7 @@ absl::StatusOr<v1::Dtype> DtypeOf(absl::string_view descr) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("dtype '", descr,
-                   "' is not supported; f2, f4, f8, i4 and i8 are, and "
+                   "' is not supported; f2, f4, f8, i1, i4 and i8 are, and "
                    "bfloat16 and float8 need .safetensors"));
 }
 

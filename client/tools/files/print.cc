@@ -24,7 +24,8 @@ struct Format {
 };
 
 bool IsInteger(v1::Dtype dtype) {
-  return dtype == v1::DTYPE_INT32 || dtype == v1::DTYPE_INT64;
+  return dtype == v1::DTYPE_INT8 || dtype == v1::DTYPE_INT32 ||
+         dtype == v1::DTYPE_INT64;
 }
 
 // Chooses the format by the printed rows and columns. Integers get the width of

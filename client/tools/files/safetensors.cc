@@ -29,11 +29,11 @@ constexpr NamedDtype kDtypes[] = {{"F64", 8, v1::DTYPE_FLOAT64},
                                   {"I64", 8, v1::DTYPE_INT64},
                                   {"I32", 4, v1::DTYPE_INT32},
                                   {"I16", 2, v1::DTYPE_UNSPECIFIED},
-                                  {"I8", 1, v1::DTYPE_UNSPECIFIED},
+                                  {"I8", 1, v1::DTYPE_INT8},
                                   {"U64", 8, v1::DTYPE_UNSPECIFIED},
                                   {"U32", 4, v1::DTYPE_UNSPECIFIED},
                                   {"U16", 2, v1::DTYPE_UNSPECIFIED},
-                                  {"U8", 1, v1::DTYPE_UNSPECIFIED},
+                                  {"U8", 1, v1::DTYPE_INT8},  // of blocks
                                   {"BOOL", 1, v1::DTYPE_UNSPECIFIED},
                                   {"F8_E4M3", 1, v1::DTYPE_FLOAT8_E4M3FN},
                                   {"F8_E5M2", 1, v1::DTYPE_FLOAT8_E5M2}};
@@ -255,7 +255,8 @@ absl::StatusOr<TensorView> AsTensor(const SafetensorsEntry& entry) {
   return absl::InvalidArgumentError(
       absl::StrCat("tensor \"", entry.name, "\" is ", entry.dtype,
                    "; must be F32, F16, BF16, F64, F8_E4M3 or F8_E5M2 "
-                   "(positions: I32, I64)"));
+                   "(positions: I32, I64; reposition: I8, and U8 with "
+                   "--block-format)"));
 }
 
 absl::StatusOr<SafetensorsEntry> FromTensor(const std::string& name,

@@ -31,7 +31,7 @@ namespace posenc::cli {
 struct SafetensorsEntry {
   std::string name;
   // The dtype's name in the file, "BF16". Tensors that pass through may have
-  // any dtype.
+  // any dtype. "U8" has the contract's dtype INT8: bytes of blocks.
   std::string dtype;
   std::vector<std::int64_t> shape;
   // The bytes in the file, or the bytes that replace them. If only the header

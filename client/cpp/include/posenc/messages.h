@@ -59,6 +59,8 @@ TensorView ViewOf(absl::Span<const std::int32_t> elements,
                   std::vector<std::int64_t> shape);
 TensorView ViewOf(absl::Span<const std::int64_t> elements,
                   std::vector<std::int64_t> shape);
+TensorView ViewOf(absl::Span<const std::int8_t> elements,
+                  std::vector<std::int64_t> shape);
 
 // Each function returns a view of elements of 16 or 8 bits, for which C++17 has
 // no types: `dtype` is DTYPE_FLOAT16, DTYPE_BFLOAT16, DTYPE_FLOAT8_E4M3FN or
@@ -172,12 +174,15 @@ struct RepositionArgs {
   // The layout of k as an engine's paged cache, instead of `layout`.
   absl::optional<v1::CacheLayout> cache;
 
-  // Treatment of results past the largest number of an FP8 dtype. Required if
-  // k is FP8.
+  // Treatment of results past the largest number of a dtype of 8 bits. Required
+  // if k is FP8, or INT8 without block_format.
   v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
 
+  // The blocks whose bytes k holds, as INT8. D then counts bytes.
+  v1::BlockFormat block_format = v1::BLOCK_FORMAT_UNSPECIFIED;
+
   // Rotated keys, [B, S, H, D] in the order of `layout`, or [T, H, D], of a
-  // floating dtype. B may also count layers or cache blocks. Required.
+  // floating dtype or INT8. B may also count layers or cache blocks. Required.
   absl::optional<TensorView> k;
 
   // Memory for the result, which has the dtype and shape of k.
