@@ -52,6 +52,26 @@ def test_float8_without_saturation_is_refused_by_its_field(client, x):
     assert (refused.value.reason, refused.value.field) == ("FIELD_REQUIRED", "saturation")
 
 
+def test_int8_keys_come_back_as_int8(client, random):
+    k = random.integers(-128, 128, (1, 6, 2, 8)).astype(numpy.int8)
+    moved = client.reposition(k, rope=SPEC, layout="bshd", shift=-3, saturation="finite")
+    wide = client.reposition(k.astype(numpy.float32), rope=SPEC, layout="bshd", shift=-3)
+    assert moved.dtype == numpy.int8 and (moved == numpy.clip(numpy.rint(wide), -128, 127)).all()
+    assert client.reposition(k, rope=SPEC, layout="bshd", shift=-3, saturation="finite", out=k) is k
+    assert (k == moved).all()
+
+
+def test_blocks_come_back_as_bytes_of_their_shape(client, random):
+    # Each head is two blocks, with the scale 1 and the numbers -127, -126, ...
+    block = numpy.concatenate([numpy.array([1], numpy.float16).view(numpy.int8), numpy.arange(-127, -95, dtype="i1")])
+    k = numpy.tile(block, 2 * 3 * 2).reshape(1, 3, 2, 68)
+    still = client.rope({**SPEC, "rotary_dim": 64}).reposition(k, layout="bshd", shift=0, block_format="q8_0")
+    assert still.dtype == numpy.int8 and (still == k).all()
+    with pytest.raises(posenc.PosencError) as refused:
+        client.reposition(k[..., :67], rope=SPEC, layout="bshd", shift=0, block_format="q8_0")
+    assert (refused.value.reason, refused.value.field) == ("FIELD_INVALID", "k.shape")
+
+
 def test_strided_arrays_are_taken(client, x):
     strided = numpy.zeros((1, 6, 4, 8))
     strided[:, :, ::2] = x
@@ -187,6 +207,12 @@ def test_float8_tensors_of_torch_come_back_as_such(client, x, torch, dtype):
     assert numpy.abs(result.double().numpy() - expected).max() <= 4 * oracle.TOLERANCE[dtype]
     assert rotated(client, tensor, saturation="finite", out=tensor) is tensor
     assert torch.equal(tensor.view(torch.uint8), result.view(torch.uint8))
+
+
+def test_int8_tensors_of_torch_come_back_as_such(client, torch):
+    tensor = torch.arange(-64, 64, dtype=torch.int8).reshape(1, 4, 4, 8)
+    moved = client.reposition(tensor, rope=SPEC, layout="bshd", shift=2, saturation="finite")
+    assert isinstance(moved, torch.Tensor) and moved.dtype == torch.int8 and moved.shape == tensor.shape
 
 
 def test_tensors_of_torch_are_written_in_place(client, x, torch):

@@ -20,7 +20,7 @@ FORMATS = {
     "float8_e4m3fn": (4, -9, ml_dtypes.float8_e4m3fn, numpy.int8),
     "float8_e5m2": (3, -16, ml_dtypes.float8_e5m2, numpy.int8),
 }
-INTEGERS = {"int32", "int64"}
+INTEGERS = {"int8", "int32", "int64"}
 Real = numpy.longdouble
 assert numpy.finfo(Real).nmant >= 63, "the vectors have 20 digits, which this machine's long double cannot hold"
 

@@ -86,6 +86,7 @@ class RepositionOptions(CallOptions, total=False):
     new_positions: Optional[PositionsLike]
     shift: object
     saturation: Optional[m.SaturationLike]
+    block_format: Optional[m.BlockFormatLike]
     out: object
 
 

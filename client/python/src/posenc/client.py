@@ -176,22 +176,24 @@ class Client:
         self, k: A, *, rope: Optional[args.RopeLike], layout: Optional[m.LayoutLike] = None,
         cache: Optional[args.Cache] = None, new_rope: Optional[args.RopeLike] = None,
         old_positions: Optional[args.PositionsLike] = None, new_positions: Optional[args.PositionsLike] = None,
-        shift: object = None, saturation: Optional[m.SaturationLike] = None, out: object = None,
-        **options: Unpack[args.CallOptions],
+        shift: object = None, saturation: Optional[m.SaturationLike] = None,
+        block_format: Optional[m.BlockFormatLike] = None, out: object = None, **options: Unpack[args.CallOptions],
     ) -> A:
         """Moves rotated keys to other positions, or from one encoding to another.
 
         Takes either `shift` (an int, or an int for each token), or old_positions
         and new_positions in the forms of apply_rope. rope: the encoding that
-        rotated k. FP8 needs `saturation`, as in apply_rope. cache: the layout of
-        a paged cache, instead of `layout`: {"dimensions": "vllm_split",
+        rotated k. FP8 needs `saturation`, as in apply_rope, and int8 needs
+        saturation="finite". block_format: "q8_0" or "q4_0", if k is the bytes of
+        llama.cpp's blocks as int8; its last dimension counts bytes. cache: the
+        layout of a paged cache, instead of `layout`: {"dimensions": "vllm_split",
         "block_table": ..., "lengths": ...}. Only the keys of the sequences in this
         layout change.
         """
         request = request_of(
             m.RepositionRequest, old_rope=rope_source(rope), new_rope=other_source(new_rope, "new_rope"),
             movement=movement_of(old_positions, new_positions, shift), layout=layout, cache=cache,
-            saturation=saturation,
+            saturation=saturation, block_format=block_format,
         )
         array = borrow(k, "k")
         return cast(A, self._tensor(request, {"k": array}, like(array, "k", out), Call(**options)))

@@ -9,8 +9,8 @@ import numpy
 from .errors import invalid
 
 # Size of an element in bytes, by Dtype. A Dtype that this version does not know has no entry.
-ELEMENT_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1, 8: 1}
-_NUMPY = {1: "<f4", 2: "<f2", 4: "<f8", 5: "<i4", 6: "<i8"}
+ELEMENT_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 4, 6: 8, 7: 1, 8: 1, 9: 1}
+_NUMPY = {1: "<f4", 2: "<f2", 4: "<f8", 5: "<i4", 6: "<i8", 9: "|i1"}
 _ML_DTYPES = {3: "bfloat16", 7: "float8_e4m3fn", 8: "float8_e5m2"}
 
 
