@@ -175,6 +175,7 @@ type settings struct {
 	progress    func(done, total int64)
 	outputs     []Tensor
 	saturation  Saturation
+	blocks      BlockFormat
 }
 
 type option struct {
@@ -202,9 +203,14 @@ func Into(outputs ...Tensor) Option {
 	return option{set: func(o *settings) { o.outputs = outputs }}
 }
 
-// Saturate sets the treatment of results past the largest number of an FP8 type.
+// Saturate sets the treatment of results past the largest number of a type of 8 bits.
 func Saturate(saturation Saturation) Option {
 	return option{set: func(o *settings) { o.saturation = saturation }}
+}
+
+// Blocks sets the format of the blocks whose bytes are the keys of Reposition.
+func Blocks(format BlockFormat) Option {
+	return option{set: func(o *settings) { o.blocks = format }}
 }
 
 func optionsOf(options []Option) *settings {

@@ -35,7 +35,8 @@ type RepositionArgs struct {
 	Movement         *Movement
 	Layout           Layout
 	Cache            *posencv1.CacheLayout // of a paged cache, instead of Layout
-	Saturation       Saturation            // required if K is FP8
+	Saturation       Saturation            // required if K is FP8, or Int8 without BlockFormat
+	BlockFormat      BlockFormat           // of the blocks whose bytes K holds
 	K                Tensor
 }
 
@@ -63,6 +64,7 @@ func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ..
 	err := c.rotate(ctx, "Reposition", &posencv1.RepositionRequest{
 		OldRope: args.OldRope.message, NewRope: args.NewRope.message, Movement: args.Movement, Layout: args.Layout,
 		Cache: args.Cache, Saturation: cmp.Or(optionsOf(options).saturation, args.Saturation),
+		BlockFormat: cmp.Or(optionsOf(options).blocks, args.BlockFormat),
 	}, response, &posencv1.RepositionStreamRequest{}, options, input{"k", args.K})
 	return Tensor{response.K}, err
 }

@@ -75,6 +75,30 @@ func TestRotatesFloat8AndSaturatesAsItIsTold(t *testing.T) {
 	}
 }
 
+func TestMovesInt8AndBytesOfBlocks(t *testing.T) {
+	c := dial(t, startServer(t))
+	ctx := context.Background()
+	rope, err := c.Rope(ctx, Spec(halfSplit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := []int8{100, -50, 0, 127}
+	still := slices.Clone(numbers)
+	if err = rope.Reposition(ctx, BSHD, ShiftBy(0), Int8(still, 1, 1, 1, 4), Saturate(SaturationFinite)); err != nil || !slices.Equal(still, numbers) {
+		t.Errorf("int8: %v, %v", still, err)
+	}
+	block := make([]int8, 34)
+	block[1], block[2] = 0x3c, 127 // the scale 1
+	args := RepositionArgs{OldRope: Spec(halfSplit), Movement: ShiftBy(0), Layout: BSHD, K: Int8(block, 1, 1, 1, 34)}
+	args.BlockFormat = BlockFormatQ8_0
+	if moved, err := c.Reposition(ctx, args); err != nil || !slices.Equal(moved.Int8s(), block) {
+		t.Errorf("q8_0: %v, %v", moved.Int8s(), err)
+	}
+	if err = rope.Reposition(ctx, BSHD, ShiftBy(0), args.K, Blocks(BlockFormatQ8_0)); err != nil {
+		t.Errorf("q8_0 by a Rope: %v", err)
+	}
+}
+
 func TestResolvesThePartThatIsAskedFor(t *testing.T) {
 	c := dial(t, startServer(t))
 	text := `{"model_type": "qwen2_vl", "vision_config": {"embed_dim": 1280, "num_heads": 16}}`

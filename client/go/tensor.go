@@ -12,7 +12,8 @@ import (
 // Dtype is the element type of a tensor.
 type Dtype = posencv1.Dtype
 
-// The element types. Int32 and Int64 hold indices and positions; only rotated heads and weights may be FP8.
+// The element types. Int32 and Int64 hold indices and positions; only rotated heads and weights may be FP8, and only
+// the keys of Reposition Int8.
 const (
 	DtypeFloat32      = posencv1.Dtype_DTYPE_FLOAT32
 	DtypeFloat16      = posencv1.Dtype_DTYPE_FLOAT16
@@ -22,9 +23,11 @@ const (
 	DtypeInt64        = posencv1.Dtype_DTYPE_INT64
 	DtypeFloat8E4M3FN = posencv1.Dtype_DTYPE_FLOAT8_E4M3FN
 	DtypeFloat8E5M2   = posencv1.Dtype_DTYPE_FLOAT8_E5M2
+	DtypeInt8         = posencv1.Dtype_DTYPE_INT8
 )
 
-// Saturation is the treatment of results past the largest number of an FP8 type. Calls with FP8 heads require it.
+// Saturation is the treatment of results past the largest number of a type of 8 bits. Calls with FP8 heads require it,
+// and calls with Int8 keys require SaturationFinite.
 type Saturation = posencv1.Saturation
 
 // With SaturationFinite, such results become the largest number. With SaturationNone they become infinity, or NaN in
@@ -32,6 +35,16 @@ type Saturation = posencv1.Saturation
 const (
 	SaturationFinite = posencv1.Saturation_SATURATION_FINITE
 	SaturationNone   = posencv1.Saturation_SATURATION_NONE
+)
+
+// BlockFormat is a format of llama.cpp's blocks. The bytes of blocks are an Int8 tensor, whose last dimension counts
+// bytes.
+type BlockFormat = posencv1.BlockFormat
+
+// The formats of blocks.
+const (
+	BlockFormatQ8_0 = posencv1.BlockFormat_BLOCK_FORMAT_Q8_0
+	BlockFormatQ4_0 = posencv1.BlockFormat_BLOCK_FORMAT_Q4_0
 )
 
 // Tensor views a dense row-major tensor in the caller's or a result's memory. The zero Tensor means no tensor.
@@ -56,6 +69,9 @@ func Float8E4M3FN(bits []uint8, shape ...int) Tensor { return viewOf(DtypeFloat8
 
 // Float8E5M2 views the bits of FP8 elements, E5M2, as a tensor of this shape.
 func Float8E5M2(bits []uint8, shape ...int) Tensor { return viewOf(DtypeFloat8E5M2, bits, shape) }
+
+// Int8 views quantised keys, or the bytes of blocks, as a tensor of this shape.
+func Int8(elements []int8, shape ...int) Tensor { return viewOf(DtypeInt8, elements, shape) }
 
 // Int32 views elements, which are positions, as a tensor of this shape.
 func Int32(elements []int32, shape ...int) Tensor { return viewOf(DtypeInt32, elements, shape) }
@@ -115,6 +131,9 @@ func (t Tensor) Float32s() []float32 { return elementsOf[float32](t, DtypeFloat3
 // Float64s returns the tensor's memory as float64.
 func (t Tensor) Float64s() []float64 { return elementsOf[float64](t, DtypeFloat64) }
 
+// Int8s returns the tensor's memory as int8.
+func (t Tensor) Int8s() []int8 { return elementsOf[int8](t, DtypeInt8) }
+
 // Int32s returns the tensor's memory as int32.
 func (t Tensor) Int32s() []int32 { return elementsOf[int32](t, DtypeInt32) }
 
@@ -136,7 +155,7 @@ func elementsOf[T any](t Tensor, dtypes ...Dtype) []T {
 }
 
 var elementBytes = map[Dtype]int64{
-	DtypeFloat8E4M3FN: 1, DtypeFloat8E5M2: 1, DtypeFloat16: 2, DtypeBFloat16: 2,
+	DtypeFloat8E4M3FN: 1, DtypeFloat8E5M2: 1, DtypeInt8: 1, DtypeFloat16: 2, DtypeBFloat16: 2,
 	DtypeFloat32: 4, DtypeInt32: 4, DtypeFloat64: 8, DtypeInt64: 8,
 }
 

@@ -88,6 +88,8 @@ func encode(dtype posenc.Dtype, values []float64) ([]byte, bool) {
 			data = append(data, float8Bits(formats[dtype].nearest(big.NewFloat(value))))
 		case posenc.DtypeFloat8E5M2: // the upper half of a float16
 			data = append(data, uint8(float16Bits(formats[dtype].nearest(big.NewFloat(value)))>>8))
+		case posenc.DtypeInt8:
+			data = append(data, uint8(int8(value)))
 		case posenc.DtypeInt32:
 			data = order.AppendUint32(data, uint32(int32(value)))
 		case posenc.DtypeInt64:

@@ -252,7 +252,7 @@ func reposition(ctx context.Context, c *posenc.Client, request *posencv1.Reposit
 	out, err := c.Reposition(ctx, posenc.RepositionArgs{
 		OldRope: posenc.Source(request.GetOldRope()), NewRope: posenc.Source(request.GetNewRope()),
 		Movement: request.GetMovement(), Layout: request.GetLayout(), Cache: request.GetCache(),
-		Saturation: request.GetSaturation(), K: k,
+		Saturation: request.GetSaturation(), BlockFormat: request.GetBlockFormat(), K: k,
 	})
 	if err == nil {
 		err = repositionByStream(ctx, c, request, []posenc.Tensor{k}, []posenc.Tensor{out})

@@ -12,7 +12,7 @@ var sizes = map[posencv1.Dtype]int{
 	posencv1.Dtype_DTYPE_FLOAT32: 4, posencv1.Dtype_DTYPE_FLOAT64: 8,
 	posencv1.Dtype_DTYPE_FLOAT16: 2, posencv1.Dtype_DTYPE_BFLOAT16: 2,
 	posencv1.Dtype_DTYPE_INT32: 4, posencv1.Dtype_DTYPE_INT64: 8,
-	posencv1.Dtype_DTYPE_FLOAT8_E4M3FN: 1, posencv1.Dtype_DTYPE_FLOAT8_E5M2: 1,
+	posencv1.Dtype_DTYPE_FLOAT8_E4M3FN: 1, posencv1.Dtype_DTYPE_FLOAT8_E5M2: 1, posencv1.Dtype_DTYPE_INT8: 1,
 }
 
 // Size returns the size of an element in bytes.
@@ -46,6 +46,8 @@ func Value(dtype posencv1.Dtype, data []byte) float64 {
 			return math.NaN()
 		}
 		return smallFloat(uint16(data[0]), 4, 3)
+	case posencv1.Dtype_DTYPE_INT8:
+		return float64(int8(data[0]))
 	case posencv1.Dtype_DTYPE_INT32:
 		return float64(int32(order.Uint32(data)))
 	default:
