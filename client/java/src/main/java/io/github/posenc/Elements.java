@@ -13,7 +13,7 @@ enum Elements {
   BYTES(1, ByteBuffer::allocate, ByteBuffer::slice,
       (a, b)
           -> ((ByteBuffer) b).put((ByteBuffer) a),
-      Dtype.DTYPE_FLOAT8_E4M3FN, Dtype.DTYPE_FLOAT8_E5M2),
+      Dtype.DTYPE_FLOAT8_E4M3FN, Dtype.DTYPE_FLOAT8_E5M2, Dtype.DTYPE_INT8),
   SHORTS(2, ShortBuffer::allocate, ByteBuffer::asShortBuffer,
       (a, b) -> ((ShortBuffer) b).put((ShortBuffer) a), Dtype.DTYPE_FLOAT16, Dtype.DTYPE_BFLOAT16),
   INTS(4, IntBuffer::allocate, ByteBuffer::asIntBuffer,

@@ -201,7 +201,8 @@ public final class Posenc implements AutoCloseable {
     RopeSource.Builder own = RopeSource.newBuilder();
     own.setSpec(resolved.getSpec()).setHeadDim(resolved.getHeadDim());
     if (source.hasSequenceLength()) own.setSequenceLength(source.getSequenceLength());
-    return new ResolvedRope(this, resolved, own.build(), Saturation.SATURATION_UNSPECIFIED);
+    return new ResolvedRope(this, resolved, own.build(), Saturation.SATURATION_UNSPECIFIED,
+        BlockFormat.BLOCK_FORMAT_UNSPECIFIED);
   }
 
   /** Returns wavelengths, long-term decay and similarity between positions. */

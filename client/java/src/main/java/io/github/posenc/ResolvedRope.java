@@ -8,21 +8,30 @@ public final class ResolvedRope {
   private final ResolveRopeResponse resolved;
   private final RopeSource source;
   private final Saturation saturation;
+  private final BlockFormat blockFormat;
 
-  ResolvedRope(
-      Posenc posenc, ResolveRopeResponse resolved, RopeSource source, Saturation saturation) {
+  ResolvedRope(Posenc posenc, ResolveRopeResponse resolved, RopeSource source,
+      Saturation saturation, BlockFormat blockFormat) {
     this.posenc = posenc;
     this.resolved = resolved;
     this.source = source;
     this.saturation = saturation;
+    this.blockFormat = blockFormat;
   }
 
   /**
-   * Returns this encoding for FP8 tensors. Calls with FP8 tensors must say what happens to results
-   * past the largest number of the type.
+   * Returns this encoding for FP8 and INT8 tensors. Calls with such tensors must say what happens
+   * to results past the largest number of the type.
    */
   public ResolvedRope withSaturation(Saturation saturation) {
-    return new ResolvedRope(posenc, resolved, source, Arguments.given("saturation", saturation));
+    return new ResolvedRope(
+        posenc, resolved, source, Arguments.given("saturation", saturation), blockFormat);
+  }
+
+  /** Returns this encoding for keys that are the bytes of llama.cpp's blocks, as INT8. */
+  public ResolvedRope withBlockFormat(BlockFormat blockFormat) {
+    return new ResolvedRope(
+        posenc, resolved, source, saturation, Arguments.given("blockFormat", blockFormat));
   }
 
   /** Returns the complete specification. */
@@ -68,6 +77,7 @@ public final class ResolvedRope {
   private void reposition(Layout layout, Movement.Builder movement, TensorView k) {
     RepositionRequest.Builder request = RepositionRequest.newBuilder();
     request.setOldRope(source).setMovement(movement).setSaturation(saturation);
+    request.setBlockFormat(blockFormat);
     if (layout != null) request.setLayout(layout);
     posenc.reposition(request.build(), k, k);
   }

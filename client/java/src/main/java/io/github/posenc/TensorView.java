@@ -113,6 +113,11 @@ public final class TensorView {
     return of(Dtype.DTYPE_FLOAT8_E5M2, ByteBuffer.wrap(given("bits", bits)), shape);
   }
 
+  /** Views quantised keys, or the bytes of blocks: only for repositions. */
+  public static TensorView int8(byte[] elements, long... shape) {
+    return of(Dtype.DTYPE_INT8, ByteBuffer.wrap(given("elements", elements)), shape);
+  }
+
   /** Views little-endian bytes of any dtype. */
   public static TensorView of(Dtype dtype, ByteBuffer littleEndianBytes, long... shape) {
     return new TensorView(dtype, shape, Elements.BYTES, littleEndianBytes, null);

@@ -11,6 +11,7 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
 import io.github.posenc.v1.ApplyRopeRequest;
+import io.github.posenc.v1.BlockFormat;
 import io.github.posenc.v1.Dtype;
 import io.github.posenc.v1.Layout;
 import io.github.posenc.v1.ModelPart;
@@ -354,6 +355,22 @@ class ClientTest extends WithServer {
     rope.withSaturation(Saturation.SATURATION_FINITE)
         .apply(Layout.LAYOUT_BSHD, TokenPositions.startAt(0), null, k);
     assertArrayEquals(new byte[] {0x38, 0x38}, ones);
+  }
+
+  @Test
+  void aRopeMovesInt8AndBlocksOfBytes() {
+    byte[] numbers = {100, -50, 0, 127};
+    ResolvedRope rope = posenc.rope(Sources.HALF_SPLIT);
+    rope.withSaturation(Saturation.SATURATION_FINITE)
+        .reposition(Layout.LAYOUT_BSHD, 0, TensorView.int8(numbers, 1, 1, 1, 4));
+    assertArrayEquals(new byte[] {100, -50, 0, 127}, numbers);
+    byte[] block = new byte[34];
+    block[1] = 0x3c; // the scale 1
+    block[2] = 127;
+    byte[] moved = block.clone();
+    rope.withBlockFormat(BlockFormat.BLOCK_FORMAT_Q8_0)
+        .reposition(Layout.LAYOUT_BSHD, 0, TensorView.int8(moved, 1, 1, 1, 34));
+    assertArrayEquals(block, moved);
   }
 
   @Test

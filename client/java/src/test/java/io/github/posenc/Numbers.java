@@ -24,6 +24,9 @@ final class Numbers {
         case DTYPE_FLOAT8_E5M2:
           tensor.toByteArray()[i] = (byte) nearest(dtype, values[i]);
           break;
+        case DTYPE_INT8:
+          tensor.toByteArray()[i] = (byte) values[i];
+          break;
         case DTYPE_FLOAT64:
           tensor.toDoubleArray()[i] = values[i];
           break;
@@ -49,6 +52,8 @@ final class Numbers {
         return TensorView.float8E4m3fn(flat.toByteArray(), shape);
       case DTYPE_FLOAT8_E5M2:
         return TensorView.float8E5m2(flat.toByteArray(), shape);
+      case DTYPE_INT8:
+        return TensorView.int8(flat.toByteArray(), shape);
       case DTYPE_FLOAT64:
         return TensorView.of(flat.toDoubleArray(), shape);
       case DTYPE_INT32:
@@ -76,6 +81,11 @@ final class Numbers {
         byte[] bytes = tensor.toByteArray();
         values = new double[bytes.length];
         for (int i = 0; i < values.length; i++) values[i] = value(tensor.dtype(), bytes[i] & 0xff);
+        return values;
+      case DTYPE_INT8:
+        bytes = tensor.toByteArray();
+        values = new double[bytes.length];
+        for (int i = 0; i < values.length; i++) values[i] = bytes[i];
         return values;
       case DTYPE_FLOAT64:
         return tensor.toDoubleArray();
