@@ -3,13 +3,13 @@ import os from "node:os";
 import { falseAnswer, invalid, PosencError } from "./errors";
 
 export type Dtype =
-  "float32" | "float16" | "bfloat16" | "float64" | "int32" | "int64" | "float8_e4m3fn" | "float8_e5m2";
+  "float32" | "float16" | "bfloat16" | "float64" | "int32" | "int64" | "float8_e4m3fn" | "float8_e5m2" | "int8";
 
 /**
  * The elements of a tensor. 16-bit floats are a Uint16Array of their bits. 8-bit floats (FP8) and raw little-endian
  * bytes are a Uint8Array.
  */
-export type Elements = Float32Array | Float64Array | Uint16Array | Int32Array | BigInt64Array | Uint8Array;
+export type Elements = Float32Array | Float64Array | Uint16Array | Int32Array | BigInt64Array | Int8Array | Uint8Array;
 
 /** A tensor in the contract's JSON, for small inputs that are written by hand. */
 export interface TensorMessage {
@@ -35,6 +35,7 @@ const arrays: Record<string, Kind | undefined> = {
   int64: BigInt64Array,
   float8_e4m3fn: Uint8Array,
   float8_e5m2: Uint8Array,
+  int8: Int8Array,
 };
 
 // Returns the dtype of the elements, from the name of the array's class; undefined for arrays of bits or bytes.

@@ -16,6 +16,7 @@ const arrays = {
   DTYPE_BFLOAT16: Uint16Array,
   DTYPE_FLOAT8_E4M3FN: Uint8Array,
   DTYPE_FLOAT8_E5M2: Uint8Array,
+  DTYPE_INT8: Int8Array,
 };
 
 // A tensor that a typed array can hold is sent as a typed array. Malformed tensors and tensors of

@@ -100,6 +100,19 @@ describe("rotation", () => {
     }
   });
 
+  test("MovesInt8AndBytesOfBlocks", async () => {
+    const still = { oldRope: half, shift: 0, layout: "bshd" };
+    const numbers = Int8Array.of(100, -50, 0, 127);
+    const moved = await client.reposition({ ...still, k: tensor(numbers, [1, 1, 1, 4]), saturation: "finite" });
+    assert.strictEqual(moved.dtype, "int8");
+    assert.deepStrictEqual(moved.data, numbers);
+    const block = new Int8Array(34);
+    block.set([0, 0x3c, 127]); // the scale 1
+    const k = tensor(block, [1, 1, 1, 34]);
+    assert.deepStrictEqual((await client.reposition({ ...still, k, blockFormat: "q8_0" })).data, block);
+    await assert.rejects(client.reposition({ ...still, k }), { field: "saturation" });
+  });
+
   test("RotatesFloat8AndSaturatesAsTold", async () => {
     for (const [dtype, unit, largest, past] of [
       ["float8_e4m3fn", 2 ** -3, 448, 0x7f],
