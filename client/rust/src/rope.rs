@@ -113,11 +113,12 @@ pub struct Rope {
     client: Client,
     resolved: v1::ResolveRopeResponse,
     saturation: v1::Saturation,
+    block_format: v1::BlockFormat,
 }
 
 impl Rope {
     pub(crate) fn new(client: Client, resolved: v1::ResolveRopeResponse) -> Self {
-        Self { client, resolved, saturation: v1::Saturation::Unspecified }
+        Self { client, resolved, saturation: Default::default(), block_format: Default::default() }
     }
 
     /// Returns frequencies, attention factor, assumptions, warnings.
@@ -130,9 +131,17 @@ impl Rope {
         self.resolved.spec.clone().unwrap_or_default()
     }
 
-    /// Sets what happens to results past the largest number of an FP8 type. FP8 tensors require this setting.
+    /// Sets what happens to results past the largest number of a type of 8 bits. FP8 and `i8` tensors require this
+    /// setting.
     pub fn saturation(mut self, saturation: v1::Saturation) -> Self {
         self.saturation = saturation;
+        self
+    }
+
+    /// Sets the format of the blocks whose bytes are the keys of [`reposition`](Self::reposition), as `i8`. The last
+    /// dimension then counts bytes.
+    pub fn block_format(mut self, block_format: v1::BlockFormat) -> Self {
+        self.block_format = block_format;
         self
     }
 
@@ -172,6 +181,7 @@ impl Rope {
             movement: Some(movement.into()),
             layout: layout.into(),
             saturation: self.saturation.into(),
+            block_format: self.block_format.into(),
             ..Default::default()
         };
         Ok(self.client.reposition(request, k).await?.0)

@@ -12,7 +12,7 @@ use crate::v1::{Dtype, Tensor};
 #[cfg(target_endian = "big")]
 compile_error!("posenc: the client runs on little-endian machines only");
 
-/// A type of elements that tensors may have in memory: `f32`, `f64`, `i32`, `i64`; with the feature `half` also
+/// A type of elements that tensors may have in memory: `f32`, `f64`, `i8`, `i32`, `i64`; with the feature `half` also
 /// `half::f16` and `half::bf16`. `u8` means the bytes of elements of any type.
 ///
 /// Only this crate implements this trait.
@@ -27,6 +27,7 @@ macro_rules! element {
 element! {
     f32: Some(Dtype::Float32),
     f64: Some(Dtype::Float64),
+    i8: Some(Dtype::Int8),
     i32: Some(Dtype::Int32),
     i64: Some(Dtype::Int64),
     u8: None,
@@ -111,7 +112,7 @@ impl Tensor {
 pub(crate) fn element_bytes(dtype: Dtype) -> usize {
     match dtype {
         Dtype::Unspecified => 0,
-        Dtype::Float8E4m3fn | Dtype::Float8E5m2 => 1,
+        Dtype::Float8E4m3fn | Dtype::Float8E5m2 | Dtype::Int8 => 1,
         Dtype::Float16 | Dtype::Bfloat16 => 2,
         Dtype::Float32 | Dtype::Int32 => 4,
         Dtype::Float64 | Dtype::Int64 => 8,

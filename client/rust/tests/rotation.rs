@@ -113,6 +113,23 @@ async fn bytes_of_float8_come_back_rotated_and_saturate_as_told() {
 }
 
 #[tokio::test]
+async fn keys_of_i8_and_bytes_of_blocks_move() {
+    let server = Server::start();
+    let client = posenc::connect(&server.target).unwrap();
+    let rope = client.rope(plain(Pairing::HalfSplit)).await.unwrap();
+    let numbers: [i8; 4] = [100, -50, 0, 127];
+    let finite = rope.clone().saturation(v1::Saturation::Finite);
+    assert_eq!(finite.reposition(Bshd, ShiftBy(0), view!(numbers, [1, 1, 1, 4])).await.unwrap(), numbers);
+    // A block with the scale 1.
+    let mut block = [0_i8; 34];
+    (block[1], block[2]) = (0x3c, 127);
+    let blocks = rope.clone().block_format(v1::BlockFormat::Q80);
+    assert_eq!(blocks.reposition(Bshd, ShiftBy(0), view!(block, [1, 1, 1, 34])).await.unwrap(), block);
+    let error = rope.reposition(Bshd, ShiftBy(0), view!(block, [1, 1, 1, 34])).await.unwrap_err();
+    assert_eq!(error.field(), Some("saturation"));
+}
+
+#[tokio::test]
 async fn results_in_place_and_in_given_memory_are_those_of_new_memory() {
     let server = Server::start();
     for client in [posenc::connect(&server.target).unwrap(), streaming(&server)] {
