@@ -9,6 +9,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -163,6 +164,26 @@ std::vector<std::string> Answers(const Client& client) {
     out.push_back(AsString(eights->k));
   }
   if (table.ok()) out.push_back(AsString(table->table));
+  // Any bytes are numbers of int8, or blocks with any scale.
+  RepositionArgs move;
+  move.old_rope = args.rope;
+  move.movement.set_shift(-70000);
+  move.layout = v1::LAYOUT_BSHD;
+  move.saturation = v1::SATURATION_FINITE;
+  for (const auto& [format, width] :
+       {std::pair{v1::BLOCK_FORMAT_UNSPECIFIED, 128},
+        {v1::BLOCK_FORMAT_Q8_0, 4 * 34},
+        {v1::BLOCK_FORMAT_Q4_0, 4 * 18}}) {
+    std::vector<std::int8_t> quants(48 * 8 * width);
+    for (std::int8_t& quant : quants) {
+      quant = static_cast<std::int8_t>(random());
+    }
+    move.block_format = format;
+    move.k = ViewOf(absl::MakeConstSpan(quants), {1, 48, 8, width});
+    const auto moved = client.Reposition(move);
+    EXPECT_TRUE(moved.ok()) << moved.status();
+    if (moved.ok()) out.push_back(AsString(moved->tensor));
+  }
   return out;
 }
 
@@ -180,7 +201,7 @@ TEST_P(InstructionSetTest, AnswersWithTheSameBytesAsTheBaseline) {
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->instruction_set(), GetParam());
   const std::vector<std::string> answers = Answers(client);
-  ASSERT_THAT(answers, SizeIs(5));
+  ASSERT_THAT(answers, SizeIs(8));
   EXPECT_THAT(answers, Each(Not(IsEmpty())));
   // EXPECT_EQ would print megabytes.
   EXPECT_TRUE(answers == Answers(Client::Connect({baseline.address()})));

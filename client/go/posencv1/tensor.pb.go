@@ -185,8 +185,8 @@ const (
 	// q = x * (1/d), rounded to the nearest integer, halves away from zero.
 	BlockFormat_BLOCK_FORMAT_Q8_0 BlockFormat = 1
 	// 18 bytes: d, then 16 bytes; byte j holds q[j] + 8 in its low four bits, and q[j + 16] + 8 in its high four bits.
-	// d = m / -8, where m is the channel of the largest magnitude (the first one, if there are several), with its sign;
-	// q + 8 = x * (1/d) + 8.5, without its fraction, and at most 15.
+	// d = m / -8, where m is the channel of the largest magnitude, with its sign: the first one, if there are several,
+	// and +0 if all are zeros. q + 8 = x * (1/d) + 8.5, without its fraction, and at most 15.
 	BlockFormat_BLOCK_FORMAT_Q4_0 BlockFormat = 2
 )
 
