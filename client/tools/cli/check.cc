@@ -43,6 +43,12 @@ absl::StatusOr<check::HeadsView> HeadsOf(TensorFile* file,
   }
   ASSIGN_OR_RETURN(const TensorView tensor,
                    InFile(file->path(), AsTensor(*entry)));
+  if (check::SignificandBits(tensor.dtype) == 0) {
+    return FileError(file->path(),
+                     absl::StrCat(name, name.empty() ? "is " : ": is ",
+                                  check::DtypeName(tensor.dtype),
+                                  "; must be of a floating point dtype"));
+  }
   absl::StatusOr<check::HeadsView> view = check::HeadsView::Of(tensor, layout);
   if (!view.ok()) {
     return FileError(file->path(),
