@@ -97,6 +97,12 @@ struct Family {
   // the first of `kinds`), S sliding attention (or the second), L linear
   // attention, C a convolution, H hybrid. Letters before a bar do not repeat.
   absl::string_view layer_pattern = {};
+  // The key of n, if every n-th layer has full attention, and the others have
+  // linear attention. If the key is absent, layer_pattern decides.
+  absl::string_view interval_key = {};
+  // The layers with cross-attention alone if the file has no
+  // cross_attention_layers, separated by blanks.
+  absl::string_view cross_layers = {};
   bool fixed_partial = false;  // the class reads no share outside of the dict
   bool yarn_is_longrope = false;
   // Scores are multiplied by g(factor, mscale_all_dim)^2 (profile.h has g).

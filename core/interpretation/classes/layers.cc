@@ -151,8 +151,62 @@ void CheckLayerIndex(const JsonObject& config, std::int32_t index) {
       FieldInvalid("layer_index", absl::StrCat(index, "; ", fact)));
 }
 
-// Projects mark the type of a layer in four ways: a list of types, a list of
-// numbers, a pattern of letters, and "every n-th".
+namespace {
+
+// Returns the type of a layer by a list that has an element for each layer, or
+// the indices of the layers with attention; "" if the list has no such element,
+// and nullopt if the file has no such list. `full` and `other` are the names of
+// the family's two kinds of layers.
+std::optional<std::string> ListedType(const JsonObject& config,
+                                      std::int64_t index,
+                                      const std::string& full,
+                                      const std::string& other) {
+  const auto list = [&config](absl::string_view key) {
+    const json* value = config.Find(key);
+    // Only LFM2's class takes an empty list for a list.
+    const bool is_list = value != nullptr && value->is_array() &&
+                         (!value->empty() || key == "full_attn_idxs");
+    return is_list ? value : nullptr;
+  };
+  const auto i = static_cast<std::size_t>(index);
+  for (const absl::string_view key : {"attn_layer_indices", "full_attn_idxs"}) {
+    const json* with = list(key);
+    if (with == nullptr) continue;
+    return std::count(with->begin(), with->end(), index) > 0
+               ? "full_attention"
+               : "linear_attention";
+  }
+  if (const json* blocks = list("layers_block_type")) {
+    return i < blocks->size() && blocks->at(i).is_string()
+               ? Renamed(blocks->at(i).get<std::string>())
+               : "";
+  }
+  if (const json* blocks = list("block_types")) {
+    return blocks->at(i % blocks->size()) == "recurrent" ? "linear_attention"
+                                                         : "sliding_attention";
+  }
+  // MiniMax marks layers of full attention with 1, MiMo sliding layers.
+  // DeepSeek V4 marks compressed layers with their ratio.
+  if (const json* marks = list("attn_type_list")) {
+    if (i >= marks->size()) return "";
+    return marks->at(i) == 0 ? "linear_attention" : "full_attention";
+  }
+  for (const absl::string_view key :
+       {"hybrid_layer_pattern", "compress_ratios"}) {
+    const std::vector<double> marks = config.Numbers(key);
+    if (marks.empty()) continue;
+    if (i >= marks.size()) return "";
+    const bool is_other =
+        key == "compress_ratios" ? marks[i] != 0 : marks[i] == 1;
+    return is_other ? other : full;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+// Projects mark the type of a layer in four ways: a list of types, another
+// list, a pattern of letters, and "every n-th".
 std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
   const auto& [config, model_type, family] = model;
   const std::vector<std::string> types = LayerTypes(config);
@@ -172,18 +226,15 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
     if (full != "main" || types[index] == "compress") return types[index];
     return types[index] == "sliding_attention" ? full : other;
   }
-  // MiMo marks sliding layers with 1. DeepSeek V4 marks compressed layers with
-  // their ratio.
-  for (const absl::string_view key :
-       {"hybrid_layer_pattern", "compress_ratios"}) {
-    const std::vector<double> marks = config.Numbers(key);
-    if (marks.empty()) continue;
-    if (index >= static_cast<std::int64_t>(marks.size())) return "";
-    const bool is_other =
-        key == "compress_ratios" ? marks[index] != 0 : marks[index] == 1;
-    return is_other ? other : full;
-  }
+  if (auto listed = ListedType(config, index, full, other)) return *listed;
   if (!family.layer_pattern.empty()) {
+    const json* every = family.interval_key.empty()
+                            ? nullptr
+                            : config.Find(family.interval_key);
+    if (every != nullptr && every->is_number_integer() && *every >= 1) {
+      return (index + 1) % every->get<std::int64_t>() == 0 ? full
+                                                           : "linear_attention";
+    }
     return PatternType(family.layer_pattern, index, full, other);
   }
   std::int64_t every = family.full_every;
@@ -427,62 +478,30 @@ bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
                     "(layer_rope_theta); choose one by its index");
 }
 
-// Files tell the layers without attention by types, by a list of the layers
-// with attention, or by "every n-th".
-std::string AttentionOfLayer(const ModelLayers& model, std::int64_t index) {
-  const JsonObject& config = model.config;
-  const std::vector<std::string> types = LayerTypes(config);
-  if (!types.empty()) {
-    return index < static_cast<std::int64_t>(types.size()) ? types[index] : "";
-  }
-  const auto list = [&config](absl::string_view key) {
-    const json* value = config.Find(key);
-    return value != nullptr && value->is_array() && !value->empty() ? value
-                                                                    : nullptr;
-  };
-  for (const absl::string_view key : {"attn_layer_indices", "full_attn_idxs"}) {
-    const json* with = list(key);
-    if (with == nullptr) continue;
-    return std::count(with->begin(), with->end(), index) > 0
-               ? "full_attention"
-               : "linear_attention";
-  }
-  if (const json* blocks = list("layers_block_type")) {
-    const auto i = static_cast<std::size_t>(index);
-    return i < blocks->size() && blocks->at(i).is_string()
-               ? Renamed(blocks->at(i).get<std::string>())
-               : "";
-  }
-  if (const json* blocks = list("block_types")) {
-    return blocks->at(static_cast<std::size_t>(index) % blocks->size()) ==
-                   "recurrent"
-               ? "linear_attention"
-               : "sliding_attention";
-  }
-  const absl::string_view pattern = model.family.layer_pattern;
-  if (!absl::StartsWith(pattern, "L")) return "";
-  const json* every = config.Find("full_attention_interval");
-  if (every == nullptr || !every->is_number_integer() ||
-      every->get<std::int64_t>() < 1) {
-    return PatternType(pattern, index, "full_attention", "sliding_attention");
-  }
-  return (index + 1) % every->get<std::int64_t>() == 0 ? "full_attention"
-                                                       : "linear_attention";
-}
-
 }  // namespace
 
 bool HasNoSelfAttention(const ModelLayers& model, const Question& question) {
-  std::string type = question.layer_type.value_or("");
-  if (question.layer_index && *question.layer_index >= 0) {
-    type = AttentionOfLayer(model, *question.layer_index);
-    const json* cross = model.config.Find("cross_attention_layers");
-    if (cross != nullptr && cross->is_array() &&
-        std::count(cross->begin(), cross->end(), *question.layer_index) > 0) {
-      return true;
-    }
+  const auto& [config, model_type, family] = model;
+  const std::int32_t index = question.layer_index.value_or(-1);
+  const bool has_no_attention =
+      family.layer_pattern == "L" && LayerTypes(config).empty() &&
+      !ListedType(config, 0, "full_attention", "sliding_attention");
+  if (has_no_attention) {
+    config.Assume("layer_types", index < 0 ? "" : "linear_attention",
+                  absl::StrCat("absent: in ", ClassOf(model_type),
+                               " no layer has attention then",
+                               index < 0 ? "; read as a layer with it" : ""));
   }
-  return IsAmong(type, "conv linear_attention");
+  if (index < 0) {
+    return IsAmong(question.layer_type.value_or(""), "conv linear_attention");
+  }
+  const json* const cross = config.Find("cross_attention_layers");
+  const bool is_cross =
+      cross != nullptr && cross->is_array()
+          ? std::count(cross->begin(), cross->end(), index) > 0
+          : IsAmong(absl::StrCat(index), family.cross_layers);
+  return is_cross ||
+         IsAmong(TypeOfLayer(model, index), "conv linear_attention");
 }
 
 // Classes mark layers without rope in many ways. The common ways are tried
