@@ -20,6 +20,7 @@ constexpr Family kOtherLatent = {.pairing = Pairing::kInterleaved,
                                  .width = RotaryWidth::kMla,
                                  .slice = RotarySlice::kTrailing,
                                  .softmax_mscale = true,
+                                 .reads_interleave = true,
                                  .any_names = true};
 
 constexpr Family kFamilies[] = {

@@ -108,6 +108,7 @@ struct Family {
   // Scores are multiplied by g(factor, mscale_all_dim)^2 (profile.h has g).
   bool softmax_mscale = false;
   bool reverse = false;
+  bool reads_interleave = false;  // rope_interleave: false means half-split
   DictRule dicts = DictRule::kOne;
   // JSON: the class's default for an absent rope_parameters; empty: no default.
   // If the default has a rope_theta, the configuration's own rope_theta is not

@@ -33,12 +33,23 @@ void CheckNeededKeys(const RopeDict& from) {
 void ReadPairing(const RopeDict& from, RopeSpec* spec) {
   const Profile profile = from.rules.profile;
   spec->pairing = from.family.pairing;
-  if (from.family.width == RotaryWidth::kMla &&
-      !from.config.Flag("rope_interleave").value_or(true)) {
+  constexpr absl::string_view kKey = "rope_interleave";
+  const std::optional<bool> interleaves = from.family.width == RotaryWidth::kMla
+                                              ? from.config.Flag(kKey)
+                                              : std::nullopt;
+  const bool is_read = !from.is_hf() || from.family.reads_interleave;
+  if (interleaves == false && is_read) {
     spec->pairing = Pairing::kHalfSplit;
   } else if (from.is_hf()) {
     // Other projects keep the pairing of the input.
     spec->output_pairing = from.family.output_pairing;
+  }
+  const bool is_interleaved = from.family.pairing == Pairing::kInterleaved;
+  if (interleaves && !is_read && *interleaves != is_interleaved) {
+    from.config.Warn(kKey, " is ", *interleaves ? "true" : "false", ", which ",
+                     from.Class(), " does not read: its pairs are ",
+                     is_interleaved ? "interleaved" : "half-split",
+                     ", and these are used");
   }
   if (spec->pairing != Pairing::kHalfSplit) return;
   if (profile == Profile::kMlx &&
