@@ -160,6 +160,8 @@ struct Family {
   // layers, and layer_types names the second "mlp".
   bool lists_mlps = false;
   bool unit_amplitude = false;  // YaRN's amplitude is 1 if none is given
+  // The class scales queries by their position, by llama_4_scaling_beta.
+  bool reads_beta = false;
   // Layers without rope scale queries by their position.
   bool scales_queries = false;
   // The class reads one entry of per_layer_config for each layer type.

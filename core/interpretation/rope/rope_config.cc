@@ -138,6 +138,9 @@ void WriteOutOddWidth(std::int64_t width, RopeSpec* spec, Report* report) {
 }
 
 void ReadQueryScale(const RopeDict& from, ModelRope* rope) {
+  // Most of transformers' classes do not read the key; WarnOfUnreadKeys() says
+  // so.
+  if (from.is_hf() && !from.family.reads_beta && !from.family.any_names) return;
   const auto beta = from.dict.Number("llama_4_scaling_beta");
   if (!beta) return;
   auto floor_scale = from.dict.Integer(kOriginal);
