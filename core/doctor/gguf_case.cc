@@ -82,6 +82,12 @@ Finding& GgufCase::Explain(absl::string_view id, const Values& values,
 }
 
 std::optional<ResolvedRope> GgufCase::Resolve(const ResolvedRope& like) const {
+  if (!gguf_.rotates) {
+    ResolvedRope none;
+    none.spec.nope = true;
+    none.head_dim = like.head_dim;
+    return none;
+  }
   auto rope = interpretation::ResolveGguf(gguf_, reach_.length, false);
   if (!rope.ok()) return std::nullopt;
   rope->spec.pairing = like.spec.pairing;

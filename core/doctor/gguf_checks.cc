@@ -16,6 +16,7 @@ namespace posenc::core::doctor {
 namespace {
 
 using interpretation::GgufPairing;
+using interpretation::GgufRope;
 
 // The base of the reference, raised by static NTK scaling, which a GGUF has
 // in its base.
@@ -30,6 +31,10 @@ void CheckAlone(GgufCase* one) {
   if (one->gguf().pairing == GgufPairing::kUnknown) {
     one->Add("gguf.unknown-architecture", {one->gguf().architecture},
              {"general.architecture"})
+        .readers.clear();
+  }
+  for (const interpretation::MistypedKey& key : one->gguf().mistyped) {
+    one->Add("gguf.key-type", {key.key, key.is, key.wanted}, {key.key})
         .readers.clear();
   }
   const double ext = one->gguf().yarn_ext_factor.value_or(0);
@@ -240,11 +245,37 @@ void CheckRest(GgufCase* one) {
 
 }  // namespace
 
+namespace {
+
+// Runs the check gguf.rope-switch. Returns true if the file does not rotate, so
+// that its other keys have no effect.
+bool CheckSwitch(GgufCase* one) {
+  const GgufRope& gguf = one->gguf();
+  if (!gguf.HasSwitch() || one->config() == nullptr ||
+      one->config()->reference() == nullptr) {
+    return !gguf.rotates;
+  }
+  const bool wanted = one->reference().has_value();
+  if (wanted != gguf.rotates) {
+    const std::string key = gguf.Key("rope.scaling.finetuned");
+    one->Explain("gguf.rope-switch",
+                 {key, gguf.rotates ? "true, or absent" : "false",
+                  gguf.rotates ? "rotates its layers" : "rotates no layer",
+                  one->config_path(), wanted ? "rotate" : "do not rotate",
+                  wanted ? "true" : "false"},
+                 {key});
+  }
+  return !gguf.rotates;
+}
+
+}  // namespace
+
 void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
                const ConfigCase* config, const Runtime& runtime,
                const Reach& reach, std::vector<Finding>* findings) {
   GgufCase one(input, all, config, runtime, reach, findings);
   CheckAlone(&one);
+  if (CheckSwitch(&one)) return;
   CheckSections(&one);
   if (one.reference()) {
     CheckBase(&one);

@@ -187,6 +187,9 @@ void OverrideKey(absl::string_view text, GgufRope* gguf) {
     return parts.first == gguf->Key(name);
   };
   if (is("rope.scaling.type")) gguf->scaling_type = std::string(value);
+  if (is("rope.scaling.finetuned") && gguf->HasSwitch()) {
+    gguf->rotates = value == "true";
+  }
   double number = 0;
   if (!absl::SimpleAtod(value, &number)) return;
   for (const KeyFlag& row : kNumbers) {

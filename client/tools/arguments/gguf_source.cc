@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,8 +26,7 @@ absl::Status CheckFlags(const SourceFlags& flags,
                                  details.profile() != v1::PROFILE_LLAMA_CPP),
         std::pair("profile-version", !details.profile_version().empty()),
         std::pair("part", details.part() != v1::MODEL_PART_UNSPECIFIED &&
-                              details.part() != v1::MODEL_PART_TEXT),
-        std::pair("layer-index", details.has_layer_index())}) {
+                              details.part() != v1::MODEL_PART_TEXT)}) {
     if (given) {
       return UsageError(
           absl::StrCat("--", flags.prefix, flag,
@@ -68,6 +68,32 @@ absl::Status CheckLayersAlike(const GgufRope& gguf, std::int64_t length,
                                  kSliding));
 }
 
+// True if llama.cpp rotates the chosen layer.
+absl::StatusOr<bool> Rotates(const GgufRope& gguf, const SourceFlags& flags,
+                             const v1::RopeSource& details) {
+  if (!gguf.rotates) return false;
+  if (gguf.RotatesInWindowsAlone() && details.has_layer_type()) {
+    return details.layer_type() == kSliding;
+  }
+  if (!details.has_layer_index()) return true;
+  const std::int64_t index = details.layer_index();
+  const std::optional<bool> rotates = gguf.RotatesLayer(index);
+  if (!rotates) {
+    return UsageError(absl::StrCat(
+        "--", flags.prefix, "layer-index: the layers of ", gguf.architecture,
+        " are not told apart by their index; leave it out, or give --",
+        flags.prefix, "layer-type"));
+  }
+  if (index < 0 || index >= gguf.block_count.value_or(index + 1)) {
+    return UsageError(absl::StrCat(
+        "--", flags.prefix, "layer-index: is ", index, "; layers count from 0",
+        gguf.block_count
+            ? absl::StrCat(", and the model has ", *gguf.block_count)
+            : ""));
+  }
+  return *rotates;
+}
+
 absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
   const v1::RopeSource details = flags.Details();
   RETURN_IF_ERROR(CheckFlags(flags, details));
@@ -77,6 +103,13 @@ absl::StatusOr<core::ResolvedRope> ResolvedGguf(const SourceFlags& flags) {
     return FileError(
         flags.config,
         absl::StrCat("architecture ", gguf.architecture, " does not rotate"));
+  }
+  ASSIGN_OR_RETURN(const bool rotates, Rotates(gguf, flags, details));
+  if (!rotates) {
+    core::ResolvedRope none;
+    none.spec.nope = true;
+    none.head_dim = gguf.HeadDim();
+    return none;
   }
   const std::int64_t length = details.has_sequence_length()
                                   ? details.sequence_length()

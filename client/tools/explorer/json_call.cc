@@ -141,7 +141,8 @@ JsonAnswer Gguf(const Client& /*client*/, const std::string& body) {
                        : "inputs: must be one GGUF file with keys");
   }
   const core::interpretation::GgufRope& gguf = *inputs[0].gguf;
-  if (gguf.pairing == core::interpretation::GgufPairing::kNone) {
+  if (gguf.pairing == core::interpretation::GgufPairing::kNone ||
+      !gguf.rotates) {
     return Invalid(absl::StrCat("inputs[0]: architecture ", gguf.architecture,
                                 " does not rotate"));
   }

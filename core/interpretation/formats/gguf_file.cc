@@ -92,6 +92,15 @@ std::optional<std::int64_t> GgufFile::Integer(absl::string_view key,
   return std::nullopt;
 }
 
+std::optional<bool> GgufFile::Flag(absl::string_view key,
+                                   absl::Status* status) const {
+  const auto it = keys.find(std::string(key));
+  if (it == keys.end()) return std::nullopt;
+  if (const auto* flag = std::get_if<bool>(&it->second)) return *flag;
+  status->Update(WrongType(key, "a bool", it->second));
+  return std::nullopt;
+}
+
 std::optional<std::string> GgufFile::Text(absl::string_view key,
                                           absl::Status* status) const {
   const auto it = keys.find(std::string(key));

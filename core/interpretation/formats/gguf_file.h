@@ -80,6 +80,7 @@ struct GgufFile {
                                absl::Status* status) const;
   std::optional<std::int64_t> Integer(absl::string_view key,
                                       absl::Status* status) const;
+  std::optional<bool> Flag(absl::string_view key, absl::Status* status) const;
   std::optional<std::string> Text(absl::string_view key,
                                   absl::Status* status) const;
   // A single number counts as a list with one element. An array is an error if

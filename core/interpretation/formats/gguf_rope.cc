@@ -72,12 +72,17 @@ struct Reads {
   const GgufFile& file;
   const std::string& architecture;
   absl::Status status;
+  std::vector<MistypedKey> mistyped = {};
 
   std::string Key(absl::string_view name) const {
     return absl::StrCat(architecture, ".", name);
   }
   std::optional<double> Number(absl::string_view name) {
-    return file.Number(Key(name), &status);
+    const auto value = file.Number(Key(name), &status);
+    if (value && !Holds<double>(name)) {
+      Mistyped(name, "an integer", "a float32");
+    }
+    return value;
   }
   std::optional<std::string> Text(absl::string_view name) {
     return file.Text(Key(name), &status);
@@ -92,7 +97,18 @@ struct Reads {
       Fail(name, "is ", *value, "; it must be in [0, 2^31)");
       return std::nullopt;
     }
+    if (value && !Holds<std::uint64_t>(name)) {
+      Mistyped(name, Holds<double>(name) ? "a float" : "a signed integer",
+               "a uint32");
+    }
     return value;
+  }
+  template <typename T>
+  bool Holds(absl::string_view name) const {
+    return std::holds_alternative<T>(file.keys.at(Key(name)));
+  }
+  void Mistyped(absl::string_view name, const char* is, const char* wanted) {
+    mistyped.push_back({Key(name), is, wanted});
   }
   template <typename... Facts>
   void Fail(absl::string_view name, const Facts&... facts) {
@@ -207,8 +223,15 @@ absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
   return absl::OkStatus();
 }
 
-// Adds assumptions about absent keys, for which llama.cpp has defaults.
+// Adds assumptions about absent keys, for which llama.cpp has defaults, and
+// about the layers that rotate.
 void AddAssumptions(const GgufRope& gguf, bool sliding, ResolvedRope* rope) {
+  if (const std::string without = gguf.LayersWithoutRope();
+      !sliding && !without.empty()) {
+    rope->assumptions.push_back(
+        {"layers", "those that rotate",
+         absl::StrCat("llama.cpp does not rotate ", without)});
+  }
   if (gguf.pairing == GgufPairing::kUnknown) {
     rope->assumptions.push_back(
         {"pairing", "half_split",
@@ -338,6 +361,12 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
     rope.sections.resize(kSections, rope.sections[0]);
   }
   rope.pairing = PairingOf(rope.architecture, !rope.sections.empty());
+  rope.rope_pattern = reads.Numbers("attention.rope_pattern");
+  if (rope.HasSwitch()) {
+    rope.rotates = file.Flag(rope.Key("rope.scaling.finetuned"), &reads.status)
+                       .value_or(true);
+  }
+  rope.mistyped = reads.mistyped;
   const std::int64_t head = rope.HeadDim();
   if (rope.dimension_count && head > 0 && *rope.dimension_count != head &&
       IsAmong(rope.architecture, "llama llama-embed deci falcon")) {

@@ -40,6 +40,12 @@ enum class GgufPairing {
 
 GgufPairing PairingOf(const std::string& architecture, bool has_sections);
 
+// A key whose number has another type than the one that llama.cpp reads.
+struct MistypedKey {
+  std::string key;
+  std::string is, wanted;  // "an integer", "a float32"
+};
+
 // Values of keys; nullopt if the key is absent, or if llama.cpp does not read
 // it for the architecture.
 struct GgufRope {
@@ -57,6 +63,12 @@ struct GgufRope {
   std::optional<double> yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
   std::optional<double> alpha;
   std::vector<double> sections;
+  // False if the file turns off the rotation of every layer, which only
+  // Granite's architectures can do.
+  bool rotates = true;
+  // For each layer 0 if it has no rope; empty: the architecture decides.
+  std::vector<double> rope_pattern;
+  std::vector<MistypedKey> mistyped;
   // Empty if the file has no such tensor.
   std::vector<double> rope_freqs, factors_long, factors_short;
 
@@ -68,6 +80,15 @@ struct GgufRope {
   // The base, which llama.cpp raises by alpha in some architectures.
   double Base() const;
   double SlidingBase() const;  // of layers with a sliding window
+  // True for an architecture in which a key turns rotation off.
+  bool HasSwitch() const;
+  // True if only layers with a sliding window rotate.
+  bool RotatesInWindowsAlone() const;
+  // False if llama.cpp does not rotate the layer; nullopt if the index alone
+  // does not tell.
+  std::optional<bool> RotatesLayer(std::int64_t index) const;
+  // Returns the layers without rope: "layers 3, 7, 11"; "" if all rotate.
+  std::string LayersWithoutRope() const;
   // "none", "linear", "yarn" or "longrope"; linear if the key is absent.
   std::string ScalingType() const { return scaling_type.value_or("linear"); }
   // Returns the full name of a key in this file: "llama.rope.freq_base".

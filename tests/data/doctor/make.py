@@ -16,7 +16,7 @@ import struct
 
 HERE = pathlib.Path(__file__).parent
 
-F32, U32, STRING, ARRAY, I32 = 6, 4, 8, 9, 5
+F32, U32, STRING, ARRAY, I32, BOOL = 6, 4, 8, 9, 5, 7
 
 
 def text(value):
@@ -29,6 +29,8 @@ def value(kind, it):
         return struct.pack("<If", F32, it)
     if kind == U32:
         return struct.pack("<II", U32, it)
+    if kind == BOOL:
+        return struct.pack("<I?", BOOL, it)
     if kind == STRING:
         return struct.pack("<I", STRING) + text(it)
     return struct.pack("<IIQ", ARRAY, I32, len(it)) + struct.pack(f"<{len(it)}i", *it)
@@ -436,6 +438,11 @@ def ggufs():
     pair("gguf.pairing", {"model.gguf": with_query(rows)}, {"model.gguf": with_query(permuted)}, tiny)
     add("gguf.other-loaders", linear,
         gguf(keys("llama", scaling__type=(STRING, "linear"), scaling__factor=(F32, 4.0))), plain)
+    add("gguf.key-type", PLAIN, gguf(keys("llama", freq_base=(U32, 500000))), plain)
+    nope = with_keys(PLAIN, model_type="granitemoehybrid", position_embedding_type=None, layer_types=["attention"] * 4,
+                     num_hidden_layers=4)
+    add("gguf.rope-switch", nope, gguf(keys("granitehybrid", scaling__finetuned=(BOOL, True))),
+        gguf(keys("granitehybrid", scaling__finetuned=(BOOL, False))))
     add("gguf.unknown-architecture", PLAIN, gguf(keys("nobodys")), plain)
 
 
