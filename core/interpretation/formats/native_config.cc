@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/base/error.h"
 #include "core/interpretation/classes/families.h"
 #include "core/interpretation/classes/profile.h"
@@ -179,9 +180,12 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
   return {std::move(same), std::move(given)};
 }
 
-// True for Megatron-LM's arguments, which its checkpoints contain.
-bool IsMegatronArgs(const JsonObject& config) {
-  return config.Find("model_type") == nullptr &&
+// True for Megatron-LM's arguments, which its checkpoints contain. Its training
+// adds a model_type of its own to them.
+bool IsMegatronArgs(const JsonObject& config, absl::string_view model_type) {
+  absl::ConsumePrefix(&model_type, "ModelType.");
+  return (config.Find("model_type") == nullptr ||
+          IsAmong(model_type, "encoder_or_decoder encoder_and_decoder")) &&
          config.Find("num_attention_heads") != nullptr &&
          (config.Find("rotary_base") != nullptr ||
           config.Find("rotary_percent") != nullptr);
@@ -387,7 +391,7 @@ Respelled InTransformersSpelling(const JsonObject& config,
     }
     *reader = {.profile = profile};
   };
-  if (IsMegatronArgs(config)) {
+  if (IsMegatronArgs(config, model_type)) {
     read_as(Profile::kHf, "PROFILE_HF",
             "rotary_base and rotary_percent are Megatron's, and mean the same "
             "to every reader");
