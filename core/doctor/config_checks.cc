@@ -278,6 +278,7 @@ void CheckTypeMissing(const NamedDict& named, ConfigCase* config) {
   }
   const char* const guess = lists                              ? "longrope"
                             : dict.contains("low_freq_factor") ? "llama3"
+                            : IsGiven(dict, "alpha")           ? "dynamic"
                             : config->Original(dict)           ? "yarn"
                                                                : "linear";
   if (config->ReadsTheSame(config->Changed(

@@ -59,6 +59,7 @@ enum class RefusedValue {
   kZero,
   kNotPositive,
   kNumber,
+  kPoint,  // a number written with a point
   kText,
   kList,
   kDiffers  // from the value of the key `without`
@@ -168,6 +169,8 @@ bool IsRefused(const json& value, RefusedValue when) {
       return value.is_number() && value < 1;
     case RefusedValue::kNumber:
       return value.is_number();
+    case RefusedValue::kPoint:
+      return value.is_number_float();
     case RefusedValue::kText:
       return value.is_string();
     case RefusedValue::kList:

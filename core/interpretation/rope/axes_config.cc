@@ -115,6 +115,11 @@ void TakeThree(const RopeDict& from, RotaryAxes* axes) {
 // Returns the class's default sections.
 std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
   const auto& [a, b, c] = from.family.sections;
+  if (a == 0 && from.family.reads_sections) {
+    from.dict.Assume("mrope_section", "",
+                     "absent, and transformers cannot apply the rope without "
+                     "it; read as one axis");
+  }
   if (a == 0) return std::nullopt;
   const std::int32_t pairs = spec->rotary_dim / 2;
   const bool fits = a + b + c == pairs;
