@@ -116,16 +116,17 @@ async fn bytes_of_float8_come_back_rotated_and_saturate_as_told() {
 async fn keys_of_i8_and_bytes_of_blocks_move() {
     let server = Server::start();
     let client = posenc::connect(&server.target).unwrap();
-    let rope = client.rope(plain(Pairing::HalfSplit)).await.unwrap();
-    let numbers: [i8; 4] = [100, -50, 0, 127];
+    let rope = client.rope(Config::preset("llama-3.1-8b")).await.unwrap();
+    let numbers: Vec<i8> = (-64..64).collect();
     let finite = rope.clone().saturation(v1::Saturation::Finite);
-    assert_eq!(finite.reposition(Bshd, ShiftBy(0), view!(numbers, [1, 1, 1, 4])).await.unwrap(), numbers);
-    // A block with the scale 1.
+    assert_eq!(finite.reposition(Bshd, ShiftBy(0), view!(numbers, [1, 1, 1, 128])).await.unwrap(), numbers);
+    // Blocks with the scale 1.
     let mut block = [0_i8; 34];
     (block[1], block[2]) = (0x3c, 127);
+    let head = block.repeat(4);
     let blocks = rope.clone().block_format(v1::BlockFormat::Q80);
-    assert_eq!(blocks.reposition(Bshd, ShiftBy(0), view!(block, [1, 1, 1, 34])).await.unwrap(), block);
-    let error = rope.reposition(Bshd, ShiftBy(0), view!(block, [1, 1, 1, 34])).await.unwrap_err();
+    assert_eq!(blocks.reposition(Bshd, ShiftBy(0), view!(head, [1, 1, 1, 136])).await.unwrap(), head);
+    let error = rope.reposition(Bshd, ShiftBy(0), view!(numbers, [1, 1, 1, 128])).await.unwrap_err();
     assert_eq!(error.field(), Some("saturation"));
 }
 
