@@ -439,10 +439,9 @@ def ggufs():
     add("gguf.other-loaders", linear,
         gguf(keys("llama", scaling__type=(STRING, "linear"), scaling__factor=(F32, 4.0))), plain)
     add("gguf.key-type", PLAIN, gguf(keys("llama", freq_base=(U32, 500000))), plain)
-    nope = with_keys(PLAIN, model_type="granitemoehybrid", position_embedding_type=None, layer_types=["attention"] * 4,
-                     num_hidden_layers=4)
-    add("gguf.rope-switch", nope, gguf(keys("granitehybrid", scaling__finetuned=(BOOL, True))),
-        gguf(keys("granitehybrid", scaling__finetuned=(BOOL, False))))
+    add("gguf.rope-switch", with_keys(PLAIN, model_type="granite"),
+        gguf(keys("granite", scaling__finetuned=(BOOL, False))),
+        gguf(keys("granite", scaling__finetuned=(BOOL, True))))
     add("gguf.unknown-architecture", PLAIN, gguf(keys("nobodys")), plain)
 
 
