@@ -157,10 +157,11 @@ namespace {
 // the indices of the layers with attention; "" if the list has no such element,
 // and nullopt if the file has no such list. `full` and `other` are the names of
 // the family's two kinds of layers.
-std::optional<std::string> ListedType(const JsonObject& config,
+std::optional<std::string> ListedType(const ModelLayers& model,
                                       std::int64_t index,
                                       const std::string& full,
                                       const std::string& other) {
+  const JsonObject& config = model.config;
   const auto list = [&config](absl::string_view key) {
     const json* value = config.Find(key);
     // Only LFM2's class takes an empty list for a list.
@@ -186,8 +187,11 @@ std::optional<std::string> ListedType(const JsonObject& config,
                                                          : "sliding_attention";
   }
   // MiniMax marks layers of full attention with 1, MiMo sliding layers.
-  // DeepSeek V4 marks compressed layers with their ratio.
-  if (const json* marks = list("attn_type_list")) {
+  // DeepSeek V4 marks compressed layers with their ratio. transformers' class
+  // of MiniMax does not read its list, but the code beside the checkpoints
+  // does.
+  if (const json* marks = list("attn_type_list");
+      marks != nullptr && model.family.remote) {
     if (i >= marks->size()) return "";
     return marks->at(i) == 0 ? "linear_attention" : "full_attention";
   }
@@ -226,7 +230,7 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
     if (full != "main" || types[index] == "compress") return types[index];
     return types[index] == "sliding_attention" ? full : other;
   }
-  if (auto listed = ListedType(config, index, full, other)) return *listed;
+  if (auto listed = ListedType(model, index, full, other)) return *listed;
   if (!family.layer_pattern.empty()) {
     const json* every = family.interval_key.empty()
                             ? nullptr
@@ -485,7 +489,7 @@ bool HasNoSelfAttention(const ModelLayers& model, const Question& question) {
   const std::int32_t index = question.layer_index.value_or(-1);
   const bool has_no_attention =
       family.layer_pattern == "L" && LayerTypes(config).empty() &&
-      !ListedType(config, 0, "full_attention", "sliding_attention");
+      !ListedType(model, 0, "full_attention", "sliding_attention");
   if (has_no_attention) {
     config.Assume("layer_types", index < 0 ? "" : "linear_attention",
                   absl::StrCat("absent: in ", ClassOf(model_type),
