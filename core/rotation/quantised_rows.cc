@@ -69,8 +69,8 @@ std::int32_t LargestMagnitude(const float* src) {
   std::int32_t bits[kChannels];
   std::memcpy(bits, src, sizeof(bits));
   std::int32_t largest = 0;
-  for (std::size_t i = 0; i < kChannels; ++i) {
-    largest = std::max(largest, bits[i] & kMagnitude);
+  for (const std::int32_t word : bits) {
+    largest = std::max(largest, word & kMagnitude);
   }
   return largest;
 }

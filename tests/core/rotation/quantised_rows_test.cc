@@ -5,7 +5,9 @@
 #include "core/rotation/quantised_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -95,7 +97,8 @@ TEST(QuantisedRowsTest, BlocksEqualThoseOfGgml) {
     ASSERT_EQ(actual.size(), expected.size());
     for (std::size_t i = 0; i < actual.size(); ++i) {
       if (std::isnan(expected[i]) && std::isnan(actual[i])) continue;
-      ASSERT_EQ(std::memcmp(&actual[i], &expected[i], sizeof(float)), 0)
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(actual[i]),
+                std::bit_cast<std::uint32_t>(expected[i]))
           << name << " " << i << " is " << actual[i];
     }
   }
