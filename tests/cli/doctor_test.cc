@@ -212,7 +212,7 @@ TEST_F(DoctorTest, FlagsThatAGgufDoesNotHaveAreNamed) {
     return outcome.text;
   };
   EXPECT_THAT(text("--profile vllm"), HasSubstr("--profile: a GGUF is read"));
-  EXPECT_THAT(text("--layer-index 3"), HasSubstr("--layer-index: a GGUF"));
+  EXPECT_THAT(text("--layer-index 3"), HasSubstr("--layer-index: the layers"));
   EXPECT_THAT(text("--layer-type chunked"),
               HasSubstr("--layer-type: 'chunked"));
   WriteText("cut.gguf", LinearGguf().substr(0, 100));
