@@ -106,7 +106,7 @@ TEST(KnownFieldsTest, NamesTheElementOfARepeatedMessage) {
 
 TEST(KnownFieldsTest, NamesEnumValues) {
   v1::ApplyRopeRequest request;
-  for (const int value : {9, 63, 64, 1000, -1}) {
+  for (const int value : {10, 63, 64, 1000, -1}) {
     request.mutable_q()->set_dtype(static_cast<v1::Dtype>(value));
     EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>(request.SerializeAsString()),
               "q.dtype: 1")
