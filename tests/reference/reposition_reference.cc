@@ -70,6 +70,15 @@ core::interpretation::RopeSource Encodings::To() const {
   return source;
 }
 
+core::RepositionArgs Encodings::Args(core::Layout layout) const {
+  core::RepositionArgs args;
+  args.old_rope = core::interpretation::LookupOf(From());
+  args.new_rope = core::interpretation::LookupOf(To());
+  args.layout = layout;
+  args.saturation = core::Saturation::kFinite;
+  return args;
+}
+
 std::vector<Encodings> AllEncodings() {
   core::RopeSpec leading = Plain(), trailing = Plain();
   leading.rotary_dim = 14;

@@ -26,6 +26,8 @@ struct Encodings {
 
   core::interpretation::RopeSource From() const;
   core::interpretation::RopeSource To() const;
+  // Arguments without a movement.
+  core::RepositionArgs Args(core::Layout layout = core::Layout::kBshd) const;
 };
 
 // Every kind of change that one rotation can make, for 3 heads of 24 channels.

@@ -243,15 +243,6 @@ std::vector<std::byte> Expected(const Keys& keys,
   return out;
 }
 
-core::RepositionArgs Args(const Encodings& encodings, Layout layout) {
-  core::RepositionArgs args;
-  args.old_rope = core::interpretation::LookupOf(encodings.From());
-  args.new_rope = core::interpretation::LookupOf(encodings.To());
-  args.layout = layout;
-  args.saturation = core::Saturation::kFinite;
-  return args;
-}
-
 // Encodings of 24 channels, in heads of kHeadDim.
 std::vector<Encodings> PartialEncodings() {
   std::vector<Encodings> all = AllEncodings();
@@ -283,7 +274,7 @@ void ExpectMoves(const Encodings& encodings, const Extents& extents,
     Keys keys(format, layout, extents, random);
     const Grid from = RandomPositions(encodings, extents, random);
     const Grid to = RandomPositions(encodings, extents, random);
-    core::RepositionArgs args = Args(encodings, layout);
+    core::RepositionArgs args = encodings.Args(layout);
     args.movement.old_positions = from.Ids(layout);
     args.movement.target = core::NewPositions{to.Ids(layout)};
     Tensor floats = keys.floats;
@@ -339,7 +330,7 @@ TEST(QuantisedRowsTest, CachesMoveAsInFloat32) {
       SCOPED_TRACE(absl::StrCat(dimensions, core::BlockFormatName(format)));
       // [3 blocks, 4, 4, D]: 4 is the tokens of a block, and the heads.
       Keys keys(format, Layout::kBshd, {3, 4, 4, kHeadDim}, random);
-      core::RepositionArgs args = Args(plain, Layout::kBshd);
+      core::RepositionArgs args = plain.Args(Layout::kBshd);
       args.movement.target = core::ShiftAll{-100};
       args.cache.emplace();
       args.cache->dimensions = dimensions;
@@ -425,7 +416,7 @@ TEST(QuantisedRowsTest, FieldsMustFitTheFormat) {
        "must be > 0"},
   };
   for (const Bad& bad : all) {
-    core::RepositionArgs args = Args(AllEncodings().front(), Layout::kBshd);
+    core::RepositionArgs args = AllEncodings().front().Args(Layout::kBshd);
     args.movement.target = core::ShiftAll{1};
     args.saturation = bad.saturation;
     args.block_format = bad.format;

@@ -177,14 +177,6 @@ class Cache {
   std::vector<std::int32_t> table_;
 };
 
-core::RepositionArgs Args(const Encodings& encodings) {
-  core::RepositionArgs args;
-  args.old_rope = core::interpretation::LookupOf(encodings.From());
-  args.new_rope = core::interpretation::LookupOf(encodings.To());
-  args.saturation = core::Saturation::kFinite;
-  return args;
-}
-
 bool IsByHead(const Encodings& encodings) {
   for (const core::RopeSpec* spec : {&encodings.from, &encodings.to}) {
     const auto* values = std::get_if<core::ExplicitFrequencies>(&spec->scaling);
@@ -258,7 +250,7 @@ TEST(RepositionCacheTest, MovesWhatGatheringAndScatteringMoves) {
           from.values.push_back(std::floor(uniform(random)));
           to.values.push_back(std::floor(uniform(random)));
         }
-        core::RepositionArgs args = Args(encodings);
+        core::RepositionArgs args = encodings.Args();
         args.movement.old_positions = from.Ids(Layout::kBshd);
         args.movement.target = core::NewPositions{to.Ids(Layout::kBshd)};
         const std::vector<std::byte> expected = Expected(args, cache);
@@ -351,7 +343,7 @@ TEST(RepositionCacheTest, RefusesWhatIsNoCache) {
        }},
   };
   const auto refusal = [&](core::CacheLayout cache, core::ConstTensorView k) {
-    core::RepositionArgs args = Args(AllEncodings().front());
+    core::RepositionArgs args = AllEncodings().front().Args();
     args.movement.target = core::ShiftAll{1};
     args.cache = std::move(cache);
     return core::PrepareReposition(args, k).status();
@@ -394,7 +386,7 @@ TEST(RepositionCacheTest, RefusesWhatIsNoCache) {
 
 // A cache without elements may have extents of any size.
 TEST(RepositionCacheTest, AnEmptyCacheIsNoError) {
-  core::RepositionArgs args = Args(AllEncodings().front());
+  core::RepositionArgs args = AllEncodings().front().Args();
   args.movement.target = core::ShiftAll{1};
   args.cache.emplace();
   args.cache->dimensions = "LBTHD";

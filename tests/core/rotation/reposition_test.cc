@@ -42,15 +42,6 @@ Grid Positions(const Encodings& encodings, const Extents& e,
   return grid;
 }
 
-core::RepositionArgs Args(const Encodings& encodings, Layout layout) {
-  core::RepositionArgs args;
-  args.old_rope = core::interpretation::LookupOf(encodings.From());
-  args.new_rope = core::interpretation::LookupOf(encodings.To());
-  args.layout = layout;
-  args.saturation = core::Saturation::kFinite;
-  return args;
-}
-
 Tensor Reposition(const core::RepositionArgs& args, const Tensor& k) {
   Tensor out = k;
   for (std::byte& byte : out.bytes) byte = std::byte{0x5a};
@@ -103,7 +94,7 @@ TEST_P(EachEncoding, FollowsTheFormulaToNewPositions) {
       k.Fill(random_);
       const Move move = {Positions(GetParam(), k.extents, random_),
                          Positions(GetParam(), k.extents, random_)};
-      core::RepositionArgs args = Args(GetParam(), layout);
+      core::RepositionArgs args = GetParam().Args(layout);
       args.movement.old_positions = move.from.Ids(layout);
       args.movement.target = core::NewPositions{move.to.Ids(layout)};
       ASSERT_EQ(FindMoveError(GetParam(), move, k, Reposition(args, k)), "");
@@ -124,7 +115,7 @@ TEST_P(EachEncoding, FollowsTheFormulaByShifts) {
         k.Fill(random_);
         const Grid from = Positions(GetParam(), k.extents, random_);
         const Move move = {from, from, shift};
-        core::RepositionArgs args = Args(GetParam(), layout);
+        core::RepositionArgs args = GetParam().Args(layout);
         args.movement.old_positions = from.Ids(layout);
         args.movement.target = core::ShiftAll{static_cast<std::int64_t>(shift)};
         const Tensor all = Reposition(args, k);
@@ -171,7 +162,7 @@ TEST_P(EachEncoding, ApplyThenRepositionIsApplyAtTheNewPosition) {
       x.Fill(random_);
       const Grid p = Positions(GetParam(), x.extents, random_);
       const Grid q = Positions(GetParam(), x.extents, random_);
-      core::RepositionArgs args = Args(GetParam(), layout);
+      core::RepositionArgs args = GetParam().Args(layout);
       args.movement.old_positions = p.Ids(layout);
       args.movement.target = core::NewPositions{q.Ids(layout)};
       const Tensor k = Apply(args.old_rope, layout, p.Ids(layout), x);
@@ -223,7 +214,7 @@ TEST(RepositionTest, WorksInPlaceWherePairingsAgree) {
         Tensor k(dtype, layout, E(layout));
         k.Fill(random);
         const Grid p = Positions(encodings, k.extents, random);
-        core::RepositionArgs args = Args(encodings, layout);
+        core::RepositionArgs args = encodings.Args(layout);
         args.movement.old_positions = p.Ids(layout);
         args.movement.target = core::ShiftAll{-41};
         const Tensor elsewhere = Reposition(args, k);
@@ -258,7 +249,7 @@ TEST(RepositionTest, ShiftsNeedNoPositionsWhereFrequenciesAgree) {
     const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {2, 300, 3, 24});
     std::mt19937_64 random(8);
     const Grid p = Positions(encodings, k.extents, random);
-    core::RepositionArgs args = Args(encodings, Layout::kBshd);
+    core::RepositionArgs args = encodings.Args(Layout::kBshd);
     args.movement.target = core::ShiftAll{-250};
     const Tensor moved = Reposition(args, k);
     EXPECT_EQ(FindMoveError(encodings, {p, p, -250}, k, moved), "");
@@ -272,7 +263,7 @@ TEST(RepositionTest, ShiftsNeedNoPositionsWhereFrequenciesAgree) {
 TEST(RepositionTest, Float32AnglesOfAShiftAloneAreTheShifts) {
   const Encodings encodings = Find("float32 angles");
   const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 3, 3, 24});
-  core::RepositionArgs args = Args(encodings, Layout::kBshd);
+  core::RepositionArgs args = encodings.Args(Layout::kBshd);
   args.movement.target = core::ShiftAll{54321};
   const Grid zero{1, 1, 3, {0, 0, 0}};
   EXPECT_EQ(
@@ -298,7 +289,7 @@ TEST(RepositionTest, TokensShiftAlone) {
             std::ldexp(std::floor(std::ldexp(from.values[i], 30)), -30);
         to.values[i] += shifts.values[i];
       }
-      core::RepositionArgs args = Args(encodings, layout);
+      core::RepositionArgs args = encodings.Args(layout);
       args.movement.old_positions = from.Ids(layout);
       args.movement.target = core::TokenShifts{
           std::get<core::PositionIds>(shifts.Ids(layout)).ids};
@@ -311,7 +302,7 @@ TEST(RepositionTest, TokensShiftAlone) {
 TEST(RepositionTest, EveryKindOfPositionsIsTaken) {
   const Encodings encodings = Find("change of base");
   const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {2, 4, 3, 24});
-  core::RepositionArgs args = Args(encodings, Layout::kBshd);
+  core::RepositionArgs args = encodings.Args(Layout::kBshd);
   args.movement.old_positions = core::SequenceStarts{{-3, 5000}};
   args.movement.target = core::NewPositions{core::StartPosition{100}};
   const Grid from{1, 2, 4, {-3, -2, -1, 0, 5000, 5001, 5002, 5003}};
@@ -346,7 +337,7 @@ TEST(RepositionTest, TheFarthestMoveIsExact) {
           move.to.values.push_back(p);
         }
       }
-      core::RepositionArgs args = Args(encodings, Layout::kBshd);
+      core::RepositionArgs args = encodings.Args(Layout::kBshd);
       args.movement.old_positions = move.from.Ids(Layout::kBshd);
       args.movement.target = core::NewPositions{move.to.Ids(Layout::kBshd)};
       EXPECT_EQ(FindMoveError(encodings, move, k, Reposition(args, k)), "")
@@ -367,7 +358,7 @@ TEST(RepositionTest, TheFastestFrequencyMovesFarthest) {
   const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 2, 3, 24});
   const Move move = {{1, 1, 2, {-0x1p31, 0x1p31}},
                      {1, 1, 2, {0x1p31, -0x1p31 + 5}}};
-  core::RepositionArgs args = Args(encodings, Layout::kBshd);
+  core::RepositionArgs args = encodings.Args(Layout::kBshd);
   args.movement.old_positions = move.from.Ids(Layout::kBshd);
   args.movement.target = core::NewPositions{move.to.Ids(Layout::kBshd)};
   EXPECT_EQ(FindMoveError(encodings, move, k, Reposition(args, k)), "");
@@ -379,7 +370,7 @@ TEST(RepositionTest, XPosShiftsFarFromItsCenter) {
   const Encodings encodings = Find("xpos");
   const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 2, 3, 24});
   const Grid p{1, 1, 2, {1e9, -2e9}};
-  core::RepositionArgs args = Args(encodings, Layout::kBshd);
+  core::RepositionArgs args = encodings.Args(Layout::kBshd);
   args.movement.old_positions = p.Ids(Layout::kBshd);
   for (const std::int64_t shift : {35000, -35000}) {
     args.movement.target = core::ShiftAll{shift};
@@ -392,7 +383,7 @@ TEST(RepositionTest, XPosShiftsFarFromItsCenter) {
 TEST(RepositionTest, AShiftOfZeroKeepsEveryValue) {
   for (const Dtype dtype : kDtypes) {
     const Tensor k = Seeded(dtype, Layout::kBhsd, {2, 5, 3, 24});
-    core::RepositionArgs args = Args(Find("yarn"), Layout::kBhsd);
+    core::RepositionArgs args = Find("yarn").Args(Layout::kBhsd);
     args.movement.target = core::ShiftAll{0};
     const Tensor moved = Reposition(args, k);
     args.new_rope = nullptr;
@@ -410,7 +401,7 @@ TEST(RepositionTest, AShiftOfZeroKeepsEveryValue) {
 
 TEST(RepositionTest, AnAbsentNewEncodingIsTheOldOne) {
   const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 5, 3, 24});
-  core::RepositionArgs args = Args(Find("yarn"), Layout::kBshd);
+  core::RepositionArgs args = Find("yarn").Args(Layout::kBshd);
   args.movement.target = core::ShiftAll{12};
   const Tensor moved = Reposition(args, k);
   args.new_rope = nullptr;
@@ -426,7 +417,7 @@ TEST(RepositionTest, NopeToNopeIsTheIdentity) {
     std::mt19937_64 random(10);
     Tensor k(dtype, Layout::kBshd, {1, 4, 3, 24});
     for (std::byte& byte : k.bytes) byte = static_cast<std::byte>(random());
-    core::RepositionArgs args = Args(encodings, Layout::kBshd);
+    core::RepositionArgs args = encodings.Args(Layout::kBshd);
     args.movement.target = core::ShiftAll{5};
     EXPECT_EQ(Reposition(args, k).bytes, k.bytes);
     args.movement.old_positions = core::StartPosition{9};
@@ -439,7 +430,7 @@ TEST(RepositionTest, EmptyTensorsNeedNoPositions) {
   for (const Extents& extents :
        {Extents{0, 4, 2, 8}, Extents{1, 0, 2, 8}, Extents{1, 4, 0, 8}}) {
     const Tensor k(Dtype::kFloat32, Layout::kBshd, extents);
-    core::RepositionArgs args = Args(Find("change of base"), Layout::kBshd);
+    core::RepositionArgs args = Find("change of base").Args(Layout::kBshd);
     args.movement.target = core::NewPositions{};
     EXPECT_TRUE(Reposition(args, k).bytes.empty());
   }
@@ -452,7 +443,7 @@ TEST(RepositionTest, BytesDoNotDependOnThePlaceInTheBatch) {
   std::mt19937_64 random(11);
   const Grid from = Positions(encodings, k.extents, random);
   const Grid to = Positions(encodings, k.extents, random);
-  core::RepositionArgs args = Args(encodings, Layout::kBshd);
+  core::RepositionArgs args = encodings.Args(Layout::kBshd);
   args.movement.old_positions = from.Ids(Layout::kBshd);
   args.movement.target = core::NewPositions{to.Ids(Layout::kBshd)};
   const Tensor all = Reposition(args, k);
@@ -480,7 +471,7 @@ std::string Digest() {
         std::mt19937_64 random(12);
         const Grid from = Positions(encodings, k.extents, random);
         const Grid to = Positions(encodings, k.extents, random);
-        core::RepositionArgs args = Args(encodings, layout);
+        core::RepositionArgs args = encodings.Args(layout);
         args.movement.old_positions = from.Ids(layout);
         for (const bool shift : {false, true}) {
           args.movement.target = core::NewPositions{to.Ids(layout)};
