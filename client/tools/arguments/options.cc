@@ -222,7 +222,7 @@ void AddLayoutFlag(CLI::App* app, v1::Layout* layout) {
 void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation) {
   AddEnumFlag(app, "--saturation", saturation,
               "finite or none, for results past the largest number; required "
-              "for dtypes of 8 bits");
+              "for float8, and for int8 without blocks");
 }
 
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(

@@ -153,10 +153,11 @@ void CheckLayerIndex(const JsonObject& config, std::int32_t index) {
 
 namespace {
 
-// Returns the type of a layer by a list that has an element for each layer, or
-// the indices of the layers with attention; "" if the list has no such element,
-// and nullopt if the file has no such list. `full` and `other` are the names of
-// the family's two kinds of layers.
+// Returns the type of a layer from a list in the file. Such a list has an
+// element for each layer, or the indices of the layers with attention. Returns
+// "" if the list has no element for the layer, and nullopt if the file has no
+// such list. `full` and `other` are the names of the family's two kinds of
+// layers.
 std::optional<std::string> ListedType(const ModelLayers& model,
                                       std::int64_t index,
                                       const std::string& full,
@@ -164,7 +165,7 @@ std::optional<std::string> ListedType(const ModelLayers& model,
   const JsonObject& config = model.config;
   const auto list = [&config](absl::string_view key) {
     const json* value = config.Find(key);
-    // Only LFM2's class takes an empty list for a list.
+    // Only LFM2's class reads an empty list; other classes ignore it.
     const bool is_list = value != nullptr && value->is_array() &&
                          (!value->empty() || key == "full_attn_idxs");
     return is_list ? value : nullptr;
@@ -186,10 +187,10 @@ std::optional<std::string> ListedType(const ModelLayers& model,
     return blocks->at(i % blocks->size()) == "recurrent" ? "linear_attention"
                                                          : "sliding_attention";
   }
-  // MiniMax marks layers of full attention with 1, MiMo sliding layers.
-  // DeepSeek V4 marks compressed layers with their ratio. transformers' class
-  // of MiniMax does not read its list, but the code beside the checkpoints
-  // does.
+  // MiniMax marks layers with full attention with 1, and MiMo marks sliding
+  // layers with 1. DeepSeek V4 marks compressed layers with their ratio.
+  // transformers' class of MiniMax does not read MiniMax's list, but the code
+  // beside the checkpoints reads it.
   if (const json* marks = list("attn_type_list");
       marks != nullptr && model.family.remote) {
     if (i >= marks->size()) return "";
@@ -492,9 +493,10 @@ bool HasNoSelfAttention(const ModelLayers& model, const Question& question) {
       !ListedType(model, 0, "full_attention", "sliding_attention");
   if (has_no_attention) {
     config.Assume("layer_types", index < 0 ? "" : "linear_attention",
-                  absl::StrCat("absent: in ", ClassOf(model_type),
-                               " no layer has attention then",
-                               index < 0 ? "; read as a layer with it" : ""));
+                  absl::StrCat("absent: then no layer of ", ClassOf(model_type),
+                               " has attention",
+                               index < 0 ? "; read as a layer with attention"
+                                         : ""));
   }
   if (index < 0) {
     return IsAmong(question.layer_type.value_or(""), "conv linear_attention");
