@@ -13,7 +13,7 @@ import (
 type Dtype = posencv1.Dtype
 
 // The element types. Int32 and Int64 hold indices and positions; only rotated heads and weights may be FP8, and only
-// the keys of Reposition Int8.
+// the keys of Reposition may be Int8.
 const (
 	DtypeFloat32      = posencv1.Dtype_DTYPE_FLOAT32
 	DtypeFloat16      = posencv1.Dtype_DTYPE_FLOAT16
@@ -27,7 +27,7 @@ const (
 )
 
 // Saturation is the treatment of results past the largest number of a type of 8 bits. Calls with FP8 heads require it,
-// and calls with Int8 keys require SaturationFinite.
+// and calls with Int8 keys that are not blocks require SaturationFinite.
 type Saturation = posencv1.Saturation
 
 // With SaturationFinite, such results become the largest number. With SaturationNone they become infinity, or NaN in

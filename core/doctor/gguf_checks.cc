@@ -18,8 +18,8 @@ namespace {
 using interpretation::GgufPairing;
 using interpretation::GgufRope;
 
-// The base of the reference, raised by static NTK scaling, which a GGUF has
-// in its base.
+// The base of the reference, raised by static NTK scaling. The base of a GGUF
+// also includes this scaling.
 double ReferenceBase(const GgufCase& one, double otherwise) {
   const double base = one.reference()->spec.rope_theta.value_or(otherwise);
   const auto* const ntk = one.ReferenceScaling<NtkScaling>();

@@ -35,8 +35,8 @@ struct HeadLayout {
   bool empty() const { return batch == 0 || tokens == 0 || heads == 0; }
 };
 
-// Reads the extents of a tensor of floats, or of floats or int8 if
-// `takes_int8`. Field paths: "dtype", "shape".
+// Reads the extents of a tensor of floats. If `takes_int8`, the tensor may also
+// be of int8. Field paths: "dtype", "shape".
 absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
                                           const LayoutOrder& order,
                                           bool takes_int8);

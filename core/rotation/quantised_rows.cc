@@ -23,7 +23,7 @@ constexpr std::int32_t kInfinity = 0x7f800000;
 constexpr std::uint16_t kNanScale = 0x7e00;
 
 // Numbers without blocks. A sum with this number is rounded to an integer, to
-// nearest even, and the last bits of the sum are the integer's.
+// nearest even, and the last bits of the sum are the bits of this integer.
 constexpr float kRound = 0x1.8p23f;
 constexpr auto kZero = std::bit_cast<std::int32_t>(kRound);
 
@@ -38,8 +38,8 @@ void NarrowNumbers(const float* src, std::byte* dst) {
   for (std::size_t i = 0; i < kChannels; ++i) {
     bits[i] = std::bit_cast<std::int32_t>(src[i] + kRound);
   }
-  // As integers, the bits of larger sums are larger, and those of negative sums
-  // are negative. So infinity and NaN become a bound, too.
+  // The bits of a larger sum are a larger integer, and the bits of a negative
+  // sum are a negative integer. So infinity and NaN become -128 or 127, too.
   std::uint8_t numbers[kChannels];
   for (std::size_t i = 0; i < kChannels; ++i) {
     const std::int32_t above = std::max(bits[i], kZero - 128);

@@ -1,5 +1,5 @@
 // Rows of keys that are integers: numbers of 8 bits with a scale that the
-// caller keeps, or blocks with scales of their own. They rotate in float32.
+// caller keeps, or blocks that have their own scales. They rotate in float32.
 // posenc.v1.Dtype and posenc.v1.BlockFormat describe the numbers.
 
 #pragma once

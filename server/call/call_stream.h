@@ -188,8 +188,8 @@ class CallStream {
       if (!gone_.ok()) stream_->stop_->Request(gone_);
     }
 
-    // gRPC says only that the call is cancelled if the client's deadline has
-    // passed. The client's own cancellation may come a little earlier.
+    // If the client's deadline has passed, gRPC says only that the call is
+    // cancelled. The client's own cancellation may come a little earlier.
     absl::Status WhyCancelled() const {
       const gpr_timespec deadline = stream_->context_.raw_deadline();
       const gpr_timespec soon = gpr_time_add(

@@ -90,7 +90,8 @@ int ServeAndSay(const LoadedConfig& loaded, int argc, char** argv) {
 
 // Opens the standard streams that are closed. Otherwise a socket could get the
 // descriptor of standard output, and the log would be written into the socket.
-// CheckStdin() knows such a standard input, because it cannot be read.
+// CheckStdin() recognises a standard input that was closed, because this
+// /dev/null cannot be read.
 void OpenStandardStreams() {
   int fd = open("/dev/null", O_WRONLY);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_WRONLY);

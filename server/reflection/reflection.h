@@ -19,7 +19,7 @@
 namespace posenc::server {
 
 // After its construction, only the number of calls changes: requests of peers,
-// even with invented names, add nothing to it. Must outlive its calls.
+// even with invented names, add nothing to its tables. Must outlive its calls.
 class Reflection final {
  public:
   // more: services in addition to the contract's and gRPC's services.

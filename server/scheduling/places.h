@@ -1,8 +1,8 @@
 // Decides which calls run now, which calls wait, and which are refused.
 //
-// A party is a TCP connection, all connections over unix sockets, or a token.
-// The server takes one call of each party in turn. Among a party's calls, the
-// call with the earliest deadline comes first.
+// A party is all calls of one TCP connection, of all connections over unix
+// sockets, or with one token. The server takes one call of each party in turn.
+// Among a party's calls, the call with the earliest deadline comes first.
 //
 //   Enter --a place is free--> at work --Leave--> the next call's turn
 //     |---waits---------------'  |

@@ -2183,10 +2183,10 @@ type RepositionRequest struct {
 	Saturation Saturation    `protobuf:"varint,5,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
 	KOutput    *SharedMemory `protobuf:"bytes,6,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"` // as ApplyRopeRequest.k_output
 	Cache      *CacheLayout  `protobuf:"bytes,7,opt,name=cache,proto3" json:"cache,omitempty"`                    // k is a cache as an engine holds it; unset: a dense tensor of heads
-	// k holds blocks: its dtype is INT8, and its last dimension counts the bytes of a head, head_dim / 32 blocks of 34
-	// (Q8_0) or 18 bytes (Q4_0). Blocks with a rotated channel are dequantised, rotated in float32 and quantised again,
-	// even if the shift is 0. All other blocks come back bit for bit. Keys that were multiplied by a Hadamard matrix
-	// before they were quantised cannot be moved: docs/caches.md says when llama.cpp does so.
+	// k holds blocks: its dtype is INT8, and its last dimension counts the bytes of a head. A head has head_dim / 32
+	// blocks of 34 bytes (Q8_0) or 18 bytes (Q4_0). Blocks with a rotated channel are dequantised, rotated in float32
+	// and quantised again, even if the shift is 0. All other blocks come back bit for bit. Keys that were multiplied by
+	// a Hadamard matrix before they were quantised cannot be moved: docs/caches.md says when llama.cpp does so.
 	BlockFormat   BlockFormat `protobuf:"varint,8,opt,name=block_format,json=blockFormat,proto3,enum=posenc.v1.BlockFormat" json:"block_format,omitempty"`
 	K             *Tensor     `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -43,8 +43,8 @@ const (
 	// has a scale, the scales stay valid only if they are equal within each pair.
 	Dtype_DTYPE_FLOAT8_E4M3FN Dtype = 7 // 4 bits of exponent, 3 of mantissa; largest 448; no infinity; NaN is 0x7F and 0xFF
 	Dtype_DTYPE_FLOAT8_E5M2   Dtype = 8 // 5 bits of exponent, 2 of mantissa; largest 57344; infinity 0x7C, 0xFC; NaN 0x7D-7F, 0xFD-FF
-	// Quantised keys. It is valid only for k of Reposition, which then needs `saturation` or `block_format`. Any other
-	// tensor of INT8 is INVALID_ARGUMENT.
+	// Quantised keys. INT8 is valid only for k of Reposition, which then needs `saturation` or `block_format`. Any
+	// other tensor of INT8 is INVALID_ARGUMENT.
 	//
 	// Without block_format, the elements are the numbers -128 to 127. They stand for keys that were divided by a scale of
 	// the tensor, a head, a token or a block of tokens, without a zero point. The caller keeps the scale: rotation does
@@ -121,8 +121,8 @@ const (
 	// Such results become the largest finite number of the same sign: in INT8 127 or -128. Infinite elements of an E5M2
 	// input also become this number.
 	Saturation_SATURATION_FINITE Saturation = 1
-	// Such results become infinity of the same sign in E5M2, and NaN in E4M3. INVALID_ARGUMENT for INT8, which has no
-	// infinity.
+	// Such results become infinity of the same sign in E5M2, and NaN in E4M3. INT8 has no infinity: this value is
+	// INVALID_ARGUMENT for INT8 without block_format.
 	Saturation_SATURATION_NONE Saturation = 2
 )
 
@@ -175,8 +175,8 @@ func (Saturation) EnumDescriptor() ([]byte, []int) {
 // rounded to binary16, to nearest even, where it may become infinite. Other code of an engine may round differently:
 // a quant may then differ by 1.
 //
-// If a scale is infinite or NaN, the results that need it are not finite. A block with such a result becomes d = NaN
-// (0x7E00), with quants of which all bits are 0.
+// If a scale is infinite or NaN, the results that need it are not finite. In a block with such a result, d becomes
+// NaN (0x7E00), and all bits of the quants become 0.
 type BlockFormat int32
 
 const (
@@ -185,8 +185,9 @@ const (
 	// q = x * (1/d), rounded to the nearest integer, halves away from zero.
 	BlockFormat_BLOCK_FORMAT_Q8_0 BlockFormat = 1
 	// 18 bytes: d, then 16 bytes; byte j holds q[j] + 8 in its low four bits, and q[j + 16] + 8 in its high four bits.
-	// d = m / -8, where m is the channel of the largest magnitude, with its sign: the first one, if there are several,
-	// and +0 if all are zeros. q + 8 = x * (1/d) + 8.5, without its fraction, and at most 15.
+	// d = m / -8, where m is the channel of the largest magnitude, with its sign. If several channels have this
+	// magnitude, m is the first of them; if all are zeros, m is +0. q + 8 = x * (1/d) + 8.5, without its fraction, and
+	// at most 15.
 	BlockFormat_BLOCK_FORMAT_Q4_0 BlockFormat = 2
 )
 

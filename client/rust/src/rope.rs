@@ -131,8 +131,8 @@ impl Rope {
         self.resolved.spec.clone().unwrap_or_default()
     }
 
-    /// Sets what happens to results past the largest number of a type of 8 bits. FP8 and `i8` tensors require this
-    /// setting.
+    /// Sets what happens to results past the largest number of a type of 8 bits. FP8 and `i8` tensors, except blocks,
+    /// require this setting.
     pub fn saturation(mut self, saturation: v1::Saturation) -> Self {
         self.saturation = saturation;
         self

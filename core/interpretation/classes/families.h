@@ -100,8 +100,8 @@ struct Family {
   // The key of n, if every n-th layer has full attention, and the others have
   // linear attention. If the key is absent, layer_pattern decides.
   absl::string_view interval_key = {};
-  // The layers with cross-attention alone if the file has no
-  // cross_attention_layers, separated by blanks.
+  // The layers that have cross-attention alone, separated by blanks, for files
+  // without cross_attention_layers.
   absl::string_view cross_layers = {};
   bool fixed_partial = false;  // the class reads no share outside of the dict
   bool yarn_is_longrope = false;

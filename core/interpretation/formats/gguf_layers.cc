@@ -14,11 +14,11 @@ namespace {
 // and off.
 constexpr absl::string_view kSwitched = "granite granitemoe granitehybrid";
 
-// Architectures in which every fourth layer has no rope. kEveryFourth: layers
-// 3, 7, 11, and so on; in llama4 only if it has a window. kFromFirst: layers 0,
-// 4, 8, and so on, if the model has a window. kWindowsAlone: architectures in
-// which the layers without a window have none; in exaone4 only the model with
-// 64 layers has windows.
+// Architectures in which some layers have no rope. kEveryFourth: layers 3, 7,
+// 11, and so on; in llama4 all layers have rope if its window is 0. kFromFirst:
+// layers 0, 4, 8, and so on, if the model has a window. kWindowsAlone: the
+// layers without a window; in exaone4 only the model with 64 layers has
+// windows.
 constexpr absl::string_view kEveryFourth = "smollm3 llama4 afmoe";
 constexpr absl::string_view kFromFirst = "smallthinker";
 constexpr absl::string_view kWindowsAlone =

@@ -66,7 +66,8 @@ struct GgufRope {
   // False if the file turns off the rotation of every layer, which only
   // Granite's architectures can do.
   bool rotates = true;
-  // For each layer 0 if it has no rope; empty: the architecture decides.
+  // An element for each layer: 0 if the layer has no rope. Empty: the
+  // architecture decides.
   std::vector<double> rope_pattern;
   std::vector<MistypedKey> mistyped;
   // Empty if the file has no such tensor.

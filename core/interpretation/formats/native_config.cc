@@ -180,8 +180,8 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
   return {std::move(same), std::move(given)};
 }
 
-// True for Megatron-LM's arguments, which its checkpoints contain. Its training
-// adds a model_type of its own to them.
+// True for Megatron-LM's arguments, which its checkpoints contain. Megatron's
+// training adds a model_type of its own to them.
 bool IsMegatronArgs(const JsonObject& config, absl::string_view model_type) {
   absl::ConsumePrefix(&model_type, "ModelType.");
   return (config.Find("model_type") == nullptr ||

@@ -282,7 +282,7 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
     const std::string fact =
         absl::StrCat("has entries for types of layers, and ",
                      ClassOf(model.model_type), " reads no entries there");
-    // transformers takes a dict without any of the file's types for a flat one.
+    // transformers reads a dict with none of the file's types as a flat dict.
     const std::vector<std::string> types = LayerTypes(config);
     const bool has_type =
         types.empty() ||

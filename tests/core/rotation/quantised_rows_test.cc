@@ -150,7 +150,7 @@ TEST(QuantisedRowsTest, Int8KeepsEveryNumber) {
   }
 }
 
-TEST(QuantisedRowsTest, BlocksWithoutAFiniteValueAreNan) {
+TEST(QuantisedRowsTest, BlocksWithAValueThatIsNotFiniteAreNan) {
   for (const float bad : {std::numeric_limits<float>::infinity(),
                           -std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::quiet_NaN()}) {
@@ -170,7 +170,7 @@ TEST(QuantisedRowsTest, BlocksWithoutAFiniteValueAreNan) {
   }
 }
 
-// Magnitudes so small that 1 / d would be infinite: their scale is 0.
+// If magnitudes are so small that 1 / d would be infinite, the scale is 0.
 TEST(QuantisedRowsTest, TinyMagnitudesBecomeZeros) {
   const std::vector<float> tiny(kBlockChannels, 0x1p-140F);
   const std::vector<std::byte> eight = Quantised(BlockFormat::kQ8_0, tiny);

@@ -426,8 +426,8 @@ TEST_F(CallsTest, ACallKeepsNoMessageUntilItsStatusIsRead) {
   server_.reset();
 }
 
-// No other call waits, so the first of these calls, which comes after its
-// deadline, must not be refused as one of too many.
+// The first call arrives after its deadline. No other call waits, so the server
+// must not refuse it because too many calls wait.
 TEST_F(CallsTest, ACallPastItsClientsDeadlineIsRecordedAsSuch) {
   for (const char* timeout : {"1n", "60m"}) {
     SCOPED_TRACE(timeout);

@@ -178,7 +178,7 @@ struct RepositionArgs {
   // if k is FP8, or INT8 without block_format.
   v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
 
-  // The blocks whose bytes k holds, as INT8. D then counts bytes.
+  // The format of the blocks whose bytes k holds, as INT8. D then counts bytes.
   v1::BlockFormat block_format = v1::BLOCK_FORMAT_UNSPECIFIED;
 
   // Rotated keys, [B, S, H, D] in the order of `layout`, or [T, H, D], of a

@@ -184,7 +184,7 @@ class Client:
         Takes either `shift` (an int, or an int for each token), or old_positions
         and new_positions in the forms of apply_rope. rope: the encoding that
         rotated k. FP8 needs `saturation`, as in apply_rope, and int8 needs
-        saturation="finite". block_format: "q8_0" or "q4_0", if k is the bytes of
+        saturation="finite". block_format: "q8_0" or "q4_0", if k has the bytes of
         llama.cpp's blocks as int8; its last dimension counts bytes. cache: the
         layout of a paged cache, instead of `layout`: {"dimensions": "vllm_split",
         "block_table": ..., "lengths": ...}. Only the keys of the sequences in this

@@ -20,8 +20,8 @@ public final class ResolvedRope {
   }
 
   /**
-   * Returns this encoding for FP8 and INT8 tensors. Calls with such tensors must say what happens
-   * to results past the largest number of the type.
+   * Returns this encoding for FP8 and INT8 tensors. Calls with such tensors, except blocks, must
+   * say what happens to results past the largest number of the type.
    */
   public ResolvedRope withSaturation(Saturation saturation) {
     return new ResolvedRope(

@@ -358,7 +358,7 @@ class ClientTest extends WithServer {
   }
 
   @Test
-  void aRopeMovesInt8AndBlocksOfBytes() {
+  void aRopeMovesInt8AndBytesOfBlocks() {
     byte[] numbers = {100, -50, 0, 127};
     ResolvedRope rope = posenc.rope(Sources.HALF_SPLIT);
     rope.withSaturation(Saturation.SATURATION_FINITE)
