@@ -26,8 +26,10 @@
 //            because each of the three results is rounded
 //   8 bits   likewise, with u = 2^-4 (E4M3) or 2^-3 (E5M2), unless results
 //            overflow or are subnormal
-//   int8     as float32, plus 3/2, because each of the three results is rounded
-//            by up to 1/2, unless results overflow
+//   int8     1, unless results overflow or the move changes the amplitude or
+//            the xPos factor. The first rounding moves an element by up to
+//            sqrt(1/2), the two others by up to 1/2 each: by less than 2 in
+//            all, and both elements are integers.
 // n shifts change L by a factor within (1 +- 3.83 u)^n, u = 2^-24.
 //
 // Keys are read in old_rope's output pairing and written in the output pairing
