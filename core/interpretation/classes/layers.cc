@@ -492,11 +492,11 @@ bool HasNoSelfAttention(const ModelLayers& model, const Question& question) {
       family.layer_pattern == "L" && LayerTypes(config).empty() &&
       !ListedType(model, 0, "full_attention", "sliding_attention");
   if (has_no_attention) {
-    config.Assume("layer_types", index < 0 ? "" : "linear_attention",
-                  absl::StrCat("absent: then no layer of ", ClassOf(model_type),
-                               " has attention",
-                               index < 0 ? "; read as a layer with attention"
-                                         : ""));
+    config.Assume(
+        "layer_types", index < 0 ? "" : "linear_attention",
+        absl::StrCat("absent: then no layer of ", ClassOf(model_type),
+                     " has attention",
+                     index < 0 ? "; read as a layer with attention" : ""));
   }
   if (index < 0) {
     return IsAmong(question.layer_type.value_or(""), "conv linear_attention");
