@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # asks the newest transformers (in build/parity-venv, or in PARITY_VENV) about every
 # model type; prints posenc's answers for the same files, and what changed since the
-# kept record (write: keeps the new one; caches: moves caches of each type instead)
+# kept record (write: keeps the new one; caches: moves caches of each type instead;
+# caches write: keeps keys of twelve types)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 venv=${PARITY_VENV:-$PWD/build/parity-venv} record=build/parity.gz
@@ -19,6 +20,7 @@ if [[ ${1:-} == caches ]]; then
   fi
   make_venv
   client/python/run build
+  [[ ${2:-} != write ]] || set -- caches write tests/data/parity/caches.jsonl.gz
   POSENCD=${POSENCD:-$PWD/build/release/bin/posencd} PYTHONPATH=build/clients/python/source/src \
     exec "$venv/bin/python" -B tests/parity/caches.py "${@:2}"
 fi

@@ -1,5 +1,7 @@
 """caches.py [TYPE...]: moves the keys of transformers' caches, and compares them with transformers' own.
 
+caches.py write FILE: records some keys of SAMPLE before and after the move, as the classes compute them.
+
 For every model type whose text layers rotate, a tiny model of the real class (tiny.py) computes a cache of
 the same tokens at positions from p on and from p + s on. Every layer gets the hidden states of the first
 run, so that the keys of all layers differ by the rotation alone. posenc.transformers.caches.shift() moves
@@ -21,18 +23,22 @@ A pair of channels of length L, which turns by w for each position, must agree w
 Channels without rotation, layers without it, and values must be equal bit by bit.
 """
 
+import base64
+import gzip
 import inspect
-import math
+import json
 import re
 import sys
 import warnings
 
 warnings.filterwarnings("ignore")
 
+import bound  # noqa: E402
 import library  # noqa: E402
 import posenc  # noqa: E402
 import tiny  # noqa: E402
 import torch  # noqa: E402
+import transformers  # noqa: E402
 from transformers import DynamicCache, EncoderDecoderCache  # noqa: E402
 from posenc.transformers import caches  # noqa: E402
 
@@ -114,49 +120,33 @@ class Run:
         return cache
 
 
-def in_pairs(keys, spec, head_dim):
-    """Returns (first and second channels of the rotated pairs, the other channels)."""
-    width = spec.rotary_dim
-    begin = head_dim - width if spec.slice == posenc.messages.RotarySlice.TRAILING else 0
-    rotated = keys[..., begin: begin + width].double()
-    rest = torch.cat([keys[..., :begin], keys[..., begin + width:]], -1)
-    pairing = spec.output_pairing or spec.pairing
-    if pairing == posenc.messages.Pairing.HALF_SPLIT:
-        return rotated.chunk(2, -1), rest
-    return (rotated[..., 0::2], rotated[..., 1::2]), rest
-
-
-def ratio(moved, expected, rope, start, shift, changed):
-    """Returns the largest difference, in units of the bound."""
-    spec = rope.spec
-    ours, rest = in_pairs(moved, spec, moved.shape[-1])
-    theirs, other = in_pairs(expected, spec, moved.shape[-1])
-    if not torch.equal(rest, other):
-        return math.inf
-    length = torch.hypot(*theirs)
-    w = torch.tensor(rope.resolved.inv_freq, dtype=torch.float64).abs()
-    u = torch.finfo(moved.dtype).eps / 2
-    p = (start + torch.arange(moved.shape[2], dtype=torch.float64))[:, None]
-    both = 2 * p + shift
-    angle = w * 2.0 ** -24 * (both + (3 + w.clamp(min=1e-30).log().abs()) * (both if changed else abs(shift)))
-    bound = length * (angle + 12 * u) + 1e-30
-    return max(((a - b).abs() / bound).max().item() for a, b in zip(ours, theirs))
-
-
 def tensors(cache):
     """Returns every tensor of the layers that has tokens, by layer and name."""
     return {(i, name): value for i, layer in enumerate(cache.layers) for name, value in vars(layer).items()
             if isinstance(value, torch.Tensor) and value.ndim > 2}
 
 
-def compare(client, config, dtype, start=START, shift=SHIFT, **lengths):
-    """Returns (tensors that rotate, layers that do not, largest difference in units of the bound)."""
+def recorded(mover, keys, before, after, start, shift):
+    """Returns the keys of the first head of two tokens, and what moves them."""
+    layer, part, head_dim = next(key for key, ropes in mover._ropes.items() if ropes == (keys.rope, keys.new_rope))
+    shape = [1, 1, min(2, before.shape[2]), before.shape[3]]
+    text = {name: base64.b64encode(tensor[:1, :1, :2].contiguous().numpy().tobytes()).decode()
+            for name, tensor in (("before", before), ("after", after))}
+    return {"config_json": mover._source.config_json, "layer_index": layer, "part": part, "head_dim": head_dim,
+            "lengths": mover._lengths, "start": start + keys.first, "shift": shift, "shape": shape, **text}
+
+
+def compare(client, config, dtype, start=START, shift=SHIFT, record=None, **lengths):
+    """Returns (tensors that rotate, layers that do not, largest difference in units of the bound).
+
+    record: a list that gets the keys of each encoding.
+    """
     run = Run(config, dtype)
     cache, expected = run.cache(start), run.cache(start + shift)
     before = {at: tensor.clone() for at, tensor in tensors(cache).items()}
     caches.shift(cache, config, shift, client=client, start=start, **lengths)
     after, expected = tensors(cache), tensors(expected)
-    worst, moved = 0.0, set()
+    worst, moved, encodings = 0.0, set(), []
     with caches._mover(client, config, lengths.get("length"), lengths.get("new_length")) as mover:
         for keys in mover.keys_of(cache):
             at = next(at for at, tensor in after.items() if tensor.data_ptr() == keys.tensor.data_ptr())
@@ -165,7 +155,13 @@ def compare(client, config, dtype, start=START, shift=SHIFT, **lengths):
                 raise CannotAsk(f"layer {at[0]} has the same {at[1]} at both positions")
             theirs = expected[at].reshape(keys.tensor.shape)
             rope, changed = keys.new_rope or keys.rope, keys.new_rope is not None
-            worst = max(worst, ratio(keys.tensor, theirs, rope, start, shift, changed))
+            unit = bound.UNIT[str(dtype).removeprefix("torch.")]
+            ours, theirs = (tensor.double().numpy() for tensor in (keys.tensor, theirs))
+            worst = max(worst, bound.ratio(ours, theirs, unit, rope.resolved, start, shift, changed))
+            if record is not None and rope.resolved not in encodings:
+                encodings.append(rope.resolved)
+                record.append(recorded(mover, keys, before[at].reshape(keys.tensor.shape),
+                                       expected[at].reshape(keys.tensor.shape), start, shift))
     for at in after.keys() - moved:
         if not torch.equal(after[at], before[at]):
             raise AssertionError(f"layer {at[0]}: {at[1]} has changed")
@@ -236,6 +232,38 @@ VARIANTS = [
 ]
 
 
+# (name, class, keys, arguments of compare()).
+SAMPLE = [
+    ("llama", "LlamaConfig", {}, {}),
+    ("llama, dynamic NTK", "LlamaConfig", DYNAMIC, OVER),
+    ("gemma3: two bases", "Gemma3TextConfig", {}, {}),
+    ("smollm3: layers without rope", "SmolLM3Config", {}, {}),
+    ("llama4: interleaved, chunks", "Llama4TextConfig", {}, {}),
+    ("glm4: a half, interleaved", "Glm4Config", {}, {}),
+    ("gpt_neox: a quarter", "GPTNeoXConfig", {}, {}),
+    ("gpt_oss: yarn", "GptOssConfig", {}, {}),
+    ("phi3: longrope, over its switch", "Phi3Config", LONGROPE, OVER),
+    ("qwen2_vl: three axes", "Qwen2VLTextConfig", {}, {}),
+    ("deepseek_v32: latents and an indexer", "DeepseekV32Config", {}, {}),
+    ("qwen3_next: recurrent layers", "Qwen3NextConfig", {}, {}),
+]
+
+
+def write(path):
+    found = []
+    with posenc.local() as client:
+        for name, cls, keys, arguments in SAMPLE:
+            keys_of_case = []
+            config = tiny.tiny(getattr(transformers, cls), **keys)
+            moved, _, worst = compare(client, config, torch.float32, record=keys_of_case, **arguments)
+            assert moved and worst <= 1, name
+            found += [{"name": name, **one} for one in keys_of_case]
+    lines = "".join(json.dumps(one) + "\n" for one in found)
+    with open(path, "wb") as file:
+        file.write(gzip.compress(lines.encode(), mtime=0))
+    print(f"{path}: {len(found)} tensors of transformers {transformers.__version__}")
+
+
 def cases(names):
     """Yields (name, model types, configuration's class, its keys, arguments of compare())."""
     seen = {}
@@ -285,6 +313,8 @@ def row(client, name, cls, keys, arguments):
 
 
 def main(*names):
+    if names[:1] == ("write",):
+        return write(names[1])
     outcomes = {}
     print(f"{'type':32} {'dtype':9} moved + still, largest difference / bound", flush=True)
     with posenc.local() as client:

@@ -15,25 +15,10 @@ sys.path.append(str(ROOT / "tests" / "parity"))
 import caches as parity  # noqa: E402
 import tiny  # noqa: E402
 
-SAMPLE = {
-    "llama": ("LlamaConfig", {}, {}),
-    "llama, dynamic NTK": ("LlamaConfig", parity.DYNAMIC, parity.OVER),
-    "gemma3: two bases": ("Gemma3TextConfig", {}, {}),
-    "smollm3: layers without rope": ("SmolLM3Config", {}, {}),
-    "llama4: interleaved, chunks": ("Llama4TextConfig", {}, {}),
-    "glm4: a half, interleaved": ("Glm4Config", {}, {}),
-    "gpt_neox: a quarter": ("GPTNeoXConfig", {}, {}),
-    "gpt_oss: yarn": ("GptOssConfig", {}, {}),
-    "phi3: longrope, over its switch": ("Phi3Config", parity.LONGROPE, parity.OVER),
-    "qwen2_vl: three axes": ("Qwen2VLTextConfig", {}, {}),
-    "deepseek_v32: latents and an indexer": ("DeepseekV32Config", {}, {}),
-    "qwen3_next: recurrent layers": ("Qwen3NextConfig", {}, {}),
-}
 
-
-@pytest.mark.parametrize("case", SAMPLE)
+@pytest.mark.parametrize("case", parity.SAMPLE, ids=lambda case: case[0])
 def test_moved_keys_are_those_of_the_class(shared, case):
-    name, keys, arguments = SAMPLE[case]
+    _, name, keys, arguments = case
     config = getattr(transformers, name)
     for dtype in (torch.float32, torch.bfloat16):
         moved, _, worst = parity.compare(shared, tiny.tiny(config, **keys), dtype, **arguments)
