@@ -300,6 +300,11 @@ absl::Status ReadLayers(const CacheLayout& layout, CachePlaces* places) {
 
 }  // namespace
 
+bool CachePlaces::Moves(std::int64_t layer) const {
+  return moved_layers.empty() ||
+         std::binary_search(moved_layers.begin(), moved_layers.end(), layer);
+}
+
 absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
                                        const ConstTensorView& k,
                                        const ReserveFunction& reserve) {

@@ -41,11 +41,12 @@ struct SlotRun {
 
 struct CachePlaces {
   CacheDimension blocks, tokens, heads, parts, layers;
-  std::int64_t head_dim = 0;
+  std::int64_t head_dim = 0;  // elements of k
   std::int64_t slots = 0;
   // The letters of the dimensions before the blocks, outermost first.
   std::string outer;
   std::vector<std::int64_t> moved_layers;  // sorted; empty: all layers
+  bool Moves(std::int64_t layer) const;
   std::int64_t sequences = 1;
   std::int64_t length = 0;    // of the longest sequence
   std::vector<SlotRun> runs;  // in the order of slots

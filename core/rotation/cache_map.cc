@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "core/simd/dispatch.h"
 
@@ -38,11 +39,14 @@ std::int64_t Rows(const CachePlaces& places) {
 
 }  // namespace
 
-CacheMap::CacheMap(CachePlaces places, std::unique_ptr<const RotationMap> keys)
+CacheMap::CacheMap(CachePlaces places, Keys keys,
+                   std::vector<std::int32_t> keys_of_layer)
     : RowMap(Rows(places), RowBytes(places), RowBytes(places),
-             keys->in_place()),
+             std::all_of(keys.begin(), keys.end(),
+                         [](const auto& one) { return one->in_place(); })),
       places_(std::move(places)),
-      keys_(std::move(keys)) {}
+      keys_(std::move(keys)),
+      keys_of_layer_(std::move(keys_of_layer)) {}
 
 class CacheMap::CacheWorker final : public RowMap::Worker {
  public:
@@ -51,7 +55,8 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
         places_(map.places_),
         row_tokens_(RowTokens(map.places_)),
         rows_(places_.slots / row_tokens_) {
-    if (!places_.runs.empty()) keys_ = map.keys_->StartTokens();
+    if (places_.runs.empty()) return;
+    for (const auto& keys : map.keys_) keys_.push_back(keys->StartTokens());
   }
 
   void Run(std::int64_t first, std::int64_t rows, const void* in,
@@ -97,10 +102,14 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
     return fixed;
   }
 
-  bool Moves(std::int64_t layer) const {
-    return places_.moved_layers.empty() ||
-           std::binary_search(places_.moved_layers.begin(),
-                              places_.moved_layers.end(), layer);
+  // Returns the rotation of a layer's keys; null if they do not rotate.
+  RotationMap::TokenWorker* KeysOf(std::int64_t layer) {
+    if (!map_.keys_of_layer_.empty()) {
+      const std::int32_t keys =
+          map_.keys_of_layer_[static_cast<std::size_t>(layer)];
+      return keys < 0 ? nullptr : keys_[static_cast<std::size_t>(keys)].get();
+    }
+    return places_.Moves(layer) ? keys_[0].get() : nullptr;
   }
 
   // Rotates the keys of n slots from `first` on. src and dst point to slot
@@ -109,7 +118,7 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
                 const std::byte* src, std::byte* dst) {
     // Part 1 is the values, which do not rotate.
     if (fixed.part == 1) return;
-    if (fixed.layer >= 0 && !Moves(fixed.layer)) return;
+    if (fixed.layer >= 0 && KeysOf(fixed.layer) == nullptr) return;
     const std::size_t token =
         row_tokens_ == 1 ? map_.in_bytes() : places_.tokens.step;
     RotationMap::Heads heads = {0, places_.heads.extent, places_.heads.step,
@@ -124,11 +133,12 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
       const std::size_t at = static_cast<std::size_t>(from - first) * token;
       const std::int64_t layers = fixed.layer >= 0 ? 1 : places_.layers.extent;
       for (std::int64_t layer = 0; layer < layers; ++layer) {
-        if (fixed.layer < 0 && !Moves(layer)) continue;
+        auto* const keys = KeysOf(fixed.layer >= 0 ? fixed.layer : layer);
+        if (keys == nullptr) continue;
         const std::size_t offset =
             at + static_cast<std::size_t>(layer) * places_.layers.step;
-        keys_->Run(run->sequence, run->token + from - run->slot, to - from,
-                   heads, src + offset, dst + offset);
+        keys->Run(run->sequence, run->token + from - run->slot, to - from,
+                  heads, src + offset, dst + offset);
       }
     }
   }
@@ -138,7 +148,7 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
   const std::int64_t row_tokens_;
   const std::int64_t
       rows_;  // for each index of the dimensions before the blocks
-  std::unique_ptr<RotationMap::TokenWorker> keys_;
+  std::vector<std::unique_ptr<RotationMap::TokenWorker>> keys_;
 };
 
 std::unique_ptr<RowMap::Worker> CacheMap::StartWorker(

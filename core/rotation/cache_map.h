@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/rotation/cache_layout.h"
 #include "core/rotation/rotation_map.h"
@@ -16,9 +17,14 @@ namespace posenc::core {
 
 class CacheMap final : public RowMap {
  public:
-  // `keys` is the rotation of the same tokens in a tensor [sequences, length,
-  // heads, head_dim].
-  CacheMap(CachePlaces places, std::unique_ptr<const RotationMap> keys);
+  using Keys = std::vector<std::unique_ptr<const RotationMap>>;
+
+  // Each element of `keys` rotates the same tokens in a tensor [sequences,
+  // length, heads, head_dim]. keys_of_layer: the index in `keys` of each layer
+  // of the cache; -1 for a layer that does not rotate. If it is empty, keys[0]
+  // rotates all moved layers.
+  CacheMap(CachePlaces places, Keys keys,
+           std::vector<std::int32_t> keys_of_layer);
 
   std::unique_ptr<Worker> StartWorker(std::int64_t first,
                                       std::int64_t rows) const override;
@@ -27,7 +33,8 @@ class CacheMap final : public RowMap {
   class CacheWorker;
 
   const CachePlaces places_;
-  const std::unique_ptr<const RotationMap> keys_;
+  const Keys keys_;
+  const std::vector<std::int32_t> keys_of_layer_;
 };
 
 }  // namespace posenc::core

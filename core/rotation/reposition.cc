@@ -1,5 +1,6 @@
 #include "core/rotation/reposition.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -306,6 +307,60 @@ absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
                                        change->shared(), std::move(source));
 }
 
+// Prepares the rotations of a cache whose layers have their own encodings:
+// `args.old_layers` is set. `k` is the dense tensor of the keys of a layer.
+absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
+                                                      const ConstTensorView& k,
+                                                      CachePlaces places) {
+  const std::int64_t layers = places.layers.extent;
+  if (layers > kMostLayers) {
+    return FieldInvalid(
+        "k.shape",
+        absl::StrCat("has ", layers,
+                     " layers; cache.first_layer takes at most ", kMostLayers));
+  }
+  const absl::Status int8 = CheckInt8(args, k, places.head_dim);
+  if (!int8.ok()) return int8;
+  std::int64_t head_dim = places.head_dim;
+  if (k.dtype == Dtype::kInt8) {
+    const Block block = BlockOf(args.block_format);
+    head_dim =
+        head_dim / static_cast<std::int64_t>(block.bytes) * block.channels;
+  }
+  using Prepared = std::shared_ptr<const PreparedRope>;
+  std::vector<std::pair<Prepared, Prepared>> ropes;
+  CacheMap::Keys keys;
+  std::vector<std::int32_t> keys_of_layer(static_cast<std::size_t>(layers), -1);
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    if (!places.Moves(layer)) continue;
+    const auto fault = [layer](absl::string_view field,
+                               const absl::Status& status) {
+      return WithMetadata(Prefixed(field, status), "layer",
+                          absl::StrCat(layer));
+    };
+    const absl::StatusOr<Prepared> from = args.old_layers(layer, head_dim);
+    if (!from.ok()) return fault("old_rope", from.status());
+    const absl::StatusOr<Prepared> to =
+        args.new_layers ? args.new_layers(layer, head_dim) : from;
+    if (!to.ok()) return fault("new_rope", to.status());
+    if ((*from)->rope.spec.nope && (*to)->rope.spec.nope) continue;
+    const std::pair<Prepared, Prepared> pair(*from, *to);
+    const auto same = std::find(ropes.begin(), ropes.end(), pair);
+    keys_of_layer[static_cast<std::size_t>(layer)] =
+        static_cast<std::int32_t>(same - ropes.begin());
+    if (same != ropes.end()) continue;
+    ropes.push_back(pair);
+    args.old_rope = [rope = *from](std::int64_t) { return rope; };
+    args.new_rope = [rope = *to](std::int64_t) { return rope; };
+    absl::StatusOr<std::unique_ptr<RotationMap>> dense = PrepareDense(args, k);
+    if (!dense.ok())
+      return WithMetadata(dense.status(), "layer", absl::StrCat(layer));
+    keys.push_back(*std::move(dense));
+  }
+  return std::make_unique<CacheMap>(std::move(places), std::move(keys),
+                                    std::move(keys_of_layer));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
@@ -315,12 +370,19 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
   if (!places.ok()) return places.status();
   RepositionArgs dense = args;
   dense.layout = Layout::kBshd;
-  absl::StatusOr<std::unique_ptr<RotationMap>> keys =
-      PrepareDense(dense, {k.dtype,
-                           {places->sequences, places->length,
-                            places->heads.extent, places->head_dim}});
-  if (!keys.ok()) return keys.status();
-  return std::make_unique<CacheMap>(*std::move(places), *std::move(keys));
+  const ConstTensorView layer = {k.dtype,
+                                 {places->sequences, places->length,
+                                  places->heads.extent, places->head_dim}};
+  if (args.old_layers) {
+    return PrepareLayers(std::move(dense), layer, *std::move(places));
+  }
+  absl::StatusOr<std::unique_ptr<RotationMap>> rotation =
+      PrepareDense(dense, layer);
+  if (!rotation.ok()) return rotation.status();
+  CacheMap::Keys keys;
+  keys.push_back(*std::move(rotation));
+  return std::make_unique<CacheMap>(*std::move(places), std::move(keys),
+                                    std::vector<std::int32_t>());
 }
 
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,

@@ -38,6 +38,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <variant>
@@ -74,9 +75,23 @@ struct Movement {
   std::variant<std::monostate, NewPositions, ShiftAll, TokenShifts> target;
 };
 
+// Returns the encoding of a layer of the cache, for heads of head_dim channels.
+// Layers with the same encoding should get the same object, because the
+// positions are expanded once for each object.
+using LayerLookup =
+    std::function<absl::StatusOr<std::shared_ptr<const PreparedRope>>(
+        std::int64_t layer, std::int64_t head_dim)>;
+
+// The most layers that a cache may have if its layers have their own encodings.
+inline constexpr std::int64_t kMostLayers = 256;
+
 struct RepositionArgs {
-  RopeLookup old_rope;  // must be set
+  RopeLookup old_rope;
   RopeLookup new_rope;  // null: the same encoding
+  // These replace old_rope and new_rope if each layer of the cache has its own
+  // encoding. Layers without rotation do not change.
+  LayerLookup old_layers;
+  LayerLookup new_layers;  // null: the same encodings
   Movement movement;
   Layout layout = Layout::kBshd;
   std::optional<CacheLayout> cache;  // instead of layout

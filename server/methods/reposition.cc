@@ -21,8 +21,10 @@ using Request = v1::RepositionRequest;
 
 // Notes faults of a request that were not found while reading it.
 void NoteMore(const Request& request, core::Faults* faults) {
-  faults->Note(CheckResolves("old_rope", request.old_rope()));
-  if (request.has_new_rope()) {
+  // Sources for the layers of a cache do not resolve by themselves.
+  const bool resolves = !request.cache().has_first_layer();
+  if (resolves) faults->Note(CheckResolves("old_rope", request.old_rope()));
+  if (resolves && request.has_new_rope()) {
     faults->Note(CheckResolves("new_rope", request.new_rope()));
   }
   if (request.movement().target_case() == v1::Movement::TARGET_NOT_SET) {
@@ -37,12 +39,21 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
                                 const MethodContext& context) {
   core::Faults faults;
   core::RepositionArgs args;
-  if (faults.Note(CheckGiven("old_rope", request.old_rope()))) {
-    args.old_rope = CachedLookup("old_rope", request.old_rope(), context);
-  }
-  if (request.has_new_rope() &&
-      faults.Note(CheckGiven("new_rope", request.new_rope()))) {
-    args.new_rope = CachedLookup("new_rope", request.new_rope(), context);
+  const auto look_up = [&](absl::string_view field,
+                           const v1::RopeSource& source, core::RopeLookup* rope,
+                           core::LayerLookup* layers) {
+    if (!faults.Note(CheckGiven(field, source))) return;
+    if (!request.cache().has_first_layer()) {
+      *rope = CachedLookup(field, source, context);
+      return;
+    }
+    absl::StatusOr<core::LayerLookup> found =
+        CachedLayers(field, source, request.cache().first_layer(), context);
+    if (faults.Note(found.status())) *layers = *std::move(found);
+  };
+  look_up("old_rope", request.old_rope(), &args.old_rope, &args.old_layers);
+  if (request.has_new_rope()) {
+    look_up("new_rope", request.new_rope(), &args.new_rope, &args.new_layers);
   }
   InputCache cache;
   if (request.has_cache()) {

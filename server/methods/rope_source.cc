@@ -1,11 +1,13 @@
 #include "server/methods/rope_source.h"
 
+#include <map>
 #include <memory>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/interpretation/content_hash.h"
 #include "core/interpretation/source.h"
 #include "server/convert/rope.h"
 
@@ -90,6 +92,55 @@ core::RopeLookup CachedLookup(absl::string_view field,
     rope = std::make_shared<const core::PreparedRope>(*std::move(resolved));
     cache->Insert(key, rope);
     return rope;
+  };
+}
+
+absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
+                                               const v1::RopeSource& source,
+                                               std::int32_t first_layer,
+                                               const MethodContext& context) {
+  // The configuration is read once for each layer.
+  constexpr std::size_t kLargest = 64 << 10;
+  if (source.layer_case() != v1::RopeSource::LAYER_NOT_SET) {
+    return core::FieldInvalid(
+        absl::StrCat(field,
+                     source.has_layer_type() ? ".layer_type" : ".layer_index"),
+        "beside cache.first_layer, which chooses the layers; unset it");
+  }
+  if (source.has_spec()) {
+    return core::FieldInvalid(absl::StrCat(field, ".spec"),
+                              "beside cache.first_layer, and a spec has no "
+                              "layers; give a preset or a "
+                              "config_json");
+  }
+  if (source.config_json().size() > kLargest) {
+    return core::FieldInvalid(
+        absl::StrCat(field, ".config_json"),
+        absl::StrCat("has ", source.config_json().size(),
+                     " bytes; cache.first_layer takes at most ", kLargest));
+  }
+  // From a content hash to the encoding.
+  using Prepared = std::shared_ptr<const core::PreparedRope>;
+  auto known = std::make_shared<std::map<std::string, Prepared>>();
+  return [=, &source, ropes = context.ropes, cache = context.cache](
+             std::int64_t layer,
+             std::int64_t head_dim) -> absl::StatusOr<Prepared> {
+    core::interpretation::RopeSource read = ReadRopeSource(source);
+    read.layer_index = static_cast<std::int32_t>(first_layer + layer);
+    const std::string key = absl::StrCat(
+        *read.layer_index, "@", CacheKey(field, source, head_dim, ropes));
+    Prepared rope = cache->Find(key);
+    if (rope != nullptr) return rope;
+    absl::StatusOr<core::ResolvedRope> resolved =
+        core::interpretation::ResolveSource(read, head_dim,
+                                            core::MissingLength::kError);
+    if (!resolved.ok()) return resolved.status();
+    Prepared& same = (*known)[core::interpretation::ContentHash(*resolved)];
+    if (same == nullptr) {
+      same = std::make_shared<const core::PreparedRope>(*std::move(resolved));
+    }
+    cache->Insert(key, same);
+    return same;
   };
 }
 

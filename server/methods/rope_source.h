@@ -16,6 +16,7 @@
 #include "absl/types/optional.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/prepared_rope.h"
+#include "core/rotation/reposition.h"
 #include "posenc/v1/rope.pb.h"
 #include "posenc/v1/service.pb.h"
 #include "server/methods/methods.h"
@@ -58,6 +59,15 @@ core::RopeLookup CachedLookup(absl::string_view field,
                               const v1::RopeSource& source,
                               const MethodContext& context);
 
+// Does the same for the layers of a cache, whose layer 0 is layer `first_layer`
+// of the model. Layers with equal encodings get the same object. Returns an
+// error if the source chooses a layer itself, or is too large to be read for
+// each layer.
+absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
+                                               const v1::RopeSource& source,
+                                               std::int32_t first_layer,
+                                               const MethodContext& context);
+
 // Returns whether resolving the source takes half a millisecond or more. This
 // is so if its width or its configuration is larger than in any model. The
 // largest width takes 20 ms, and the largest configuration 70 ms. That is too
@@ -94,7 +104,8 @@ inline bool TakesLong(const v1::BuildTableRequest& request) {
 template <typename Request>
 bool TakesLong(const Request& request) {
   if constexpr (requires { request.old_rope(); }) {
-    return ResolvesLong(request.old_rope()) || ResolvesLong(request.new_rope());
+    return request.cache().has_first_layer() ||
+           ResolvesLong(request.old_rope()) || ResolvesLong(request.new_rope());
   } else if constexpr (requires { request.rope(); }) {
     return ResolvesLong(request.rope());
   } else if constexpr (requires { request.vision().rope(); }) {

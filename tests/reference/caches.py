@@ -29,15 +29,15 @@ def slots_of(cache, block_size):
 
 
 def keys_of(cache, shape):
-    """Returns head_dim, (sequences, length), and (sequence, token, head,
-    index of the first channel) of every key that moves."""
+    """Returns head_dim, (sequences, length), and the keys that move: a dict
+    from layer to a list of (sequence, token, head, index of the first channel)."""
     letters = ENGINES.get(cache["dimensions"], cache["dimensions"])
     if letters.endswith("KD") and len(shape) < len(letters):
         shape = shape[:-1] + [2, shape[-1] // 2]
     extent = {**dict.fromkeys("BTHDKL", 1), **dict(zip(letters, shape))}
     slots = slots_of(cache, extent["T"])
     layers = sorted(set(cache.get("layers") or range(extent["L"])))
-    keys = []
+    keys = {layer: [] for layer in layers}
     for s, row in enumerate(slots):
         for (t, slot), h, layer in product(enumerate(row), range(extent["H"]),
                                            layers):
@@ -48,5 +48,5 @@ def keys_of(cache, shape):
             at = 0
             for letter in letters:
                 at = at * extent[letter] + place[letter]
-            keys.append((s, t, h, at))
+            keys[layer].append((s, t, h, at))
     return extent["D"], (len(slots), len(slots[0])), keys

@@ -1,5 +1,7 @@
 """Reposition: positions, shifts, and changes of the encoding."""
 
+import json
+
 from cases import (HALF, INTERLEAVED, Numbers, bad, case, ids,
                    given, source)
 from integers import TooCloseError
@@ -137,6 +139,31 @@ def moves():
     return out
 
 
+def own_layers(factor=32.0):
+    """Returns a model whose layers have two encodings."""
+    return {"configJson": json.dumps({
+        "model_type": "laguna", "hidden_size": 32, "num_attention_heads": 4,
+        "head_dim": 8, "max_position_embeddings": 4096 * int(factor),
+        "num_hidden_layers": 3,
+        "layer_types": ["full_attention", "sliding_attention",
+                        "full_attention"],
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "yarn", "rope_theta": 500000.0,
+                "partial_rotary_factor": 0.5, "factor": factor,
+                "original_max_position_embeddings": 4096, "beta_fast": 64.0,
+                "beta_slow": 1.0, "attention_factor": 1.0},
+            "sliding_attention": {"rope_type": "default",
+                                  "rope_theta": 10000.0,
+                                  "partial_rotary_factor": 1.0}}})}
+
+
+SOME_WITHOUT_ROPE = {"configJson": json.dumps({
+    "model_type": "smollm3", "hidden_size": 32, "num_attention_heads": 4,
+    "max_position_embeddings": 65536, "rope_theta": 5000000.0,
+    "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]})}
+
+
 def caches():
     draw, eights = Numbers(47), Numbers(53)
 
@@ -202,6 +229,22 @@ def caches():
                         two, k=eights.float8(3, 2, 1, 2, 4,
                                              dtype="DTYPE_" + name.upper()),
                         saturation="SATURATION_FINITE"))
+    draw = Numbers(71)
+    local = own_layers()
+    scaled = own_layers(factor=64.0)
+    out += [
+        move("MovesEachLayerByItsOwnEncoding", "LBTHD", (3, 3, 2, 1, 8),
+             {**two, "firstLayer": 0}, local),
+        move("MovesALaterPartOfTheLayers", "lmcache", (2, 2, 3, 1, 8),
+             {**slots(0, 1, 2), "firstLayer": 1}, local),
+        move("MovesNamedLayersByTheirOwnEncodings", "BLTHD", (3, 3, 2, 1, 8),
+             {**two, "firstLayer": 0, "layers": [1, 2]}, local),
+        move("ExtendsTheScaledLayersOfACache", "BHTLD", (3, 1, 2, 3, 8),
+             {**two, "firstLayer": 0}, local,
+             {"oldPositions": {"start": 40}, "shift": 0}, newRope=scaled),
+        move("KeepsLayersWithoutRope", "LBTHD", (4, 3, 2, 1, 8),
+             {**two, "firstLayer": 0}, SOME_WITHOUT_ROPE),
+    ]
     return out
 
 
@@ -392,6 +435,17 @@ def cache_errors():
               "cache.lengths[1]", lengths=[3, 5]),
         wrong("RejectsALayerThatIsNotThere", "FIELD_INVALID",
               "cache.layers[0]", layers=[1]),
+        wrong("RejectsTheLayersOfASpec", "FIELD_INVALID", "old_rope.spec",
+              firstLayer=0),
+        wrong("RejectsALayerBesideTheFirstLayer", "FIELD_INVALID",
+              "old_rope.layer_index", firstLayer=0,
+              more={"oldRope": {**own_layers(), "layerIndex": 1}}),
+        wrong("RejectsALayerThatTheModelLacks", "FIELD_INVALID",
+              "old_rope.layer_index", firstLayer=3,
+              more={"oldRope": own_layers()}),
+        wrong("RejectsANegativeFirstLayer", "FIELD_INVALID",
+              "old_rope.layer_index", firstLayer=-1,
+              more={"oldRope": own_layers()}),
         wrong("RejectsALayoutBesideACache", "FIELD_INVALID", "layout",
               more={"layout": "LAYOUT_BSHD"}),
         wrong("RejectsAFloat8CacheWithoutSaturation", "FIELD_REQUIRED",

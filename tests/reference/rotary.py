@@ -255,22 +255,11 @@ def apply_rope(request):
     return out
 
 
-def reposition(request):
-    tensor = request["k"]
-    width = tensor["shape"][-1]
-    if "cache" in request:
-        width, extent, heads = keys_of(request["cache"], tensor["shape"])
-    else:
-        extent, heads = heads_of(tensor, request["layout"])
-    elements, block_format = width, request.get("blockFormat")
-    width = integers.channels_of(block_format, elements)
-    old = Rotation(request["oldRope"], width)
-    new = Rotation(request.get("newRope", request["oldRope"]), width)
-    movement = request["movement"]
+def _step(request, old, new, batch, tokens):
+    """Returns the step of _move() from one encoding to the other."""
     if old.nope:
-        return [_move(tensor, heads, "k", _REPOSITION_UNITS,
-                      lambda b, s, h: ([], 1), None)]
-    batch, tokens = extent[0], extent[1]
+        return lambda b, s, h: ([], 1)
+    movement = request["movement"]
     # If old positions have no effect, use 0, 1, ...
     source = expand(movement.get("oldPositions", {"start": 0}), old.axes,
                     batch, tokens)
@@ -297,6 +286,34 @@ def reposition(request):
                       new.decay(i, after, True) / old.decay(i, before, True))
             pairs.append((x, u, factor, phi))
         return pairs, 1
+
+    return step
+
+
+def reposition(request):
+    tensor = request["k"]
+    elements, cache = tensor["shape"][-1], request.get("cache", {})
+    if cache:
+        elements, extent, heads_by_layer = keys_of(cache, tensor["shape"])
+    else:
+        extent, heads = heads_of(tensor, request["layout"])
+        heads_by_layer = {0: heads}
+    block_format = request.get("blockFormat")
+    width = integers.channels_of(block_format, elements)
+    steps = {}
+    for layer in heads_by_layer:
+        first = cache.get("firstLayer")
+        own = {} if first is None else {"layerIndex": first + layer}
+        old, new = (
+            Rotation({**request.get(name, request["oldRope"]), **own}, width)
+            for name in ("oldRope", "newRope"))
+        steps[layer] = _step(request, old, new, extent[0], extent[1])
+    heads = [(b, s, (layer, h), at) for layer, heads in heads_by_layer.items()
+             for b, s, h, at in heads]
+
+    def step(b, s, layer_and_head):
+        layer, h = layer_and_head
+        return steps[layer](b, s, h)
 
     if tensor["dtype"] == "DTYPE_INT8":
         return [_move_integers(tensor, heads, elements, block_format, step)]

@@ -29,6 +29,10 @@ constexpr FieldFlag kCache[] = {
      "The slot of each token, instead of --block-table", "--cache"},
     {"--layers", "layers", "LIST", "Layers that move (default: all)",
      "--cache"},
+    {"--first-layer", "first_layer", "N",
+     "Each layer of the cache has the encoding of its own layer of the model, "
+     "from layer N on",
+     "--cache"},
 };
 
 // `old_rope` and `old_positions` are the encoding and the positions of the
