@@ -131,8 +131,8 @@ func (c *config) security(target string) (transport credentials.TransportCredent
 // thisMachine matches targets whose text shows that they are a unix socket or loopback.
 var thisMachine = regexp.MustCompile(`^unix(-abstract)?:|^(dns:(///)?|passthrough:///)?(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$`)
 
-// bearer puts a token into every call's headers. Its file is read each time, because tokens expire; the last good token
-// stays in use while the file cannot be read.
+// bearer puts a token into every call's headers. The token's file is read each time, because tokens expire. While the
+// file cannot be read, the last good token stays in use.
 type bearer struct {
 	file   string // empty: the token stays
 	header atomic.Value

@@ -421,9 +421,9 @@ void CheckPublished(ConfigCase* config) {
                  likeness};
       });
   if (!nearest || fits_length) return;
-  // If another model fits, the file gets a finding only in two cases. One key
-  // separates the file from a model, or the file is too long for the model that
-  // fits and as long as the nearest model.
+  // A file that fits another model gets a finding only in two cases: one key
+  // separates it from a model, or its length suits the nearest model and is too
+  // large for the models that fit.
   const bool as_long =
       nearest->likeness.same_length || nearest->likeness.extends;
   if (fits && !one_key && (fits_reach || !as_long)) return;

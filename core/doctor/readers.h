@@ -79,7 +79,7 @@ struct LayerGroup {
 };
 
 // Groups the layers to which transformers gives the same rope. Returns one
-// group if all layers are alike. The last group may be a layer that
+// group if all layers are alike. The last group may consist of a layer that
 // transformers refuses.
 std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach);
 

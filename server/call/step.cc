@@ -77,8 +77,9 @@ Step::Need Step::Advance(bool on_pool) {
   return Need::kNothing;
 }
 
-// Gives the error to the handler, except an error of Claimed(), which must end
-// the call to free memory.
+// Gives the error to the handler, which may turn it into a message. An error of
+// Claimed() is not given to the handler, because then the call must end and
+// free its memory.
 void Step::Fail() {
   DropResponse();
   if (stage_ == Stage::kOver) return;

@@ -1,8 +1,9 @@
 // Decides which calls run now, which calls wait, and which are refused.
 //
-// A party is all calls of one TCP connection, of all connections over unix
-// sockets, or with one token. The server takes one call of each party in turn.
-// Among a party's calls, the call with the earliest deadline comes first.
+// A party is a group of calls: all calls with one token, all calls of one TCP
+// connection, or all calls over unix sockets. The server takes one call of each
+// party in turn. Among a party's calls, the call with the earliest deadline
+// comes first.
 //
 //   Enter --a place is free--> at work --Leave--> the next call's turn
 //     |---waits---------------'  |

@@ -159,8 +159,8 @@ absl::Status RpcService::Identify(const CallHeaders& headers,
       tokens_->Check(spec->name, Authorization(headers));
   if (!caller.ok()) return caller.status();
   spec->caller = std::move(caller->name);
-  // Behind a proxy, callers share connections. So the party (Places) is the
-  // token.
+  // Behind a proxy, callers share connections. So all calls with one token are
+  // one party (Places).
   if (!spec->caller.empty()) {
     spec->party = absl::HashOf(spec->caller);
     spec->caller_bytes = caller->in_flight_bytes > 0 ? caller->in_flight_bytes

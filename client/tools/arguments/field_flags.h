@@ -35,8 +35,9 @@ struct FieldFlag {
   // is a file with one tensor or with all tensors of a message.
   const char* type;
   const char* help;
-  // The kind to which the flag belongs as a detail. A flag of two kinds names
-  // both, and has two fields in the same order. Null if the flag is a kind.
+  // The kind to which the flag belongs as a detail. If a flag belongs to two
+  // kinds, `of` has the names of both, and `field` has two paths in the same
+  // order. Null if the flag is a kind.
   const char* of = nullptr;
   bool required = false;  // by the kind, or by the command
   // The field's value if the flag is absent, as a text; null: unset.

@@ -47,7 +47,7 @@ std::uint16_t FloatToHalf(float value) {
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double magnitude = std::fabs(static_cast<double>(value));
   if (std::isnan(value)) return sign | 0x7e00;
-  // 65520 is half way from the largest number, 65504, to 2^16.
+  // 65520 is halfway between the largest number, 65504, and 2^16.
   if (magnitude >= 65520) return sign | 0x7c00;
   if (magnitude < 0x1p-24 * 0.5) return sign;
   const int exponent = std::max(std::ilogb(magnitude), -14);

@@ -94,11 +94,12 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   double scale = products / 16;
   if (repositions > 0) {
     // Every earlier rotation also made an error in both channels of the pair.
-    // The pair had the same length then, so the errors have the same bound.
-    // Later rotations rotate this error vector and keep its length, which is at
-    // most sqrt(2) times the error of one channel. Each rotation also rounds a
-    // channel by at most half an ulp. The ulp is taken at 1.01 times the pair's
-    // length, which no channel exceeds, even with its error.
+    // Rotations do not change the length of the pair, so all these errors have
+    // the same bound. Later rotations rotate this error vector and keep its
+    // length, which is at most sqrt(2) times the error of one channel. Each
+    // rotation also rounds a channel by at most half an ulp. The ulp is taken
+    // at 1.01 times the pair's length, which no channel exceeds, even with its
+    // error.
     const double length =
         static_cast<double>(std::hypot(element.x, element.y)) *
         attention_factor;

@@ -1,4 +1,4 @@
-"""For models of transformers: rotary modules with tables from the service, and caches whose keys move.
+"""Support for models of transformers: rotary modules with tables from the service, and caches whose keys move.
 
     model = AutoModelForCausalLM.from_pretrained(...)
     posenc.transformers.install(model, posenc.connect("localhost:50051"))

@@ -28,7 +28,7 @@ final class TensorCall<M extends Message> {
 
   /**
    * Makes a call without tensors; they are added later. `out` has the memory of each result, in
-   * order. Null is new memory.
+   * order. Null: the result gets new memory.
    */
   TensorCall(Calls calls, CallOptions options, String name, Message request, M response,
       TensorView... out) {

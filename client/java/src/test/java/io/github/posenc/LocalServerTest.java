@@ -54,7 +54,8 @@ class LocalServerTest {
     }
   }
 
-  // Checks that position 0 does not turn, and that position 1 turns the first pair by one radian.
+  // Checks that position 0 is not rotated, and that the first pair of position 1 is rotated by one
+  // radian.
   private static void assertRotates(Posenc posenc) {
     float[] q = new float[2 * 8];
     java.util.Arrays.fill(q, 1);
