@@ -288,8 +288,8 @@ def ggml(torch, case, source):
     return call, result
 
 
-# Each of these takes (numpy, positions, inv_freq, out), of float32, and gives the
-# cosines and the sines of the table; out are three arrays of its shape.
+# Each of these functions takes (numpy, positions, inv_freq, out) in float32, and returns
+# the cosines and the sines of the table. `out` are three arrays of the table's shape.
 
 
 def numpy(np, positions, inv_freq, out):

@@ -98,7 +98,7 @@ Message MakeMessage(const float* elements, std::int64_t bytes, Answer answer) {
   return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
 }
 
-// A message of a stream, which has only bytes.
+// Returns a message of a stream. It has only the bytes of tensors.
 Message MakeBytes(const float* elements, std::int64_t bytes) {
   std::string prefix;
   wire::AppendFieldHeader(v1::ApplyRopeStreamRequest::kDataFieldNumber,

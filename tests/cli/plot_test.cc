@@ -18,7 +18,7 @@ using plot::Element;
 
 constexpr double kPi = std::numbers::pi;
 
-// Four pairs of frequencies 1, 0.1, 0.01, 0.001.
+// Four pairs, with the frequencies 1, 0.1, 0.01 and 0.001.
 const char kEight[] =
     " --spec '{\"rotaryDim\":8,\"pairing\":\"PAIRING_HALF_SPLIT\"}' ";
 

@@ -76,8 +76,8 @@ std::string Flat(const grpc::ByteBuffer& buffer) {
   return flat;
 }
 
-// Sizes around the limits from which the length needs another byte, and around
-// the greatest size that is copied.
+// The sizes are near those at which the length needs another byte, and near the
+// greatest size that is copied.
 TEST(BulkMessageTest, FramesAreWhatProtobufWrites) {
   for (const std::size_t size : {0, 4, 112, 116, 120, 124, 128, 16368, 16380,
                                  16384, 65532, 65536, 65540, 1 << 21}) {

@@ -4,8 +4,8 @@
 // CASE: unary64, unary1 (MiB of float32 in one message), stream256, and token1.
 // token1 rotates one token of 16 KiB, so its peak memory is that of the program
 // without large tensors. Results go to memory that the program already has. The
-// first call is reported separately; the calls of the first kWarmUp, and one
-// call over each connection, are not measured.
+// first call is reported separately. The calls in the first two seconds
+// (kWarmUp), and one call over each connection, are not measured.
 
 #include <algorithm>
 #include <chrono>

@@ -35,7 +35,7 @@ class PageTest(OpenPage):
         self.assertEqual([group.get_attribute("data-series") for group in self.all("#kept g[data-series]")],
                          ["vLLM", "llama.cpp", "mlx-lm"])
         self.assertEqual(self.one("#kept [data-mark]").get_attribute("data-mark"), told["length"])
-        # Within the first screen.
+        # The figure is visible without scrolling.
         self.assertLess(self.browser.execute_script(
             "return document.querySelector('#kept svg').getBoundingClientRect().bottom"), 900)
 

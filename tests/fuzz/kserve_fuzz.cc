@@ -1,6 +1,6 @@
 // libFuzzer target: KServe's envelope, from the bytes of ModelInferRequest to
-// those of the answer, without a socket; and the envelope's hand-written parser
-// against the generated one.
+// those of the answer, without a socket; and the envelope's hand-written
+// parser, compared with the generated parser.
 //
 // Input: byte 0 chooses ModelInfer or ModelStreamInfer, byte 1 the slices of
 // the message, byte 2 the place where a stream's second message begins; the

@@ -20,9 +20,9 @@ CASES = ("unary64", "unary1", "stream256")
 # a case uses the case's peak without this peak, the tensor and the result.
 ALONE = "token1"
 
-# An identity call of the same bytes through the bare library, client and server:
-# the lower bound for a client with one message each way. A case below its floor
-# sends, computes and receives its chunks concurrently.
+# A call of the bare gRPC library whose server returns the same bytes: the lower bound for a client
+# that sends one message and receives one message. A case below its floor sends, computes and
+# receives its chunks concurrently.
 FLOORS = {"unary64": "echo64", "unary1": "echo1"}
 HAVE_FLOORS = ("python", "java", "node")
 

@@ -49,7 +49,8 @@ def chain(clients):
         # Every step rounds both numbers of a pair to bfloat16, which moves the
         # pair by at most 2^-8 of its length (half an ulp is at most 2^-8 of a
         # number); later steps rotate this error. Before that rounding, a
-        # rotation in float32 is off by 4 units of 2^-24, a movement by 10.
+        # rotation in float32 is off by 4 units of 2^-24, and a repositioning is
+        # off by 10 such units.
         steps = 1 + len(route)
         bounds = oracle.bound(original, HEAD_DIM, HEAD_DIM, 4 + 10 * len(route),
                               last=steps * 2.0 ** -8)

@@ -1,9 +1,9 @@
 """class_defaults.py [--check]: writes core/interpretation/rows/class_defaults.json, or
 checks that it is current.
 
-Defaults of the newest transformers' configuration classes for absent keys,
-their other names for keys, and their refusals: one row for each group of equal
-model types.
+The rows are about the configuration classes of the newest transformers: their
+defaults for absent keys, their other names for keys, and what they refuse. Equal
+model types share a row.
 """
 
 import copy

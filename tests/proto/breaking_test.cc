@@ -54,7 +54,8 @@ pb::FieldDescriptorProto* Field(pb::DescriptorProto* message,
   return message->add_field();
 }
 
-// Changes the field `name` of posenc.v1.Tensor.
+// Returns what breaks if `change` is applied to the field called `name` of
+// posenc.v1.Tensor.
 std::vector<std::string> BreaksOfTensor(
     const std::string& name,
     const std::function<void(pb::FieldDescriptorProto*)>& change) {

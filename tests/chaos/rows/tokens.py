@@ -9,8 +9,7 @@ from process import Server, until
 from rows import certificates
 
 UNAUTHENTICATED, PERMISSION_DENIED = 16, 7
-# Methods with a request that every server answers without an authentication
-# error, and health, which is public.
+# All methods of the contract. Each of them needs a token.
 METHODS = ("GetServerInfo", "ResolveRope", "BuildTable", "BuildTableStream", "BuildBias",
            "BuildPositions", "ApplyRope", "ApplyRopeStream", "Reposition", "RepositionStream",
            "AddEncoding", "ScoreRelative", "ConvertPairing", "AnalyzeRope",

@@ -119,9 +119,9 @@ TEST(AbsoluteTest, UnpairedSinesAreCorrectlyRounded) {
   EXPECT_EQ(Misrounded(encoding, 1001, 2, SinusoidalChannel(encoding)), 0);
 }
 
-// The formula's own error is at most 2^-59, which is 2^-6 of a place in
-// float64: the exponent is rounded to 2^-64 and multiplied by ln(1e7) = 16.2,
-// and powl may be off in its last place.
+// The formula's own error is at most 2^-59, which is 2^-6 of an ulp of float64:
+// the exponent is rounded to 2^-64 and multiplied by ln(1e7) = 16.2, and powl
+// may be off by an ulp of long double.
 TEST(AbsoluteTest, FrequenciesAreTheFormulasToHalfAPlace) {
   for (const double base : {1.5, 100.0, 1e4, 5e5, 1e7}) {
     for (const int n : {1, 2, 3, 8, 64, 767}) {

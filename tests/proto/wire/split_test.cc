@@ -1,4 +1,5 @@
-// Messages split into tensor bytes and the rest, against protobuf's own parser.
+// Splits messages into tensor bytes and the rest, and compares the result with
+// that of protobuf's own parser.
 
 #include "posenc/wire/split.h"
 

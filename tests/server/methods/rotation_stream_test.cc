@@ -31,7 +31,8 @@ void Fill(v1::Dtype dtype, const std::vector<std::int64_t>& shape,
   std::string data(bytes, '\0');
   for (std::size_t i = 0; i < bytes; ++i) {
     data[i] = static_cast<char>((*random)());
-    // The exponent's highest bit.
+    // Clears the exponent's highest bit, so that all numbers are between -2 and
+    // 2.
     if (i % element == element - 1) data[i] &= '\xbf';
   }
   SetTensor(dtype, shape, std::vector<char>(data.begin(), data.end()), tensor);
