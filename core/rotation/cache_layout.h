@@ -1,6 +1,6 @@
-// Where a paged cache holds the keys of its tokens: the order of its
-// dimensions, and the slots of the tokens. A slot holds one token; its number
-// is block * block_size + the token's index in the block.
+// The layout of a paged cache: the order of its dimensions, and the slots that
+// hold its tokens. A slot holds one token; its number is block * block_size +
+// the token's index in the block.
 
 #pragma once
 
@@ -20,7 +20,8 @@ namespace posenc::core {
 // posenc.v1.CacheLayout describes these fields.
 struct CacheLayout {
   // One letter for each dimension: B blocks, T tokens of a block, H heads, D
-  // channels, K keys and values, L layers. The name of an engine is also valid.
+  // channels, K keys and values, L layers. The name of an engine's layout, such
+  // as "vllm_split", is also valid.
   std::string dimensions;
   std::optional<ConstTensorView> block_table;
   std::vector<std::int64_t> lengths;
@@ -48,7 +49,7 @@ struct CachePlaces {
   std::vector<std::int64_t> moved_layers;  // sorted; empty: all layers
   bool Moves(std::int64_t layer) const;
   std::int64_t sequences = 1;
-  std::int64_t length = 0;    // of the longest sequence
+  std::int64_t length = 0;    // number of tokens of the longest sequence
   std::vector<SlotRun> runs;  // in the order of slots
 };
 

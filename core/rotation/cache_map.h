@@ -1,7 +1,7 @@
-// Repositions the keys of a paged cache without gathering them. A row is the
-// adjacent memory of one slot, if the tokens are the outermost dimension of a
-// block; otherwise a row is the adjacent memory of one block. Only the keys of
-// the cache's tokens change.
+// Repositions the keys of a paged cache without gathering them. If the tokens
+// are the outermost dimension of a block, a row is the memory of one slot;
+// otherwise a row is the memory of one block. This memory is contiguous. Only
+// the keys of the cache's tokens change.
 
 #pragma once
 

@@ -1,5 +1,5 @@
 // Tensors of heads: the order of their dimensions, and the number and width of
-// their heads. Shared by ApplyRope and Reposition.
+// their heads. ApplyRope and Reposition use this code.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// How the heads of one tensor rotate: their rotated channels and the kernel.
-// Shared by ApplyRope and Reposition.
+// Describes how the heads of one tensor are rotated: the rotated channels, and
+// the kernel. ApplyRope and Reposition use this description.
 
 #pragma once
 
@@ -49,7 +49,7 @@ struct HeadRotation {
   std::int64_t pass_channel = 0;
   std::int64_t pass_width = 0;
   simd::RotateKernel rotate = nullptr;
-  bool same_pairing = true;  // of input and output
+  bool same_pairing = true;  // input and output have the same pairing
 };
 
 // `spec` decides which channels pass through. It does not decide the segments,

@@ -3,10 +3,10 @@
 //
 //   (x, y) -> (A' / A) R(p' w' - p w) (x, y)
 //
-// for every pair of the rotated slice. p, w, A are the old position, frequency
-// and attention factor; p', w', A' are the new ones. A and A' include the keys'
-// xPos factors, and `reverse` negates the angle of its encoding. Other channels
-// pass through bit for bit.
+// for every pair of the rotated slice. R(phi) is the rotation by the angle phi.
+// p, w, A are the old position, frequency and attention factor; p', w', A' are
+// the new ones. A and A' include the keys' xPos factors, and `reverse` negates
+// the angle of its encoding. Other channels pass through bit for bit.
 //
 // The angle is computed and reduced exactly; only its cosine and sine are
 // rounded. If the frequencies agree, the angle is (p' - p) w, and a shift needs
@@ -15,9 +15,10 @@
 // in ApplyRope, float32(p w), and the difference of the two angles is exact. A
 // shift without positions rotates by float32(shift w).
 //
-// Let L be the length of a key's pair, multiplied by its amplitude and its xPos
-// factor. If keys are rotated at p and repositioned to p', their elements
-// differ from those of keys that are rotated at p' by at most:
+// Let L be the length of a key's pair, multiplied by the attention factor and
+// the xPos factor. If keys are rotated at p and repositioned to p', their
+// elements differ from those of keys that are rotated directly at p' by at
+// most:
 //   float32  10 * 2^-24 L. With u = 2^-24, the first rotation of the pair adds
 //            (2 sqrt(2) + 1) u; the second rotation of an element and its
 //            direct rotation add 3 u each.
@@ -26,10 +27,10 @@
 //            because each of the three results is rounded
 //   8 bits   likewise, with u = 2^-4 (E4M3) or 2^-3 (E5M2), unless results
 //            overflow or are subnormal
-//   int8     1, unless results overflow or the move changes the amplitude or
-//            the xPos factor. The first rounding moves an element by up to
-//            sqrt(1/2), the two others by up to 1/2 each: by less than 2 in
-//            all, and both elements are integers.
+//   int8     1, unless results overflow or the move changes the attention
+//            factor or the xPos factor. The first rounding changes an element
+//            by up to sqrt(1/2), and the two others by up to 1/2 each. The sum
+//            is less than 2, and both elements are integers.
 // n shifts change L by a factor within (1 +- 3.83 u)^n, u = 2^-24.
 //
 // Keys are read in old_rope's output pairing and written in the output pairing

@@ -18,9 +18,9 @@
 
 namespace posenc::core {
 
-// Old and new positions of tokens. The new positions are `to`, if it is set. If
-// only `shifts` is set, they are the old positions plus `shifts`; otherwise
-// they are the old positions plus `shift`.
+// Old and new positions of tokens. If `to` is set, it has the new positions. If
+// only `shifts` is set, the new positions are the old positions plus `shifts`;
+// otherwise they are the old positions plus `shift`.
 struct PositionChange {
   std::optional<TokenPositions> from;
   std::optional<TokenPositions> to;

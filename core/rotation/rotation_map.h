@@ -1,5 +1,5 @@
 // Rotates the heads of a tensor, row by row in the order of memory: a row of
-// the tensor is one head of one token. Shared by ApplyRope and Reposition.
+// the tensor is one head of one token. ApplyRope and Reposition use this code.
 
 #pragma once
 
@@ -19,15 +19,15 @@ namespace posenc::core {
 
 class RotationMap final : public RowMap {
  public:
-  // Heads of some tokens.
+  // The heads of some tokens, and their distances in memory.
   struct Heads {
     std::int64_t first, count;
     std::size_t bytes;        // from head to head
     std::size_t token_bytes;  // from token to token
   };
 
-  // Rotates tokens whose heads may be anywhere in memory. Only one thread may
-  // use it.
+  // Rotates tokens whose heads may lie at any distances in memory (Heads). Only
+  // one thread may use it.
   class TokenWorker {
    public:
     virtual ~TokenWorker() = default;

@@ -66,7 +66,7 @@ struct CallResources {
   const std::vector<CallObserver*>* observers;
 };
 
-// Owns the calls, and routes them to methods.
+// Gives calls their resources, and finds their methods.
 class CallService {
  public:
   virtual grpc::AsyncGenericService* generic() = 0;
@@ -165,15 +165,15 @@ class Call final : private Loop::Ticked {
   std::optional<CallMemory> memory_;
   OpenCalls::Slot slot_;
   Places::Ticket place_;
-  double deadline_ = 0;     // in all Places::Requests
+  double deadline_ = 0;     // Places::Request::deadline
   bool must_enter_ = true;  // Run() must ask for a place
   Wait wait_;
-  bool counted_ = false;  // by CallsInProgress
+  bool counted_ = false;  // CallsInProgress counts this call
   bool status_written_ = false;
   UnderWay reading_, writing_;
   std::int64_t answered_ = 0;  // messages of a stream with computed responses
 
-  // These are reported to the observer.
+  // These are reported to the observers.
   absl::Duration computing_;
   std::int64_t messages_in_ = 0, messages_out_ = 0;
   std::int64_t bytes_in_ = 0, bytes_out_ = 0;

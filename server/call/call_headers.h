@@ -69,7 +69,7 @@ struct MethodTraits {
   // Whether messages have at most 4 KiB, so that calls need no place and no
   // claim. Such calls are answered during a drain, too.
   bool exempt = false;
-  bool observed = true;  // by metrics, log and traces
+  bool observed = true;  // metrics, log and traces record its calls
 };
 
 struct CallSpec : MethodTraits {

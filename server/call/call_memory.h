@@ -51,8 +51,8 @@ class CallMemory final : public RequestMessage::Claimer {
   // Claims memory for the call's messages. announced: the announced size of the
   // largest message; nullopt: a size is assumed. largest: assumes the largest
   // allowed size for a unary call, instead of the size of a small call. Returns
-  // nullopt if the call waits; then `waiter` is resumed. kOverloaded: too many
-  // calls wait already, or the caller's limit is reached.
+  // nullopt if the call waits; `waiter` is then resumed later. kOverloaded: too
+  // many calls wait already, or the caller's limit is reached.
   std::optional<absl::Status> ClaimRequest(
       std::optional<std::int64_t> announced, bool largest, Waiter* waiter);
   // Returns the announced or assumed size of a message.
@@ -80,8 +80,8 @@ class CallMemory final : public RequestMessage::Claimer {
   // computed. Errors as in ClaimMade().
   absl::Status ClaimFinished(std::int64_t bytes);
 
-  // Claims memory for a response. Returns nullopt if the call has to wait:
-  // `waiter` is then resumed; without a waiter, nothing was claimed.
+  // Claims memory for a response. Returns nullopt if the call has to wait.
+  // `waiter` is then resumed later; without a waiter, nothing was claimed.
   std::optional<absl::Status> ClaimResponse(std::int64_t bytes, Waiter* waiter);
 
   // Releases claimed bytes of a response whose buffers were not allocated.
@@ -100,8 +100,8 @@ class CallMemory final : public RequestMessage::Claimer {
   void MakeRoomFor(std::int64_t bytes);
   // Counts bytes that Admission has granted.
   void Hold(std::int64_t bytes);
-  // what: names the memory in errors. remedy: ends the error for a size that
-  // exceeds the budget.
+  // what: names the memory in errors. remedy: the end of the error's text if
+  // the size exceeds the budget.
   absl::Status ClaimBeyond(std::int64_t bytes, absl::string_view what,
                            absl::string_view remedy);
 

@@ -24,9 +24,9 @@ struct CallRecord {
   absl::string_view message;  // of the status
 
   absl::Time started;        // when its headers arrived
-  absl::Duration handling;   // until gRPC was done with it
-  absl::Duration waited;     // part of it: for a place and memory
-  absl::Duration computing;  // part of it: in computations
+  absl::Duration handling;   // from `started` until gRPC released the call
+  absl::Duration waited;     // part of `handling`: for a place and memory
+  absl::Duration computing;  // part of `handling`: in computations
 
   std::int64_t messages_received = 0, messages_sent = 0;
   std::int64_t bytes_received = 0, bytes_sent = 0;
@@ -39,7 +39,7 @@ struct CallRecord {
 };
 
 // Must be safe for many threads. Loops call these functions, so they must
-// return within microseconds, and must not hold a lock for longer.
+// return within microseconds.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;

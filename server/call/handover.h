@@ -15,7 +15,8 @@
 
 namespace posenc::server {
 
-// Must be used on the call's thread. Each side has one waiting coroutine.
+// Must be used on the call's thread. At most one coroutine may wait on each
+// side.
 template <typename T>
 class Handover {
  public:

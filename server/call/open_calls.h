@@ -51,10 +51,10 @@ class OpenCalls {
       : most_(2 * max_concurrent_streams + 64) {}
 
   // Returns an empty slot if the connection has reached its limit of calls. The
-  // limit is a fixed number. When kMostInAll calls are open, the limit is an
-  // equal part of kMostInAll for each connection. Sets `far` if the fixed
-  // number is reached, which never happens to a client that respects its limit.
-  // shared: several connections have the same `connection`, as on a unix
+  // limit is a fixed number. While kMostInAll calls are open, the limit can be
+  // lower: an equal part of kMostInAll for each connection. Sets `far` if the
+  // fixed number is reached, which never happens to a client that respects its
+  // limit. shared: several connections have the same `connection`, as on a unix
   // socket. Then the fixed number is kMostInAll, and `far` is never set.
   Slot Open(std::uint64_t connection, bool shared, bool* far) {
     Slot slot;

@@ -52,7 +52,8 @@ class Step {
     kTurn,     // let waiting calls run first, then call it on the pool
     kMemory    // claim bytes_to_claim(), then call Claimed()
   };
-  // on_pool: whether this thread is the pool's, where long work is allowed.
+  // on_pool: whether the caller is a thread of the pool, which may work for
+  // long.
   Need Advance(bool on_pool);
 
   std::int64_t bytes_to_claim() const { return response_->bytes_to_claim(); }

@@ -1,4 +1,4 @@
-// The waits of a call's coroutine (`co_await`) that are not operations of gRPC.
+// The waits of a call's coroutine (`co_await`), except operations of gRPC.
 
 #pragma once
 

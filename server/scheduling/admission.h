@@ -45,7 +45,7 @@ class Admission {
    private:
     friend class Admission;
     const std::uint64_t party_;
-    std::int64_t round_ = 0;  // of turns in outside_
+    std::int64_t round_ = 0;  // its round of turns in outside_
     Waiter* waiter_ = nullptr;
     std::int64_t bytes_ = 0;
     std::chrono::steady_clock::time_point since_;  // when it began to wait
@@ -130,7 +130,7 @@ class Admission {
   void Claim(std::int64_t bytes);
   void Wait(std::list<Ticket*>* queue, Ticket* ticket, Waiter* waiter);
   // Sets the round of a ticket that enters outside_: no other ticket of its
-  // party is in this round or a later one. Returns its place in the queue.
+  // party is in this round or a later one. Returns its position in the queue.
   std::list<Ticket*>::iterator FindTurn(Ticket* ticket);
   void StopWaiting(Ticket* ticket);
   // Returns the last waiting call that holds a claim; null if there is none.

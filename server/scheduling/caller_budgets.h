@@ -25,7 +25,8 @@ class CallerBudgets {
     Share& operator=(const Share&) = delete;
 
     // Returns false, and claims nothing, if the caller's calls together would
-    // exceed the limit. The only call of a caller may exceed the limit.
+    // exceed the limit. A call may exceed the limit if no other call of its
+    // caller has claimed bytes.
     bool Claim(std::int64_t bytes) {
       if (limit_ == 0 || bytes == 0) return true;
       const std::lock_guard<std::mutex> lock(budgets_->mutex_);

@@ -7,9 +7,9 @@
 //
 //   Enter --a place is free--> at work --Leave--> the next call's turn
 //     |---waits---------------'  |
-//     |     '---its deadline cannot be met any more: refused
-//     '---could not end in time, or too many wait: refused, before its payload
-//         is read
+//     |     '---it can no longer end before its deadline: refused
+//     '---it could not end before its deadline, or too many calls wait:
+//         refused, before its payload is read
 //
 // A call at work has a place. The limit of calls at work follows the time that
 // calls take. It shrinks by a tenth if calls take more than kMostSlowdown times

@@ -1,5 +1,5 @@
-// A call that waits: for a place among the calls at work, for memory, or for
-// news from another thread (CallHandler).
+// A call that waits for a place, for memory, or for news from another thread
+// (CallHandler).
 
 #pragma once
 
