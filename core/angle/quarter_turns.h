@@ -37,7 +37,7 @@
 //                 the sums of fractions stay below one quarter turn
 //
 // At |phi| = 2^26 the error is 2^-67 quarter turns; float32 cosines need 2^-25,
-// and float64 cosines 2^-54.
+// and float64 cosines need 2^-54.
 
 #pragma once
 

@@ -333,7 +333,8 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
                  std::get_if<DynamicNtkScaling>(&spec.scaling)) {
     if (n == 1) return TooFewPairs("dynamic_ntk");
     // This is NTK with a factor that starts at 1 and grows with the length. At
-    // twice the maximum length it is dynamic->factor + 1, as in transformers.
+    // twice the maximum length the factor is dynamic->factor + 1, as in
+    // transformers.
     if (length > dynamic->max_position_embeddings) {
       const auto maximum =
           static_cast<double>(dynamic->max_position_embeddings);

@@ -45,8 +45,8 @@ absl::StatusOr<Inputs> ReadInputs(const Request& request,
   return faults.status();
 }
 
-// Joins the pieces of q and k: all queries are multiplied by all keys, so both
-// are read many times.
+// Joins the pieces of q and k, because both tensors are read many times: every
+// query is multiplied by every key.
 absl::Status JoinPieces(const core::ReserveFunction& reserve, Inputs* inputs) {
   std::int64_t copied = 0;
   for (const InputTensor* tensor : {&inputs->q, &inputs->k}) {

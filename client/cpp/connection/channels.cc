@@ -42,7 +42,8 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
               static_cast<int>(std::clamp<std::int64_t>(
                   absl::ToInt64Milliseconds(options.stuck_timeout), 1,
                   std::numeric_limits<int>::max())));
-  // Otherwise all channels with equal arguments would share one connection.
+  // Without this argument, all channels with equal arguments would share one
+  // connection.
   if (own_connection) args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetServiceConfigJSON(options.service_config.value_or(kServiceConfig));
   return args;

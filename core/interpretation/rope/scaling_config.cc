@@ -109,9 +109,9 @@ std::vector<Wide> GeometricFrequencies(const RopeSpec& spec,
   return Powers(Exp(-ln_theta / n), n);
 }
 
-// Llama 3's scaling with low_freq_factor = high_freq_factor has a step instead
-// of a band in which it interpolates. Llama3Scaling cannot express this, so the
-// frequencies become explicit.
+// Llama 3's scaling interpolates in a band between its two factors. If
+// low_freq_factor = high_freq_factor, the band is empty, and the scaling has a
+// step. Llama3Scaling cannot express this, so the frequencies become explicit.
 void StepAt(const Llama3Scaling& llama3, Report* report, RopeSpec* spec) {
   const double low = llama3.low_freq_factor;
   std::vector<double> inv_freq;
