@@ -39,8 +39,9 @@ std::optional<absl::Status> CallMemory::ClaimRequest(
       announced.value_or(stream_   ? kStreamMessageBytes
                          : largest ? max_request_bytes_
                                    : std::min(max_request_bytes_, share));
-  const std::int64_t bytes =
-      admission_->Bounded(stream_ ? kMessages * expected_ : expected_);
+  // A larger call claims the whole budget, and so runs alone.
+  const std::int64_t bytes = std::min(
+      stream_ ? kMessages * expected_ : expected_, admission_->budget());
   if (!caller_->Claim(bytes)) {
     return OverBudget(absl::StrCat("the calls with this token hold all of the ",
                                    caller_->limit(),
@@ -167,12 +168,13 @@ absl::Status CallMemory::ClaimBeyond(std::int64_t bytes, absl::string_view what,
 
 std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
                                                       Waiter* waiter) {
-  const absl::Status full =
-      OverBudget(absl::StrCat("no room for a response of ", bytes,
-                              " bytes beside the calls in progress"));
+  const auto full = [bytes] {
+    return OverBudget(absl::StrCat("no room for a response of ", bytes,
+                                   " bytes beside the calls in progress"));
+  };
   entering_ = false;
   if (stream_) MakeRoomFor(bytes);
-  if (!stream_ && !caller_->Claim(bytes)) return full;
+  if (!stream_ && !caller_->Claim(bytes)) return full();
   switch (admission_->EnterMore(bytes, held_, &ticket_, waiter)) {
     case Admission::Entry::kAdmitted:
       return absl::OkStatus();
@@ -184,7 +186,7 @@ std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
     case Admission::Entry::kFull:
       break;
   }
-  return full;
+  return full();
 }
 
 // Shrinks a stream's claim so that `bytes` more fit into the budget. The claim

@@ -52,7 +52,7 @@ class CallHandler {
   virtual absl::Status HalfClosed() { return absl::OkStatus(); }
 
   // Returns whether Next() has a response without another Receive().
-  virtual bool HasNext() const = 0;
+  virtual bool HasNext() const { return false; }
   // Returns the next response; null if there is none.
   virtual absl::StatusOr<std::unique_ptr<PendingResponse>> Next() = 0;
 

@@ -97,10 +97,6 @@ PendingResponse::PendingResponse(TensorAnswer&& answer,
       bytes_to_claim_ += static_cast<std::int64_t>(bytes);
     }
   }
-  // Tensors in shared memory are not transferred, and are computed at about 10
-  // GB/s. Handing a tensor of 1 MiB to the pool would take as long as its
-  // computation. So these bytes count only a sixteenth.
-  if (answer_.shared_bytes > 0) work_bytes_ /= 16;
 }
 
 bool PendingResponse::IsComputedInPlace(std::size_t i) const {

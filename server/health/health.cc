@@ -51,7 +51,6 @@ class Health::Watch final : public CallHandler {
     name_ = NameOf(message.Joined());
     return name_ ? absl::OkStatus() : NoRequest();
   }
-  bool HasNext() const override { return false; }  // Next() needs news first
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (!name_ || !health_->HasNews(this, nullptr)) return nullptr;
     return std::make_unique<PendingResponse>(Answer(*told_));

@@ -28,7 +28,6 @@ class SmallAnswer final : public CallHandler {
     message_ = message.Joined();
     return absl::OkStatus();
   }
-  bool HasNext() const override { return message_.has_value(); }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (!message_) return nullptr;
     absl::StatusOr<std::string> answer =

@@ -50,7 +50,6 @@ class UnaryHandler final : public CallHandler {
     return parsed_ != nullptr &&
            (server::TakesLong(parsed_->request) || parts_.TakesLong());
   }
-  bool HasNext() const override { return parsed_ != nullptr; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (parsed_ == nullptr) return nullptr;
     auto parsed = std::exchange(parsed_, nullptr);

@@ -28,10 +28,6 @@ void Admission::SetLimits(std::int64_t budget_bytes, std::size_t max_waiting) {
   AdmitWaiting();
 }
 
-std::int64_t Admission::Bounded(std::int64_t bytes) const {
-  return std::min(bytes, budget());
-}
-
 // If nothing is claimed, a call may exceed the budget, because no other call
 // could release bytes for it.
 bool Admission::Fits(std::int64_t bytes) const {
@@ -161,11 +157,11 @@ bool Admission::TryClaim(std::int64_t bytes, Ticket* ticket,
   return true;
 }
 
-void Admission::ClaimHeld(std::int64_t bytes, Ticket* ticket) {
+void Admission::ClaimHeld(std::int64_t bytes) {
   std::int64_t left = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Grow(bytes, ticket);
+    Claim(bytes);
     left = Left();
   }
   React(left);

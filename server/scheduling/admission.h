@@ -80,13 +80,9 @@ class Admission {
     return bytes <= budget() / kSmallPart;
   }
 
-  // Returns the size of the claim of a call with `bytes`: at most the whole
-  // budget, so that a larger call runs alone.
-  std::int64_t Bounded(std::int64_t bytes) const;
-
-  // Claims `bytes` for a call that holds no claim; the caller has bounded them
-  // (Bounded()). kWaiting: `waiter` is resumed with OK when the bytes are
-  // claimed, unless Leave() is called first. kFull: too many calls wait.
+  // Claims `bytes`, at most the budget, for a call that holds no claim.
+  // kWaiting: `waiter` is resumed with OK when the bytes are claimed, unless
+  // Leave() is called first. kFull: too many calls wait.
   Entry Enter(std::int64_t bytes, Ticket* ticket, Waiter* waiter);
 
   // Claims `bytes` more for a call that holds a claim of `held`. kFull: no
@@ -109,9 +105,8 @@ class Admission {
   bool TryClaim(std::int64_t bytes, Ticket* ticket = nullptr,
                 std::int64_t beyond = 0);
 
-  // Claims bytes that are in memory already, even if they do not fit. `ticket`
-  // as in TryClaim().
-  void ClaimHeld(std::int64_t bytes, Ticket* ticket = nullptr);
+  // Claims bytes that are in memory already, even if they do not fit.
+  void ClaimHeld(std::int64_t bytes);
 
   // Releases bytes, and admits the waiting calls that fit now.
   void Release(std::int64_t bytes);

@@ -145,7 +145,12 @@ void Places::Leave(Ticket* ticket, std::optional<absl::Duration> computed,
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     Method* const method = &methods_[ticket->request_.method];
-    if (computed) Learn(method, absl::ToDoubleSeconds(*computed));
+    if (computed) {
+      const double computing = absl::ToDoubleSeconds(*computed);
+      method->computing =
+          method->known ? Mean(method->computing, computing) : computing;
+      method->known = true;
+    }
     if (!ticket->held_) return;
     const double now = now_();
     ticket->held_ = false;
@@ -197,12 +202,6 @@ Places::Told Places::Fill(double now) {
     told.emplace_back(waiter, lost ? TooLate() : absl::OkStatus());
   }
   return told;
-}
-
-void Places::Learn(Method* method, double computing) {
-  method->computing =
-      method->known ? Mean(method->computing, computing) : computing;
-  method->known = true;
 }
 
 void Places::SetMaxWaiting(std::size_t max_waiting) {

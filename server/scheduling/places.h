@@ -116,7 +116,6 @@ class Places {
   void Grant(Ticket* ticket, double now);
   void Add(Ticket* ticket);
   void Remove(Ticket* ticket);
-  static void Learn(Method* method, double computing);
   // alone: while the call ran, at most lowest_limit_ calls were at work.
   void Adapt(Method* method, double seconds, bool alone);
   Told Fill(double now);

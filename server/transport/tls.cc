@@ -78,18 +78,16 @@ absl::StatusOr<std::unique_ptr<Tls>> Tls::Load(const TlsFiles& files) {
 absl::Status Tls::Reload() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto certificates = LoadCertificates(files_, absl::Now());
-  return certificates.ok() ? Publish(*certificates) : certificates.status();
-}
-
-absl::Status Tls::Publish(const Certificates& certificates) {
+  if (!certificates.ok()) return certificates.status();
   ++generation_;
   // Key and certificate are in one file, so that gRPC never uses a new key with
   // an old certificate.
-  absl::Status status = Replace(&identity_, certificates.identity, generation_);
-  if (status.ok() && !certificates.client_ca.empty()) {
-    status = Replace(&client_ca_, certificates.client_ca, generation_);
+  absl::Status status =
+      Replace(&identity_, certificates->identity, generation_);
+  if (status.ok() && !certificates->client_ca.empty()) {
+    status = Replace(&client_ca_, certificates->client_ca, generation_);
   }
-  if (status.ok()) not_after_ = absl::ToUnixSeconds(certificates.not_after);
+  if (status.ok()) not_after_ = absl::ToUnixSeconds(certificates->not_after);
   return status;
 }
 

@@ -40,8 +40,6 @@ class Tls {
  private:
   explicit Tls(const TlsFiles& files) : files_(files) {}
 
-  absl::Status Publish(const Certificates& certificates);
-
   const TlsFiles files_;
   std::mutex mutex_;  // held during a reload
   // gRPC watches files. These files are in memory, so that a key is never

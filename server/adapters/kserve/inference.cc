@@ -247,7 +247,6 @@ class InferHandler final : public CallHandler {
   bool TakesLong() const override {
     return inference_ != nullptr && inference_->TakesLong();
   }
-  bool HasNext() const override { return inference_ != nullptr; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     if (inference_ == nullptr) return nullptr;
     return std::exchange(inference_, nullptr)->Answer();

@@ -398,7 +398,6 @@ class Refusal final : public CallHandler {
   absl::Status Receive(RequestMessage /*message*/) override {
     return absl::InvalidArgumentError("refused");
   }
-  bool HasNext() const override { return false; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     return nullptr;
   }

@@ -23,7 +23,6 @@ class ManyTiles final : public CallHandler {
   absl::Status Receive(RequestMessage /*message*/) override {
     return absl::OkStatus();
   }
-  bool HasNext() const override { return false; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     TensorAnswer answer;
     answer.computation = std::make_unique<TileFunction>(
@@ -52,7 +51,6 @@ class Large final : public CallHandler {
   absl::Status Receive(RequestMessage /*message*/) override {
     return absl::OkStatus();
   }
-  bool HasNext() const override { return false; }
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
     TensorAnswer answer;
     answer.outputs.push_back({1, core::Dtype::kFloat32, {1 << 18}});

@@ -110,12 +110,6 @@ TEST(Admission, AWaitingClaimMayGrow) {
       << "nobody else is left to release anything";
 }
 
-TEST(Admission, AClaimAboveTheBudgetTakesAllOfIt) {
-  Admission admission(100, 2);
-  EXPECT_EQ(admission.Bounded(1000), 100);
-  EXPECT_EQ(admission.Bounded(7), 7);
-}
-
 TEST(Admission, CallsInsideComeBeforeCallsOutside) {
   Admission admission(100, 2);
   std::vector<int> admitted;
