@@ -74,7 +74,7 @@ const (
 //
 // A message has at most 16384 elements in repeated fields of messages and strings; elements of nested messages are
 // counted, too. Lists of numbers are not counted, but they grow when they are parsed: a small number has one byte on
-// the wire, and four or eight bytes in memory. All lists of a message together may grow by at most 64 MiB (eight
+// the wire, and four or eight bytes in memory. All lists of a message together may grow by at most 16 MiB (two
 // million numbers never grow by more). A message over either limit is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
 //
 // The optional request metadata `x-request-id` and `traceparent` (W3C Trace Context) identify the call in the server's
@@ -365,7 +365,7 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 //
 // A message has at most 16384 elements in repeated fields of messages and strings; elements of nested messages are
 // counted, too. Lists of numbers are not counted, but they grow when they are parsed: a small number has one byte on
-// the wire, and four or eight bytes in memory. All lists of a message together may grow by at most 64 MiB (eight
+// the wire, and four or eight bytes in memory. All lists of a message together may grow by at most 16 MiB (two
 // million numbers never grow by more). A message over either limit is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
 //
 // The optional request metadata `x-request-id` and `traceparent` (W3C Trace Context) identify the call in the server's
