@@ -54,10 +54,8 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
       : map_(map),
         places_(map.places_),
         row_tokens_(RowTokens(map.places_)),
-        rows_(places_.slots / row_tokens_) {
-    if (places_.runs.empty()) return;
-    for (const auto& keys : map.keys_) keys_.push_back(keys->StartTokens());
-  }
+        rows_(places_.slots / row_tokens_),
+        keys_(map.keys_.size()) {}
 
   void Run(std::int64_t first, std::int64_t rows, const void* in,
            void* out) override {
@@ -104,12 +102,16 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
 
   // Returns the rotation of a layer's keys; null if they do not rotate.
   RotationMap::TokenWorker* KeysOf(std::int64_t layer) {
-    if (!map_.keys_of_layer_.empty()) {
-      const std::int32_t keys =
-          map_.keys_of_layer_[static_cast<std::size_t>(layer)];
-      return keys < 0 ? nullptr : keys_[static_cast<std::size_t>(keys)].get();
+    const auto& by_layer = map_.keys_of_layer_;
+    const std::int32_t at = by_layer.empty()
+                                ? (places_.Moves(layer) ? 0 : -1)
+                                : by_layer[static_cast<std::size_t>(layer)];
+    if (at < 0) return nullptr;
+    auto& keys = keys_[static_cast<std::size_t>(at)];
+    if (keys == nullptr) {
+      keys = map_.keys_[static_cast<std::size_t>(at)]->StartTokens();
     }
-    return places_.Moves(layer) ? keys_[0].get() : nullptr;
+    return keys.get();
   }
 
   // Rotates the keys of n slots from `first` on. src and dst point to slot
@@ -118,7 +120,6 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
                 const std::byte* src, std::byte* dst) {
     // Part 1 is the values, which do not rotate.
     if (fixed.part == 1) return;
-    if (fixed.layer >= 0 && KeysOf(fixed.layer) == nullptr) return;
     const std::size_t token =
         row_tokens_ == 1 ? map_.in_bytes() : places_.tokens.step;
     RotationMap::Heads heads = {0, places_.heads.extent, places_.heads.step,
@@ -148,7 +149,7 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
   const std::int64_t row_tokens_;
   const std::int64_t
       rows_;  // for each index of the dimensions before the blocks
-  std::vector<std::unique_ptr<RotationMap::TokenWorker>> keys_;
+  std::vector<std::unique_ptr<RotationMap::TokenWorker>> keys_;  // as needed
 };
 
 std::unique_ptr<RowMap::Worker> CacheMap::StartWorker(
