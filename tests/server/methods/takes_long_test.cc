@@ -75,6 +75,14 @@ TEST_F(TakesLongTest, OfOneAnswer) {
   }
 }
 
+TEST_F(TakesLongTest, OfLayersWithTheirOwnEncodings) {
+  v1::RepositionRequest move;
+  move.mutable_old_rope()->set_preset("gemma-3-1b");
+  EXPECT_FALSE(TakesLong("Reposition", move));
+  move.mutable_cache()->set_first_layer(0);
+  EXPECT_TRUE(TakesLong("Reposition", move));
+}
+
 TEST_F(TakesLongTest, OfStreams) {
   for (const int width : {kNarrow, kWide}) {
     // Streams may expand the positions of many tokens.
