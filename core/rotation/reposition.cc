@@ -313,11 +313,11 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
                                                       const ConstTensorView& k,
                                                       CachePlaces places) {
   const std::int64_t layers = places.layers.extent;
-  if (layers > kMostLayers) {
+  if (layers > kMaxCacheLayers) {
     return FieldInvalid(
-        "k.shape",
-        absl::StrCat("has ", layers,
-                     " layers; cache.first_layer takes at most ", kMostLayers));
+        "k.shape", absl::StrCat("has ", layers,
+                                " layers; cache.first_layer takes at most ",
+                                kMaxCacheLayers));
   }
   const absl::Status int8 = CheckInt8(args, k, places.head_dim);
   if (!int8.ok()) return int8;

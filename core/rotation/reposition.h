@@ -84,7 +84,7 @@ using LayerLookup =
         std::int64_t layer, std::int64_t head_dim)>;
 
 // The most layers that a cache may have if its layers have their own encodings.
-inline constexpr std::int64_t kMostLayers = 256;
+inline constexpr std::int64_t kMaxCacheLayers = 256;
 
 struct RepositionArgs {
   RopeLookup old_rope;
