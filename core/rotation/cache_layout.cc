@@ -293,6 +293,17 @@ absl::Status ReadLayers(const CacheLayout& layout, CachePlaces* places) {
         absl::StrCat("cache.layers[", i, "]"),
         absl::StrCat(layer, "; k has ", places->layers.extent, " layers"));
   }
+  const auto numbers = static_cast<std::int64_t>(layout.model_layers.size());
+  if (numbers > kMaxModelLayers) {
+    return FieldInvalid(
+        "cache.model_layers",
+        absl::StrCat("has ", numbers, " numbers; at most ", kMaxModelLayers));
+  }
+  if (numbers > 0 && numbers != places->layers.extent) {
+    return FieldInvalid("cache.model_layers",
+                        absl::StrCat("has ", numbers, " numbers; k has ",
+                                     places->layers.extent, " layers"));
+  }
   places->moved_layers = layout.layers;
   std::sort(places->moved_layers.begin(), places->moved_layers.end());
   return absl::OkStatus();

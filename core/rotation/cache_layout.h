@@ -17,6 +17,10 @@
 
 namespace posenc::core {
 
+// The most layers that may have their own encodings. No model has more than
+// half as many.
+inline constexpr std::int64_t kMaxModelLayers = 256;
+
 // posenc.v1.CacheLayout describes these fields.
 struct CacheLayout {
   // One letter for each dimension: B blocks, T tokens of a block, H heads, D
@@ -26,7 +30,8 @@ struct CacheLayout {
   std::optional<ConstTensorView> block_table;
   std::vector<std::int64_t> lengths;
   std::optional<ConstTensorView> slots;
-  std::vector<std::int64_t> layers;  // empty: all layers
+  std::vector<std::int64_t> layers;        // empty: all layers
+  std::vector<std::int64_t> model_layers;  // empty: all have one encoding
 };
 
 // A dimension of the cache. A dimension that the cache lacks has extent 1.
@@ -42,7 +47,7 @@ struct SlotRun {
 
 struct CachePlaces {
   CacheDimension blocks, tokens, heads, parts, layers;
-  std::int64_t head_dim = 0;  // elements of k
+  std::int64_t head_dim = 0;  // in elements; in bytes if a head is blocks
   std::int64_t slots = 0;
   // The letters of the dimensions before the blocks, outermost first.
   std::string outer;
@@ -55,7 +60,8 @@ struct CachePlaces {
 
 // Finds where k holds the tokens, without reading k's data. `reserve` reserves
 // the memory of the runs; it may be empty. Errors name fields of `k` and
-// `cache`: "k.shape", "cache.dimensions", "cache.block_table...".
+// `cache`: "k.shape", "cache.dimensions", "cache.block_table...",
+// "cache.slots...", "cache.lengths", "cache.layers[0]", "cache.model_layers".
 absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
                                        const ConstTensorView& k,
                                        const ReserveFunction& reserve);

@@ -233,6 +233,15 @@ absl::Status CheckInt8(const RepositionArgs& args, const ConstTensorView& k,
   }
 }
 
+// Returns the number of channels of a head of `width` elements, which
+// CheckInt8() has accepted.
+std::int64_t HeadChannels(const RepositionArgs& args, Dtype dtype,
+                          std::int64_t width) {
+  if (dtype != Dtype::kInt8) return width;
+  const Block block = BlockOf(args.block_format);
+  return width / static_cast<std::int64_t>(block.bytes) * block.channels;
+}
+
 // Prepares the rotation of a dense tensor in args.layout; ignores args.cache.
 absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
     const RepositionArgs& args, const ConstTensorView& k) {
@@ -249,11 +258,8 @@ absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
       ReadHeadLayout(k, *order, /*takes_int8=*/true);
   faults.Note(Prefixed("k", layout.status()));
   faults.Note(CheckSaturation(args.saturation, k.dtype, "k"));
-  if (layout.ok() && faults.Note(CheckInt8(args, k, layout->head_dim)) &&
-      k.dtype == Dtype::kInt8) {
-    const Block block = BlockOf(args.block_format);
-    layout->head_dim = layout->head_dim /
-                       static_cast<std::int64_t>(block.bytes) * block.channels;
+  if (layout.ok() && faults.Note(CheckInt8(args, k, layout->head_dim))) {
+    layout->head_dim = HeadChannels(args, k.dtype, layout->head_dim);
   }
   if (!args.old_rope) {
     faults.Note(FieldRequired("old_rope", "no encoding is given"));
@@ -307,55 +313,63 @@ absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
                                        change->shared(), std::move(source));
 }
 
-// Prepares the rotations of a cache whose layers have their own encodings:
-// `args.old_layers` is set. `k` is the dense tensor of the keys of a layer.
+// Returns an error of the encoding of layer `layer` of k.
+absl::Status LayerFault(std::int64_t layer, absl::string_view field,
+                        const absl::Status& status) {
+  const std::optional<ErrorDetails> details = GetErrorDetails(status);
+  if (details.has_value() && details->field == "layer_index") {
+    absl::string_view fact = status.message();
+    absl::ConsumePrefix(&fact, "layer_index: ");
+    return MakeError(status.code(), details->reason,
+                     absl::StrCat("cache.model_layers[", layer, "]"), fact,
+                     details->metadata);
+  }
+  return WithMetadata(Prefixed(field, status), "layer", absl::StrCat(layer));
+}
+
+// Prepares the rotations of a cache with model_layers. `k` is the dense tensor
+// of the keys of a layer.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
                                                       const ConstTensorView& k,
                                                       CachePlaces places) {
-  const std::int64_t layers = places.layers.extent;
-  if (layers > kMaxCacheLayers) {
-    return FieldInvalid(
-        "k.shape", absl::StrCat("has ", layers,
-                                " layers; cache.first_layer takes at most ",
-                                kMaxCacheLayers));
-  }
   const absl::Status int8 = CheckInt8(args, k, places.head_dim);
   if (!int8.ok()) return int8;
-  std::int64_t head_dim = places.head_dim;
-  if (k.dtype == Dtype::kInt8) {
-    const Block block = BlockOf(args.block_format);
-    head_dim =
-        head_dim / static_cast<std::int64_t>(block.bytes) * block.channels;
-  }
+  const std::int64_t head_dim = HeadChannels(args, k.dtype, places.head_dim);
+  const std::vector<std::int64_t>& layers = args.cache->model_layers;
   using Prepared = std::shared_ptr<const PreparedRope>;
   std::vector<std::pair<Prepared, Prepared>> ropes;
   CacheMap::Keys keys;
-  std::vector<std::int32_t> keys_of_layer(static_cast<std::size_t>(layers), -1);
-  for (std::int64_t layer = 0; layer < layers; ++layer) {
+  std::vector<std::int32_t> keys_of_layer(layers.size(), -1);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto layer = static_cast<std::int64_t>(i);
     if (!places.Moves(layer)) continue;
-    const auto fault = [layer](absl::string_view field,
-                               const absl::Status& status) {
-      return WithMetadata(Prefixed(field, status), "layer",
-                          absl::StrCat(layer));
-    };
-    const absl::StatusOr<Prepared> from = args.old_layers(layer, head_dim);
-    if (!from.ok()) return fault("old_rope", from.status());
+    const absl::StatusOr<Prepared> from = args.old_layers(layers[i], head_dim);
+    if (!from.ok()) return LayerFault(layer, "old_rope", from.status());
     const absl::StatusOr<Prepared> to =
-        args.new_layers ? args.new_layers(layer, head_dim) : from;
-    if (!to.ok()) return fault("new_rope", to.status());
-    if ((*from)->rope.spec.nope && (*to)->rope.spec.nope) continue;
+        args.new_layers ? args.new_layers(layers[i], head_dim) : from;
+    if (!to.ok()) return LayerFault(layer, "new_rope", to.status());
     const std::pair<Prepared, Prepared> pair(*from, *to);
     const auto same = std::find(ropes.begin(), ropes.end(), pair);
-    keys_of_layer[static_cast<std::size_t>(layer)] =
-        static_cast<std::int32_t>(same - ropes.begin());
+    keys_of_layer[i] = static_cast<std::int32_t>(same - ropes.begin());
     if (same != ropes.end()) continue;
     ropes.push_back(pair);
     args.old_rope = [rope = *from](std::int64_t) { return rope; };
     args.new_rope = [rope = *to](std::int64_t) { return rope; };
     absl::StatusOr<std::unique_ptr<RotationMap>> dense = PrepareDense(args, k);
-    if (!dense.ok())
-      return WithMetadata(dense.status(), "layer", absl::StrCat(layer));
+    if (!dense.ok()) {
+      const std::optional<ErrorDetails> details =
+          GetErrorDetails(dense.status());
+      const bool is_of_layer =
+          details && details->reason == ErrorReason::kNotRepositionable;
+      return is_of_layer
+                 ? WithMetadata(dense.status(), "layer", absl::StrCat(layer))
+                 : dense.status();
+    }
     keys.push_back(*std::move(dense));
+  }
+  // Keys without rotation are not copied.
+  for (std::int32_t& at : keys_of_layer) {
+    if (at >= 0 && ropes[at].first->rope.spec.nope) at = -1;
   }
   return std::make_unique<CacheMap>(std::move(places), std::move(keys),
                                     std::move(keys_of_layer));
@@ -373,7 +387,7 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
   const ConstTensorView layer = {k.dtype,
                                  {places->sequences, places->length,
                                   places->heads.extent, places->head_dim}};
-  if (args.old_layers) {
+  if (!args.cache->model_layers.empty()) {
     return PrepareLayers(std::move(dense), layer, *std::move(places));
   }
   absl::StatusOr<std::unique_ptr<RotationMap>> rotation =

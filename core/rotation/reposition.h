@@ -76,21 +76,18 @@ struct Movement {
   std::variant<std::monostate, NewPositions, ShiftAll, TokenShifts> target;
 };
 
-// Returns the encoding of a layer of the cache, for heads of head_dim channels.
-// Layers with the same encoding should get the same object, because the
-// positions are expanded once for each object.
+// Returns the encoding of a layer of the model, for heads of head_dim channels.
+// Layers with equal encodings should get the same object: the positions are
+// expanded once for each pair of an old and a new object.
 using LayerLookup =
     std::function<absl::StatusOr<std::shared_ptr<const PreparedRope>>(
-        std::int64_t layer, std::int64_t head_dim)>;
-
-// The most layers that a cache may have if its layers have their own encodings.
-inline constexpr std::int64_t kMaxCacheLayers = 256;
+        std::int64_t model_layer, std::int64_t head_dim)>;
 
 struct RepositionArgs {
   RopeLookup old_rope;
   RopeLookup new_rope;  // null: the same encoding
-  // These replace old_rope and new_rope if each layer of the cache has its own
-  // encoding. Layers without rotation do not change.
+  // These replace old_rope and new_rope if the cache has model_layers. Layers
+  // without rotation do not change.
   LayerLookup old_layers;
   LayerLookup new_layers;  // null: the same encodings
   Movement movement;
@@ -107,7 +104,9 @@ struct RepositionArgs {
 // in a cache it is a row of CacheMap. The rotation can run in place if the
 // output pairings are the same. Field paths: "old_rope...", "new_rope...",
 // "movement.old_positions...", "movement.new_positions...",
-// "movement.shifts.shape", "saturation", "k.dtype", "k.shape", "cache...".
+// "movement.shifts.shape", "saturation", "k.dtype", "k.shape", "cache...". If
+// an error is about a layer of a cache with model_layers, the metadata `layer`
+// has the layer's index in k.
 // kNotRepositionable if no single rotation joins the encodings: they differ in
 // rotary_dim, slice, number of axes or splitting into halves, or only one of
 // them is NoPE.

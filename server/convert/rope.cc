@@ -259,6 +259,8 @@ absl::StatusOr<InputCache> ReadCacheLayout(const v1::CacheLayout& cache) {
   out.layout.dimensions = cache.dimensions();
   out.layout.lengths = ToVector(cache.lengths());
   out.layout.layers.assign(cache.layers().begin(), cache.layers().end());
+  out.layout.model_layers.assign(cache.model_layers().begin(),
+                                 cache.model_layers().end());
   absl::Status status = ReadTensorField("block_table", cache.has_block_table(),
                                         cache.block_table(), &out.tensors,
                                         &out.layout.block_table);

@@ -13,8 +13,8 @@
 #include "server/convert/fields.h"
 #include "server/methods/checked_table.h"
 #include "server/methods/methods.h"
-#include "server/methods/rope_source.h"
 #include "server/methods/stream.h"
+#include "server/methods/takes_long.h"
 
 namespace posenc::server {
 namespace {

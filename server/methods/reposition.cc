@@ -22,7 +22,7 @@ using Request = v1::RepositionRequest;
 // Notes faults of a request that were not found while reading it.
 void NoteMore(const Request& request, core::Faults* faults) {
   // Sources for the layers of a cache do not resolve by themselves.
-  const bool resolves = !request.cache().has_first_layer();
+  const bool resolves = request.cache().model_layers().empty();
   if (resolves) faults->Note(CheckResolves("old_rope", request.old_rope()));
   if (resolves && request.has_new_rope()) {
     faults->Note(CheckResolves("new_rope", request.new_rope()));
@@ -43,12 +43,12 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
                            const v1::RopeSource& source, core::RopeLookup* rope,
                            core::LayerLookup* layers) {
     if (!faults.Note(CheckGiven(field, source))) return;
-    if (!request.cache().has_first_layer()) {
+    if (request.cache().model_layers().empty()) {
       *rope = CachedLookup(field, source, context);
       return;
     }
-    absl::StatusOr<core::LayerLookup> found =
-        CachedLayers(field, source, request.cache().first_layer(), context);
+    absl::StatusOr<core::LayerLookup> found = CachedLayers(
+        field, source, request.cache().model_layers_size(), context);
     if (faults.Note(found.status())) *layers = *std::move(found);
   };
   look_up("old_rope", request.old_rope(), &args.old_rope, &args.old_layers);

@@ -15,6 +15,7 @@
 #include "server/convert/rope.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
+#include "server/methods/takes_long.h"
 
 namespace posenc::server {
 namespace {

@@ -97,50 +97,57 @@ core::RopeLookup CachedLookup(absl::string_view field,
 
 absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
                                                const v1::RopeSource& source,
-                                               std::int32_t first_layer,
+                                               int layers,
                                                const MethodContext& context) {
-  // The configuration is read once for each layer.
-  constexpr std::size_t kLargest = 64 << 10;
+  // The configuration is read once for each layer, at about 15 MB/s.
+  constexpr std::size_t kMostRead = 4 << 20;
+  // The keys of more text would fill the cache.
+  constexpr std::size_t kMostKept = 1 << 20;
   if (source.layer_case() != v1::RopeSource::LAYER_NOT_SET) {
     return core::FieldInvalid(
         absl::StrCat(field,
                      source.has_layer_type() ? ".layer_type" : ".layer_index"),
-        "beside cache.first_layer, which chooses the layers; unset it");
+        "beside cache.model_layers, which chooses the layers; unset it");
   }
   if (source.has_spec()) {
-    return core::FieldInvalid(absl::StrCat(field, ".spec"),
-                              "beside cache.first_layer, and a spec has no "
-                              "layers; give a preset or a "
-                              "config_json");
+    return core::FieldInvalid(
+        absl::StrCat(field, ".spec"),
+        "beside cache.model_layers, and a spec has no layers; give a preset or "
+        "a config_json");
   }
-  if (source.config_json().size() > kLargest) {
+  const std::size_t read_bytes = layers * source.config_json().size();
+  if (read_bytes > kMostRead) {
     return core::FieldInvalid(
         absl::StrCat(field, ".config_json"),
-        absl::StrCat("has ", source.config_json().size(),
-                     " bytes; cache.first_layer takes at most ", kLargest));
+        absl::StrCat("has ", source.config_json().size(), " bytes, for ",
+                     layers, " layers; the product must be at most ",
+                     kMostRead));
   }
   // From a content hash to the encoding.
   using Prepared = std::shared_ptr<const core::PreparedRope>;
   auto known = std::make_shared<std::map<std::string, Prepared>>();
+  const auto same = [known](Prepared rope) {
+    const std::string hash = core::interpretation::ContentHash(rope->rope);
+    return known->try_emplace(hash, std::move(rope)).first->second;
+  };
   return [=, &source, ropes = context.ropes, cache = context.cache](
              std::int64_t layer,
              std::int64_t head_dim) -> absl::StatusOr<Prepared> {
+    const std::string key =
+        absl::StrCat(layer, "@", CacheKey(field, source, head_dim, ropes));
+    if (Prepared kept = cache->Find(key); kept != nullptr) {
+      return same(std::move(kept));
+    }
     core::interpretation::RopeSource read = ReadRopeSource(source);
-    read.layer_index = static_cast<std::int32_t>(first_layer + layer);
-    const std::string key = absl::StrCat(
-        *read.layer_index, "@", CacheKey(field, source, head_dim, ropes));
-    Prepared rope = cache->Find(key);
-    if (rope != nullptr) return rope;
+    read.layer_index = static_cast<std::int32_t>(layer);
     absl::StatusOr<core::ResolvedRope> resolved =
         core::interpretation::ResolveSource(read, head_dim,
                                             core::MissingLength::kError);
     if (!resolved.ok()) return resolved.status();
-    Prepared& same = (*known)[core::interpretation::ContentHash(*resolved)];
-    if (same == nullptr) {
-      same = std::make_shared<const core::PreparedRope>(*std::move(resolved));
-    }
-    cache->Insert(key, same);
-    return same;
+    Prepared rope =
+        same(std::make_shared<const core::PreparedRope>(*std::move(resolved)));
+    if (read_bytes <= kMostKept) cache->Insert(key, rope);
+    return rope;
   };
 }
 

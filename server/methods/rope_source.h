@@ -6,7 +6,6 @@
 
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -59,13 +58,13 @@ core::RopeLookup CachedLookup(absl::string_view field,
                               const v1::RopeSource& source,
                               const MethodContext& context);
 
-// Does the same for the layers of a cache, whose layer 0 is layer `first_layer`
-// of the model. Layers with equal encodings get the same object. Returns an
-// error if the source chooses a layer itself, or is too large to be read for
+// Returns a function that does the same for layers of a model. It may be called
+// for `layers` layers. Layers with equal encodings get the same object. Returns
+// an error if the source chooses a layer itself, or is too large to be read for
 // each layer.
 absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
                                                const v1::RopeSource& source,
-                                               std::int32_t first_layer,
+                                               int layers,
                                                const MethodContext& context);
 
 // Returns whether resolving the source takes half a millisecond or more. This
@@ -74,45 +73,5 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
 // long for a thread that serves connections. head_dim: the request's field, for
 // a source without a width.
 bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim = 0);
-
-// These return whether the answer to a request takes half a millisecond or more
-// although its message is small. By default, this is so if ResolvesLong() is
-// true for one of its encodings.
-bool TakesLong(const v1::ResolveRopeRequest& request);
-inline bool TakesLong(const v1::AnalyzeRopeRequest& request) {
-  return ResolvesLong(request.rope(), request.head_dim()) ||
-         ResolvesLong(request.compare_with(), request.head_dim());
-}
-inline bool TakesLong(const v1::DiagnoseRopeRequest& /*request*/) {
-  return true;  // about ten readers of each configuration are compared
-}
-// A frequency takes a microsecond.
-inline bool TakesLong(const v1::AbsoluteEncoding& encoding) {
-  return std::max({encoding.sinusoidal().dim(), encoding.timestep().dim(),
-                   encoding.sincos_grid().dim()}) > 1024;
-}
-inline bool TakesLong(const v1::AddEncodingRequest& request) {
-  return TakesLong(request.encoding());
-}
-inline bool TakesLong(const v1::BuildBiasRequest& request) {
-  return request.bias().sandwich().dim() > 1024;
-}
-inline bool TakesLong(const v1::BuildTableRequest& request) {
-  return ResolvesLong(request.rope()) || TakesLong(request.absolute()) ||
-         request.positions().has_packed();
-}
-template <typename Request>
-bool TakesLong(const Request& request) {
-  if constexpr (requires { request.old_rope(); }) {
-    return request.cache().has_first_layer() ||
-           ResolvesLong(request.old_rope()) || ResolvesLong(request.new_rope());
-  } else if constexpr (requires { request.rope(); }) {
-    return ResolvesLong(request.rope());
-  } else if constexpr (requires { request.vision().rope(); }) {
-    return ResolvesLong(request.vision().rope());
-  } else {
-    return false;
-  }
-}
 
 }  // namespace posenc::server

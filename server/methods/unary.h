@@ -18,8 +18,8 @@
 #include "server/call/handler.h"
 #include "server/call/request.h"
 #include "server/methods/methods.h"
-#include "server/methods/rope_source.h"
 #include "server/methods/shared_tensors.h"
+#include "server/methods/takes_long.h"
 
 namespace posenc::server {
 

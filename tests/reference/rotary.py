@@ -302,8 +302,8 @@ def reposition(request):
     width = integers.channels_of(block_format, elements)
     steps = {}
     for layer in heads_by_layer:
-        first = cache.get("firstLayer")
-        own = {} if first is None else {"layerIndex": first + layer}
+        numbers = cache.get("modelLayers")
+        own = {"layerIndex": numbers[layer]} if numbers else {}
         old, new = (
             Rotation({**request.get(name, request["oldRope"]), **own}, width)
             for name in ("oldRope", "newRope"))

@@ -2310,12 +2310,13 @@ type CacheLayout struct {
 	Slots *Tensor `protobuf:"bytes,4,opt,name=slots,proto3" json:"slots,omitempty"`
 	// Layers whose keys rotate, counted from 0 along L. Empty: all.
 	Layers []int32 `protobuf:"varint,5,rep,packed,name=layers,proto3" json:"layers,omitempty"`
-	// If it is set, each layer of k has the encoding of its own layer of the model, for example Gemma's local and global
-	// layers: layer 0 of k is layer first_layer of the model, and layer l is layer first_layer + l. Layers without an
-	// encoding come back unchanged. At most 256 layers. old_rope and new_rope are then presets or configurations of at
-	// most 64 KiB, without layer_type and layer_index. Unset: all layers of k have the same encoding. Errors about a
-	// layer have its number along L in the metadata `layer`.
-	FirstLayer    *int32 `protobuf:"varint,6,opt,name=first_layer,json=firstLayer,proto3,oneof" json:"first_layer,omitempty"`
+	// The layer of the model, counted from 0, that each layer of k holds: one number for each index along L, one without
+	// L, at most 256. If it is set, each layer of k has the encoding of its own layer of the model, for example Gemma's
+	// local and global layers; layers without an encoding come back unchanged. old_rope and new_rope are then presets or
+	// configurations, without layer_type and layer_index, and the size of a config_json times the number of layers is at
+	// most 4 MiB. Empty: all layers of k have the same encoding. If an error is about the encoding of one layer, the
+	// metadata `layer` has its index along L.
+	ModelLayers   []int32 `protobuf:"varint,6,rep,packed,name=model_layers,json=modelLayers,proto3" json:"model_layers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2385,11 +2386,11 @@ func (x *CacheLayout) GetLayers() []int32 {
 	return nil
 }
 
-func (x *CacheLayout) GetFirstLayer() int32 {
-	if x != nil && x.FirstLayer != nil {
-		return *x.FirstLayer
+func (x *CacheLayout) GetModelLayers() []int32 {
+	if x != nil {
+		return x.ModelLayers
 	}
-	return 0
+	return nil
 }
 
 // The old positions of keys, and their new positions.
@@ -3786,7 +3787,7 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"\bk_output\x18\x06 \x01(\v2\x17.posenc.v1.SharedMemoryR\akOutput\x12,\n" +
 	"\x05cache\x18\a \x01(\v2\x16.posenc.v1.CacheLayoutR\x05cache\x129\n" +
 	"\fblock_format\x18\b \x01(\x0e2\x16.posenc.v1.BlockFormatR\vblockFormat\x12\x1f\n" +
-	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xf2\x01\n" +
+	"\x01k\x18\x0f \x01(\v2\x11.posenc.v1.TensorR\x01k\"\xdf\x01\n" +
 	"\vCacheLayout\x12\x1e\n" +
 	"\n" +
 	"dimensions\x18\x01 \x01(\tR\n" +
@@ -3795,10 +3796,8 @@ const file_posenc_v1_service_proto_rawDesc = "" +
 	"blockTable\x12\x18\n" +
 	"\alengths\x18\x03 \x03(\x03R\alengths\x12'\n" +
 	"\x05slots\x18\x04 \x01(\v2\x11.posenc.v1.TensorR\x05slots\x12\x16\n" +
-	"\x06layers\x18\x05 \x03(\x05R\x06layers\x12$\n" +
-	"\vfirst_layer\x18\x06 \x01(\x05H\x00R\n" +
-	"firstLayer\x88\x01\x01B\x0e\n" +
-	"\f_first_layer\"\xd1\x01\n" +
+	"\x06layers\x18\x05 \x03(\x05R\x06layers\x12!\n" +
+	"\fmodel_layers\x18\x06 \x03(\x05R\vmodelLayers\"\xd1\x01\n" +
 	"\bMovement\x129\n" +
 	"\rold_positions\x18\x01 \x01(\v2\x14.posenc.v1.PositionsR\foldPositions\x12;\n" +
 	"\rnew_positions\x18\x02 \x01(\v2\x14.posenc.v1.PositionsH\x00R\fnewPositions\x12\x16\n" +
@@ -4136,7 +4135,6 @@ func file_posenc_v1_service_proto_init() {
 		(*BuildPositionsRequest_AttentionSinks)(nil),
 		(*BuildPositionsRequest_Vision)(nil),
 	}
-	file_posenc_v1_service_proto_msgTypes[28].OneofWrappers = []any{}
 	file_posenc_v1_service_proto_msgTypes[29].OneofWrappers = []any{
 		(*Movement_NewPositions)(nil),
 		(*Movement_Shift)(nil),

@@ -29,9 +29,9 @@ constexpr FieldFlag kCache[] = {
      "The slot of each token, instead of --block-table", "--cache"},
     {"--layers", "layers", "LIST", "Layers that move (default: all)",
      "--cache"},
-    {"--first-layer", "first_layer", "N",
-     "Each layer of the cache has the encoding of its own layer of the model, "
-     "from layer N on",
+    {"--model-layers", "model_layers", "LIST",
+     "The layer of the model that each layer of the cache holds, if layers "
+     "have different encodings",
      "--cache"},
 };
 

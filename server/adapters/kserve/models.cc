@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "posenc/v1/service.pb.h"
-#include "server/methods/rope_source.h"
+#include "server/methods/takes_long.h"
 
 namespace posenc::server {
 namespace {

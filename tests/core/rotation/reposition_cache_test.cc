@@ -384,44 +384,47 @@ TEST(RepositionCacheTest, RefusesWhatIsNoCache) {
   expect(refusal(cache, k), "lengths beside slots", "cache.lengths", "slots");
 }
 
-TEST(RepositionCacheTest, RejectsMoreThan256LayersWithTheirOwnEncodings) {
+// Returns arguments for a cache [layers, 1, heads, head_dim] in which each
+// layer is the same layer of the model.
+core::RepositionArgs OfLayers(const std::vector<std::int32_t>& slots,
+                              std::size_t layers) {
   core::RepositionArgs args = AllEncodings().front().Args();
   args.movement.target = core::ShiftAll{1};
-  args.old_layers = [rope = args.old_rope](std::int64_t, std::int64_t width) {
-    return rope(width);
+  args.old_layers = [rope = args.old_rope](std::int64_t layer,
+                                           std::int64_t width) {
+    return layer == 7 ? core::FieldInvalid("config_json", "bad") : rope(width);
   };
   args.old_rope = nullptr;
-  const std::vector<std::int32_t> slots = {0};
   args.cache.emplace();
   args.cache->dimensions = "LBHD";
   args.cache->slots = {Dtype::kInt32, {1}, slots.data()};
-  const auto status = [&args](std::int64_t layers) {
+  args.cache->model_layers.assign(layers, 1);
+  return args;
+}
+
+TEST(RepositionCacheTest, RejectsMoreThan256LayersWithTheirOwnEncodings) {
+  const std::vector<std::int32_t> slots = {0};
+  const auto status = [&slots](std::int64_t layers) {
     return core::PrepareReposition(
-               args, {Dtype::kFloat32, {layers, 1, 3, 24}, nullptr})
+               OfLayers(slots, layers),
+               {Dtype::kFloat32, {layers, 1, 3, 24}, nullptr})
         .status();
   };
   EXPECT_TRUE(status(256).ok()) << status(256);
   const auto details = core::GetErrorDetails(status(257));
   ASSERT_TRUE(details.has_value());
-  EXPECT_EQ(details->field, "k.shape");
+  EXPECT_EQ(details->field, "cache.model_layers");
 }
 
 TEST(RepositionCacheTest, NamesTheLayerWhoseEncodingFails) {
-  core::RepositionArgs args = AllEncodings().front().Args();
-  args.movement.target = core::ShiftAll{1};
-  args.old_layers = [rope = args.old_rope](std::int64_t layer,
-                                           std::int64_t width) {
-    return layer == 2 ? core::FieldInvalid("layer_index", "2") : rope(width);
-  };
   const std::vector<std::int32_t> slots = {0};
-  args.cache.emplace();
-  args.cache->dimensions = "LBHD";
-  args.cache->slots = {Dtype::kInt32, {1}, slots.data()};
+  core::RepositionArgs args = OfLayers(slots, 3);
+  args.cache->model_layers[2] = 7;
   const auto details = core::GetErrorDetails(
       core::PrepareReposition(args, {Dtype::kFloat32, {3, 1, 3, 24}, nullptr})
           .status());
   ASSERT_TRUE(details.has_value());
-  EXPECT_EQ(details->field, "old_rope.layer_index");
+  EXPECT_EQ(details->field, "old_rope.config_json");
   EXPECT_EQ(details->metadata, core::ErrorMetadata({{"layer", "2"}}));
 }
 

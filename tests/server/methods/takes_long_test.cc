@@ -79,7 +79,7 @@ TEST_F(TakesLongTest, OfLayersWithTheirOwnEncodings) {
   v1::RepositionRequest move;
   move.mutable_old_rope()->set_preset("gemma-3-1b");
   EXPECT_FALSE(TakesLong("Reposition", move));
-  move.mutable_cache()->set_first_layer(0);
+  move.mutable_cache()->add_model_layers(0);
   EXPECT_TRUE(TakesLong("Reposition", move));
 }
 

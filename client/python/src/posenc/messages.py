@@ -1022,7 +1022,7 @@ class CacheLayout(Message):
     lengths: list[int] = _field(3, "int64", REPEATED)
     slots: Optional[Tensor] = _field(4, Tensor)
     layers: list[int] = _field(5, "int32", REPEATED)
-    first_layer: Optional[int] = _field(6, "int32", OPTIONAL)
+    model_layers: list[int] = _field(6, "int32", REPEATED)
 
 
 @dataclass
