@@ -137,6 +137,22 @@ ray_reposition_example() {
   "$venv/bin/python" -B "$here/ray_reposition/test.py" "$posencd"
 }
 
+# LMCache needs torch and CUDA's libraries, also on a machine without a GPU: this example runs only if it is named.
+# LMCACHE_VENV names an environment that has lmcache already.
+lmcache_example() {
+  "$root/client/python/run" build
+  local venv=${LMCACHE_VENV:-$root/build/lmcache-venv}
+  if [[ -z ${LMCACHE_VENV:-} ]]; then
+    [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+    "$venv/bin/python" -c 'import lmcache' 2>/dev/null ||
+      "$venv/bin/pip" install -q --disable-pip-version-check lmcache pytest
+  fi
+  "$venv/bin/python" -c 'import lmcache' >/dev/null # its test would be skipped without lmcache
+  POSENCD=$posencd PYTHONPATH=$root/build/clients/python/source/src "$venv/bin/python" -B -m pytest \
+    -p no:cacheprovider -c "$root/client/python/pyproject.toml" --rootdir "$root/client/python" \
+    "$root/client/python/tests/test_lmcache.py"
+}
+
 # torch and transformers are large: this example runs only if it is named. It uses the environment of ./run parity.
 notebook_example() {
   "$root/client/python/run" build
