@@ -137,17 +137,23 @@ ray_reposition_example() {
   "$venv/bin/python" -B "$here/ray_reposition/test.py" "$posencd"
 }
 
-# LMCache needs torch and CUDA's libraries, also on a machine without a GPU: this example runs only if it is named.
-# LMCACHE_VENV names an environment that has lmcache already.
+# LMCache and torch are large (6 GB): this example runs only if it is named. LMCACHE_VENV names an environment that has
+# lmcache already. Otherwise lmcache is installed without what it needs only for GPUs and for remote stores: pip takes
+# very long to resolve all that LMCache lists.
+lmcache_packages=(torch 'transformers>=5.4' 'numpy<=2.2.6' 'opentelemetry-sdk<=1.40.0' 'protobuf>=6.31.1,<7'
+  aiofile aiofiles aiohttp blake3 cachetools cryptography fastapi grpcio httpx msgspec numba nvtx 'prometheus_client<=0.24.1'
+  psutil py-cpuinfo pytest pyyaml pyzmq redis requests safetensors sortedcontainers uvicorn)
 lmcache_example() {
   "$root/client/python/run" build
   local venv=${LMCACHE_VENV:-$root/build/lmcache-venv}
   if [[ -z ${LMCACHE_VENV:-} ]]; then
     [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
-    "$venv/bin/python" -c 'import lmcache' 2>/dev/null ||
-      "$venv/bin/pip" install -q --disable-pip-version-check lmcache pytest
+    if ! "$venv/bin/python" -c 'import lmcache.v1.cache_engine' 2>/dev/null; then
+      "$venv/bin/pip" install -q --disable-pip-version-check "${lmcache_packages[@]}"
+      "$venv/bin/pip" install -q --disable-pip-version-check --no-deps lmcache
+    fi
   fi
-  "$venv/bin/python" -c 'import lmcache' >/dev/null # its test would be skipped without lmcache
+  "$venv/bin/python" -c 'import lmcache.v1.cache_engine' >/dev/null # its test would be skipped without lmcache
   POSENCD=$posencd PYTHONPATH=$root/build/clients/python/source/src "$venv/bin/python" -B -m pytest \
     -p no:cacheprovider -c "$root/client/python/pyproject.toml" --rootdir "$root/client/python" \
     "$root/client/python/tests/test_lmcache.py"
