@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "grpc/health/v1/health.pb.h"
 #include "server/call/handler.h"
-#include "server/methods/small_answer.h"
+#include "server/call/small_answer.h"
 
 namespace posenc::server {
 namespace {

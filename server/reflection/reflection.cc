@@ -15,7 +15,7 @@
 #include "posenc/rpc/status.pb.h"
 #include "posenc/v1/errors.pb.h"
 #include "posenc/v1/service.pb.h"
-#include "server/methods/small_answer.h"
+#include "server/call/small_answer.h"
 
 namespace posenc::server {
 namespace {

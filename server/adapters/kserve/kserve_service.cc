@@ -18,9 +18,9 @@
 #include "server/adapters/kserve/regions.h"
 #include "server/base/version.h"
 #include "server/call/request.h"
+#include "server/call/small_answer.h"
 #include "server/convert/fields.h"
 #include "server/methods/shared_tensors.h"
-#include "server/methods/small_answer.h"
 #include "server/service/extra_service.h"
 
 namespace posenc::server {
