@@ -17,9 +17,10 @@ inside() {
 mount_root() {
   mountpoint -q "$1/proc" || mount -t proc proc "$1/proc"
   mountpoint -q "$1/dev" || mount --rbind --make-rslave /dev "$1/dev"
+  mountpoint -q "$1/sys" || mount --rbind --make-rslave /sys "$1/sys"
 }
 
-unmount_root() { umount -l "$1"/{proc,dev,tmp} 2>/dev/null || true; }
+unmount_root() { umount -l "$1"/{proc,dev,sys,tmp} 2>/dev/null || true; }
 
 # make_root NAME ROOT: checks each step itself, because set -e does not apply to
 # a function that is called in a condition.

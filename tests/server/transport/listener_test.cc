@@ -77,6 +77,8 @@ int Refused(const std::string& calls, Socket* socket) {
 class ListenerTest : public ServerTest {
  protected:
   void SetUp() override {}
+  // These tests count the server's connections.
+  void Start(const ServerOptions& options) { StartServer(options); }
 
   const std::string& address() const { return server_->addresses()[0]; }
 
