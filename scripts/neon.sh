@@ -5,6 +5,8 @@
 
 build release posenc-kernel-digest posenc-exactness
 scripts/build_arm64.sh
+# Death tests start their own program again, without the flag -L of qemu.
+export QEMU_LD_PREFIX=$PWD/build/arm64-sysroot
 # These tests are left out under qemu: /proc describes qemu itself, and a probe over
 # TLS takes longer than its limit of a second.
 run_tests arm64 -L '^(core|proto|server)(/|$)' --timeout 3000 \
