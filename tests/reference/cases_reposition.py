@@ -440,6 +440,10 @@ def cache_errors():
         wrong("RejectsOtherNumbersOfModelLayers", "FIELD_INVALID",
               "cache.model_layers", modelLayers=[0, 1],
               more={"oldRope": own_layers()}),
+        wrong("RejectsALongConfigForManyLayers", "FIELD_INVALID",
+              "old_rope.config_json", modelLayers=[0] * 256, more={
+                  "oldRope": {"configJson": own_layers()["configJson"] +
+                              " " * 4000}}),
         wrong("RejectsLayersWithoutRopeWithoutAMovement", "FIELD_REQUIRED",
               "movement", modelLayers=[3],
               more={"oldRope": SOME_WITHOUT_ROPE, "movement": {}}),
