@@ -313,6 +313,9 @@ absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
                                        change->shared(), std::move(source));
 }
 
+// Each encoding takes time and memory for the positions of all tokens.
+constexpr std::size_t kMaxLayerEncodings = 8;
+
 // Returns an error of the encoding of layer `layer` of k.
 absl::Status LayerFault(std::int64_t layer, absl::string_view field,
                         const absl::Status& status) {
@@ -352,6 +355,13 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
     const auto same = std::find(ropes.begin(), ropes.end(), pair);
     keys_of_layer[i] = static_cast<std::int32_t>(same - ropes.begin());
     if (same != ropes.end()) continue;
+    if (ropes.size() == kMaxLayerEncodings) {
+      return FieldInvalid(
+          "cache.model_layers",
+          absl::StrCat("names layers of more than ", kMaxLayerEncodings,
+                       " different encodings; move some of the "
+                       "layers at a time"));
+    }
     ropes.push_back(pair);
     args.old_rope = [rope = *from](std::int64_t) { return rope; };
     args.new_rope = [rope = *to](std::int64_t) { return rope; };

@@ -143,10 +143,13 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
         core::interpretation::ResolveSource(read, head_dim,
                                             core::MissingLength::kError);
     if (!resolved.ok()) return resolved.status();
-    Prepared rope =
-        same(std::make_shared<const core::PreparedRope>(*std::move(resolved)));
-    cache->Insert(key, rope);
-    return rope;
+    const auto own =
+        std::make_shared<const core::PreparedRope>(*std::move(resolved));
+    Prepared shared = same(own);
+    // The cache counts an object for each of its keys, so it gets only one key
+    // of each encoding. Otherwise one call could fill it.
+    if (shared == own) cache->Insert(key, shared);
+    return shared;
   };
 }
 

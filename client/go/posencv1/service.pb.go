@@ -2314,8 +2314,8 @@ type CacheLayout struct {
 	// L, at most 256. If it is set, each layer of k has the encoding of its own layer of the model, for example Gemma's
 	// local and global layers; layers without an encoding come back unchanged. old_rope and new_rope are then presets or
 	// configurations, without layer_type and layer_index, and the size of a config_json times the number of layers is at
-	// most 1 MiB. Empty: all layers of k have the same encoding. If an error is about the encoding of one layer, the
-	// metadata `layer` has its index along L.
+	// most 1 MiB. The moved layers have at most 8 different encodings. Empty: all layers of k have the same encoding. If
+	// an error is about the encoding of one layer, the metadata `layer` has its index along L.
 	ModelLayers   []int32 `protobuf:"varint,6,rep,packed,name=model_layers,json=modelLayers,proto3" json:"model_layers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

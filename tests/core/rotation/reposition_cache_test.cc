@@ -390,9 +390,9 @@ core::RepositionArgs OfLayers(const std::vector<std::int32_t>& slots,
                               std::size_t layers) {
   core::RepositionArgs args = AllEncodings().front().Args();
   args.movement.target = core::ShiftAll{1};
-  args.old_layers = [rope = args.old_rope](std::int64_t layer,
-                                           std::int64_t width) {
-    return layer == 7 ? core::FieldInvalid("config_json", "bad") : rope(width);
+  args.old_layers = [rope = args.old_rope(24)](std::int64_t layer,
+                                               std::int64_t /*width*/) {
+    return layer == 7 ? core::FieldInvalid("config_json", "bad") : rope;
   };
   args.old_rope = nullptr;
   args.cache.emplace();
@@ -414,6 +414,23 @@ TEST(RepositionCacheTest, RejectsMoreThan256LayersWithTheirOwnEncodings) {
   const auto details = core::GetErrorDetails(status(257));
   ASSERT_TRUE(details.has_value());
   EXPECT_EQ(details->field, "cache.model_layers");
+}
+
+TEST(RepositionCacheTest, RejectsMoreThanEightEncodingsOfLayers) {
+  const std::vector<std::int32_t> slots = {0};
+  for (const std::size_t layers : {8, 9}) {
+    core::RepositionArgs args = OfLayers(slots, layers);
+    // Each lookup makes another object.
+    args.old_layers = [rope = AllEncodings().front().Args().old_rope](
+                          std::int64_t, std::int64_t width) {
+      return rope(width);
+    };
+    const core::Shape shape = {static_cast<std::int64_t>(layers), 1, 3, 24};
+    const absl::Status status =
+        core::PrepareReposition(args, {Dtype::kFloat32, shape, nullptr})
+            .status();
+    EXPECT_EQ(status.ok(), layers == 8) << status;
+  }
 }
 
 TEST(RepositionCacheTest, NamesTheLayerWhoseEncodingFails) {
