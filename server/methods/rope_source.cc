@@ -125,17 +125,14 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
   // From a content hash to the encoding.
   using Prepared = std::shared_ptr<const core::PreparedRope>;
   auto known = std::make_shared<std::map<std::string, Prepared>>();
-  const auto same = [known](Prepared rope) {
-    const std::string hash = core::interpretation::ContentHash(rope->rope);
-    return known->try_emplace(hash, std::move(rope)).first->second;
-  };
   return [=, &source, ropes = context.ropes, cache = context.cache](
              std::int64_t layer,
              std::int64_t head_dim) -> absl::StatusOr<Prepared> {
     const std::string key =
         absl::StrCat(layer, "@", CacheKey(field, source, head_dim, ropes));
     if (Prepared kept = cache->Find(key); kept != nullptr) {
-      return same(std::move(kept));
+      const std::string hash = core::interpretation::ContentHash(kept->rope);
+      return known->try_emplace(hash, std::move(kept)).first->second;
     }
     core::interpretation::RopeSource read = ReadRopeSource(source);
     read.layer_index = static_cast<std::int32_t>(layer);
@@ -143,13 +140,14 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
         core::interpretation::ResolveSource(read, head_dim,
                                             core::MissingLength::kError);
     if (!resolved.ok()) return resolved.status();
-    const auto own =
-        std::make_shared<const core::PreparedRope>(*std::move(resolved));
-    Prepared shared = same(own);
-    // The cache counts an object for each of its keys, so it gets only one key
-    // of each encoding. Otherwise one call could fill it.
-    if (shared == own) cache->Insert(key, shared);
-    return shared;
+    Prepared& same = (*known)[core::interpretation::ContentHash(*resolved)];
+    if (same == nullptr) {
+      same = std::make_shared<const core::PreparedRope>(*std::move(resolved));
+      // The cache counts an object for each of its keys, so it gets only one
+      // key of each encoding. Otherwise one call could fill it.
+      cache->Insert(key, same);
+    }
+    return same;
   };
 }
 
