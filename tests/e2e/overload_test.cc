@@ -1,11 +1,8 @@
 // Overload: stalled peers do not stop others, and past its capacity the server
 // still answers. `./run chaos` measures how fast.
 
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,54 +18,16 @@
 #include "tests/chaos/offer/connection.h"
 #include "tests/chaos/offer/frame.h"
 #include "tests/chaos/offer/offer.h"
+#include "tests/fixtures/http2.h"
 
 namespace posenc {
 namespace {
-
-constexpr char kService[] = "/posenc.v1.PositionalEncodingService/";
 
 std::string Framed(const std::string& message) {
   return absl::StrCat(std::string(1, '\0'),
                       offer::U32(static_cast<std::uint32_t>(message.size())),
                       message);
 }
-
-// A connection with a call that announces a mebibyte, and sends eight bytes.
-class StalledSender {
- public:
-  explicit StalledSender(const std::string& path)
-      : fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    std::memcpy(name.sun_path, path.data(), path.size());
-    EXPECT_EQ(
-        connect(fd_, reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
-    const std::string headers = absl::StrCat(
-        offer::HpackLiteral(":method", "POST"),
-        offer::HpackLiteral(":scheme", "http"),
-        offer::HpackLiteral(":path", absl::StrCat(kService, "ApplyRope")),
-        offer::HpackLiteral(":authority", "posenc"),
-        offer::HpackLiteral("te", "trailers"),
-        offer::HpackLiteral("content-type", "application/grpc"));
-    const std::string begun =
-        absl::StrCat(std::string(1, '\0'), offer::U32(1 << 20), "\x0a",
-                     std::string(2, '\0'));
-    const std::string bytes = absl::StrCat(
-        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        offer::FrameHeader(0, offer::kSettings, 0, 0),
-        offer::FrameHeader(headers.size(), offer::kHeaders, offer::kEndHeaders,
-                           1),
-        headers, offer::FrameHeader(begun.size(), offer::kData, 0, 1), begun);
-    EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(bytes.size()));
-  }
-  ~StalledSender() { close(fd_); }
-  StalledSender(const StalledSender&) = delete;
-  StalledSender& operator=(const StalledSender&) = delete;
-
- private:
-  const int fd_;
-};
 
 class OverloadTest : public testing::Test {
  protected:
@@ -113,11 +72,11 @@ class OverloadTest : public testing::Test {
 };
 
 TEST_F(OverloadTest, StalledSendersDoNotStopOthers) {
-  std::vector<std::unique_ptr<StalledSender>> senders;
-  constexpr int kSenders = 24;
-  senders.reserve(kSenders);
-  for (int i = 0; i < kSenders; ++i) {
-    senders.push_back(std::make_unique<StalledSender>(path_));
+  std::vector<http2::Socket> senders;
+  for (int i = 0; i < 24; ++i) {
+    senders.push_back(
+        http2::HalfAMessage(absl::StrCat("unix:", path_),
+                            "/posenc.v1.PositionalEncodingService/ApplyRope"));
   }
   ClientOptions options;
   options.target = absl::StrCat("unix:", path_);

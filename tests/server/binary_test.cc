@@ -425,17 +425,11 @@ TEST_F(BinaryTest, AStreamOfSmallMessagesDoesNotKeepOthersWaiting) {
   bias.set_key_length(std::numeric_limits<std::int32_t>::max());
   bias.set_query_tile(1);
   bias.set_key_tile(1);
-  const std::string bytes = bias.SerializeAsString();
   http2::Socket stream(addresses[0]);
-  // The windows are 2 GiB.
   stream.Send(
-      http2::kPreface +
-      http2::Frame(4, 0, 0, std::string("\0\4\x7f\xff\xff\xff", 6)) +
-      http2::Frame(8, 0, 0, std::string("\x7f\xff\0\0", 4)) +
+      http2::kOpenWindows +
       http2::CallHeaders("/posenc.v1.PositionalEncodingService/BuildBias", 1) +
-      http2::Frame(
-          0, 1, 1,
-          std::string(4, '\0') + static_cast<char>(bytes.size()) + bytes));
+      http2::LastMessage(1, bias.SerializeAsString()));
   std::atomic<std::int64_t> read{0};
   std::atomic<bool> stop{false};
   std::thread reader([&] {

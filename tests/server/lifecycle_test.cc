@@ -158,16 +158,10 @@ TEST_F(LifecycleTest, DrainCutsCallsThatOutlastIt) {
 // A peer that has begun to receive 64 MiB, and reads no more. Its windows are
 // open, so gRPC writes until the socket is full.
 http2::Socket PeerThatDoesNotRead(const std::string& address) {
-  const std::string message = LargeTable(kManyRows).SerializeAsString();
-  EXPECT_LT(message.size(), 256);
   http2::Socket peer(address);
-  peer.Send(http2::kPreface +
-            http2::Frame(4, 0, 0, std::string("\0\4\x7F\xFF\xFF\xFF", 6)) +
-            http2::Frame(8, 0, 0, std::string("\x7F\xFF\0\0", 4)) +
+  peer.Send(http2::kOpenWindows +
             http2::CallHeaders(absl::StrCat("/", kService, "/BuildTable"), 1) +
-            http2::Frame(0, 1, 1,
-                         std::string(4, '\0') +
-                             static_cast<char>(message.size()) + message));
+            http2::LastMessage(1, LargeTable(kManyRows).SerializeAsString()));
   EXPECT_TRUE(peer.AwaitFrame(0));
   return peer;
 }

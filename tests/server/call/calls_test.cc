@@ -237,19 +237,11 @@ TEST_F(CallsTest, AStatusThatTellsOfTheDeadlineIsSentAfterIt) {
   const std::string service = "/posenc.v1.PositionalEncodingService/";
   Start({.limits = {.default_deadline = absl::Milliseconds(50)}});
   http2::Socket socket(server_->addresses()[0]);
-  const std::string table = LargeTable(1 << 15).SerializeAsString();
-  // The windows are 2 GiB. The first call has its own deadline, in
-  // grpc-timeout.
-  socket.Send(
-      http2::kPreface +
-      http2::Frame(4, 0, 0, std::string("\0\4\x7f\xff\xff\xff", 6)) +
-      http2::Frame(8, 0, 0, std::string("\x7f\xff\0\0", 4)) +
-      http2::Frame(1, 4, 1,
-                   http2::CallHeaders(service + "BuildTable", 1).substr(9) +
-                       http2::Header("grpc-timeout", "1M")) +
-      http2::Frame(
-          0, 1, 1,
-          std::string(4, '\0') + static_cast<char>(table.size()) + table));
+  // The first call has its own deadline, in grpc-timeout.
+  socket.Send(http2::kOpenWindows +
+              http2::CallHeaders(service + "BuildTable", 1,
+                                 http2::Header("grpc-timeout", "1M")) +
+              http2::LastMessage(1, LargeTable(1 << 15).SerializeAsString()));
   EXPECT_TRUE(
       Eventually([this] { return server_->BytesInFlight() >= 16 << 20; }));
   socket.Send(http2::CallHeaders(service + "ApplyRope", 3));
@@ -434,14 +426,10 @@ TEST_F(CallsTest, ACallPastItsClientsDeadlineIsRecordedAsSuch) {
     observer.delay = absl::Milliseconds(5);
     Start({.observers = {&observer}});
     http2::Socket socket(server_->addresses()[0]);
-    socket.Send(http2::kPreface + http2::kSettings +
-                http2::Frame(1, 4, 1,
-                             http2::CallHeaders("/posenc.v1."
-                                                "PositionalEncodingService/"
-                                                "ApplyRope",
-                                                1)
-                                     .substr(9) +
-                                 http2::Header("grpc-timeout", timeout)));
+    socket.Send(
+        http2::kPreface + http2::kSettings +
+        http2::CallHeaders("/posenc.v1.PositionalEncodingService/ApplyRope", 1,
+                           http2::Header("grpc-timeout", timeout)));
     EXPECT_TRUE(Eventually([&observer] { return observer.code.load() >= 0; }));
     EXPECT_EQ(observer.code.load(), grpc::StatusCode::DEADLINE_EXCEEDED);
     server_.reset();

@@ -15,11 +15,6 @@
 namespace posenc::server {
 namespace {
 
-using http2::CallHeaders;
-using http2::Frame;
-using http2::kPreface;
-using http2::kSettings;
-using http2::Socket;
 using testing::HasSubstr;
 
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
@@ -37,15 +32,6 @@ const std::string kServiceUnknown = "\x08\x03";
 std::string Request(const std::string& service) {
   return absl::StrCat("\x0A", std::string(1, static_cast<char>(service.size())),
                       service);
-}
-
-// Returns a peer that has sent a call's headers and three bytes of a message of
-// a megabyte.
-Socket HalfAMessage(const std::string& address, const std::string& path) {
-  Socket socket(address);
-  socket.Send(kPreface + kSettings + CallHeaders(path, 1) +
-              Frame(0, 0, 1, std::string("\0\0\x10\0\0abc", 8)));
-  return socket;
 }
 
 using HealthTest = ServerTest;
@@ -146,7 +132,7 @@ TEST_F(HealthTest, ARequestThatDoesNotComeIsEndedByTheServersOwnDeadline) {
     const grpc::Status status = none.Finish();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << path;
     EXPECT_THAT(status.error_message(), HasSubstr("the server's own deadline"));
-    Socket half = HalfAMessage(server_->addresses()[0], path);
+    http2::Socket half = http2::HalfAMessage(server_->addresses()[0], path);
     EXPECT_TRUE(half.AwaitFrame(1)) << path;  // a status
   }
 }

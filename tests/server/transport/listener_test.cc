@@ -102,7 +102,7 @@ class ListenerTest : public ServerTest {
     EXPECT_TRUE(Eventually([&] {
       socket.emplace(address());
       socket->Send(kPreface + kSettings + CallHeaders(method, 1) +
-                   Frame(0, 1, 1, std::string(5, '\0')));
+                   http2::LastMessage(1, ""));
       return socket->AwaitFrame(0);
     }));
     return *std::move(socket);
@@ -324,17 +324,9 @@ TEST_F(ListenerTest, AFrozenPeerOfAUnixSocketIsCutOff) {
   options.listen = {absl::StrCat("unix:", path)};
   options.connections.keepalive_timeout = kShort;
   Start(options);
-  const std::string request = LargeTable().SerializeAsString();
-  const std::string message =
-      absl::StrCat(std::string(4, '\0'),
-                   std::string(1, static_cast<char>(request.size())), request);
-  // SETTINGS_INITIAL_WINDOW_SIZE, and the connection's window, so that only the
-  // socket fills.
-  const std::string most = "\x7f\xff\xff\xff";
   Socket frozen(address());
-  frozen.Send(kPreface + Frame(4, 0, 0, std::string("\0\4", 2) + most) +
-              Frame(8, 0, 0, "\x7f\xff" + std::string(2, '\0')) +
-              CallHeaders(kTable, 1) + Frame(0, 1, 1, message));
+  frozen.Send(http2::kOpenWindows + CallHeaders(kTable, 1) +
+              http2::LastMessage(1, LargeTable().SerializeAsString()));
   EXPECT_TRUE(Eventually([this] { return Ended(Ending::kNotReading) == 1; }));
   ExpectNothingInFlight();
   EXPECT_TRUE(
@@ -438,13 +430,11 @@ TEST_F(ListenerTest, ClientsThatDoNotKeepToTheLimitAreRefused) {
   socket.Send(kPreface + kSettings);
   // SETTINGS_MAX_HEADER_LIST_SIZE is 2048.
   EXPECT_THAT(socket.ReadFrame(), HasSubstr(std::string("\0\6\0\0\x08\0", 6)));
-  const std::string headers = CallHeaders(kInfo, 1).substr(9);
   std::string much;
   for (int i = 0; i < 20; ++i) {
     much += http2::Header("x-much", std::string(100, 'a'));
   }
-  socket.Send(Frame(1, 4, 1, headers + much) +
-              Frame(0, 1, 1, std::string(5, '\0')));
+  socket.Send(CallHeaders(kInfo, 1, much) + http2::LastMessage(1, ""));
   std::string frame;
   do {
     frame = socket.ReadFrame();
