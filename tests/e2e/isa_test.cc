@@ -1,9 +1,6 @@
-// posencd with each instruction set in turn, over unix sockets.
+// posencd with each instruction set in turn.
 
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
@@ -15,8 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
-#include "tests/fixtures/directory.h"
-#include "tests/fixtures/eventually.h"
+#include "tests/fixtures/posencd.h"
 
 namespace posenc {
 namespace {
@@ -37,66 +33,6 @@ TensorView View(v1::Dtype dtype, const std::vector<T>& values) {
           {reinterpret_cast<const char*>(values.data()),
            sizeof(T) * values.size()}};
 }
-
-// A posencd process with a forced instruction set.
-class Daemon {
- public:
-  explicit Daemon(const std::string& isa) {
-    const std::string ready = directory_.Path("ready");
-    const std::string isa_setting = "POSENC_FORCE_ISA=" + isa;
-    std::vector<std::string> words = {POSENCD_PATH, "--listen", address(),
-                                      "--ready-file", ready};
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    std::vector<char*> env;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-      if (std::strncmp(*variable, "POSENC_", 7) != 0) env.push_back(*variable);
-    }
-    env.push_back(const_cast<char*>(isa_setting.c_str()));
-    env.push_back(nullptr);
-    if (posix_spawn(&pid_, POSENCD_PATH, nullptr, nullptr, argv.data(),
-                    env.data()) != 0) {
-      pid_ = -1;
-      return;
-    }
-    test::Eventually([&] {
-      if (Exited(WNOHANG)) return true;
-      serving_ = std::filesystem::exists(ready);
-      return serving_;
-    });
-  }
-  Daemon(const Daemon&) = delete;
-  Daemon& operator=(const Daemon&) = delete;
-  ~Daemon() { Stop(SIGKILL); }
-
-  // Returns the exit code, or -1 if a signal ended it.
-  int Stop(int signal) {
-    if (pid_ > 0) {
-      kill(pid_, signal);
-      Exited(0);
-    }
-    return exit_code_;
-  }
-
-  bool serving() const { return serving_; }
-  int exit_code() const { return exit_code_; }
-  std::string address() const { return "unix:" + directory_.Path("socket"); }
-
- private:
-  bool Exited(int flags) {
-    int status = 0;
-    if (waitpid(pid_, &status, flags) != pid_) return false;
-    pid_ = -1;
-    exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return true;
-  }
-
-  const test::Directory directory_;
-  pid_t pid_ = -1;
-  int exit_code_ = -1;
-  bool serving_ = false;
-};
 
 #if defined(__aarch64__)
 constexpr char kBaseline[] = "neon";
@@ -187,34 +123,37 @@ std::vector<std::string> Answers(const Client& client) {
   return out;
 }
 
-class InstructionSetTest : public testing::TestWithParam<const char*> {};
+class InstructionSetTest : public server::BinaryTest,
+                           public testing::WithParamInterface<const char*> {
+ protected:
+  // Returns all answers of a server with this instruction set.
+  std::vector<std::string> AnswersWith(const std::string& isa) {
+    server::Process process(Flags(), "POSENC_FORCE_ISA=" + isa);
+    const Client client = Client::Connect({AwaitAddress()});
+    const auto info = client.GetServerInfo();
+    EXPECT_TRUE(info.ok()) << info.status();
+    EXPECT_EQ(info.ok() ? info->instruction_set() : "", isa);
+    std::vector<std::string> answers = Answers(client);
+    process.Signal(SIGTERM);
+    EXPECT_EQ(process.Wait(), 0);
+    return answers;
+  }
+};
 
 TEST_P(InstructionSetTest, AnswersWithTheSameBytesAsTheBaseline) {
   if (!Has(GetParam())) GTEST_SKIP() << "this CPU lacks " << GetParam();
-  const Daemon baseline(kBaseline);
-  ASSERT_TRUE(baseline.serving()) << baseline.exit_code();
-  Daemon daemon(GetParam());
-  ASSERT_TRUE(daemon.serving()) << daemon.exit_code();
-  const Client client = Client::Connect({daemon.address()});
-
-  const auto info = client.GetServerInfo();
-  ASSERT_TRUE(info.ok()) << info.status();
-  EXPECT_EQ(info->instruction_set(), GetParam());
-  const std::vector<std::string> answers = Answers(client);
+  const std::vector<std::string> answers = AnswersWith(GetParam());
   ASSERT_THAT(answers, SizeIs(8));
   EXPECT_THAT(answers, Each(Not(IsEmpty())));
   // EXPECT_EQ would print megabytes.
-  EXPECT_TRUE(answers == Answers(Client::Connect({baseline.address()})));
-  EXPECT_EQ(daemon.Stop(SIGTERM), 0);
+  EXPECT_TRUE(answers == AnswersWith(kBaseline));
 }
 
 TEST_P(InstructionSetTest, OneThatTheCpuLacksIsAnErrorAtStart) {
   if (Has(GetParam())) GTEST_SKIP() << "this CPU has " << GetParam();
-
-  const Daemon daemon(GetParam());
-
-  EXPECT_FALSE(daemon.serving());
-  EXPECT_GT(daemon.exit_code(), 0);
+  server::Process process(Flags(),
+                          std::string("POSENC_FORCE_ISA=") + GetParam());
+  EXPECT_EQ(process.Wait(), 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(, InstructionSetTest,
@@ -223,13 +162,6 @@ INSTANTIATE_TEST_SUITE_P(, InstructionSetTest,
                          [](const auto& info) {
                            return std::string(info.param);
                          });
-
-TEST(ForcedInstructionSetTest, AnUnknownOneIsAnErrorAtStart) {
-  const Daemon daemon("avx10");
-
-  EXPECT_FALSE(daemon.serving());
-  EXPECT_GT(daemon.exit_code(), 0);
-}
 
 }  // namespace
 }  // namespace posenc

@@ -24,9 +24,8 @@ class BinaryMemoryTest : public BinaryTest {
         "--listen", "unix:" + socket(), "--ready-file", ready_file(),
         "--in-flight-bytes", in_flight_bytes, "--max-request-bytes",
         max_request_bytes, "--max-response-bytes", "4MiB"});
-    const std::vector<std::string> addresses = AwaitReady();
-    ASSERT_EQ(addresses.size(), 1u);
-    stub_ = v1::PositionalEncodingService::NewStub(Connect(addresses[0]));
+    const std::string address = AwaitAddress();
+    stub_ = v1::PositionalEncodingService::NewStub(Connect(address));
   }
 
   template <typename Request, typename Response>

@@ -80,10 +80,9 @@ TEST_F(BinarySecurityTest, ABadCertificateAtSighupHoldsUpNoOtherKey) {
   const test::Authority root("root");
   const test::Identity identity = root.Issue();
   WriteConfig("max-waiting = 5\n");
-  Process process({"--listen", "127.0.0.1:0", "--ready-file", ready_file(),
-                   "--config", config_file(), "--tls-cert",
-                   files.Write("cert", identity.cert), "--tls-key",
-                   files.Write("key", identity.key)});
+  Process process(Flags({"--config", config_file(), "--tls-cert",
+                         files.Write("cert", identity.cert), "--tls-key",
+                         files.Write("key", identity.key)}));
   ASSERT_EQ(AwaitReady().size(), 1u);
   EXPECT_THAT(process.ReadLine(), HasSubstr("listening on"));
   files.Write("cert", "garbage");
