@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "posenc/client.h"
+#include "tests/fixtures/core/tensor_bytes.h"
 #include "tests/fixtures/posencd.h"
 
 namespace posenc {
@@ -21,18 +22,6 @@ using testing::Each;
 using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
-
-std::string AsString(const absl::optional<TensorView>& view) {
-  return std::string(view->bytes.data(), view->bytes.size());
-}
-
-template <typename T>
-TensorView View(v1::Dtype dtype, const std::vector<T>& values) {
-  return {dtype,
-          {1, 48, 8, 128},
-          {reinterpret_cast<const char*>(values.data()),
-           sizeof(T) * values.size()}};
-}
 
 #if defined(__aarch64__)
 constexpr char kBaseline[] = "neon";
@@ -55,6 +44,8 @@ bool Has(const std::string& isa) {
 }
 #endif
 
+const std::vector<std::int64_t> kShape = {1, 48, 8, 128};
+
 // Returns all answers of the server, as bytes.
 std::vector<std::string> Answers(const Client& client) {
   std::vector<std::string> out;
@@ -72,8 +63,8 @@ std::vector<std::string> Answers(const Client& client) {
   args.rope = FromPreset("llama-3.1-8b");
   args.positions = StartAt((1 << 26) - 5);
   args.layout = v1::LAYOUT_BSHD;
-  args.q = View(v1::DTYPE_FLOAT32, wide);
-  args.k = View(v1::DTYPE_BFLOAT16, narrow);
+  args.q = View(v1::DTYPE_FLOAT32, kShape, wide);
+  args.k = View(v1::DTYPE_BFLOAT16, kShape, narrow);
   const auto rotated = client.ApplyRope(args);
   EXPECT_TRUE(rotated.ok()) << rotated.status();
   v1::BuildTableRequest request;
@@ -84,22 +75,22 @@ std::vector<std::string> Answers(const Client& client) {
   const auto table = client.BuildTable(request);
   EXPECT_TRUE(table.ok()) << table.status();
   if (rotated.ok()) {
-    out.push_back(AsString(rotated->q));
-    out.push_back(AsString(rotated->k));
+    out.push_back(AsString(rotated->q->bytes));
+    out.push_back(AsString(rotated->k->bytes));
   }
   // Any bytes are numbers of FP8, or infinity or NaN.
   std::vector<std::uint8_t> bytes(wide.size());
   for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random());
-  args.q = View(v1::DTYPE_FLOAT8_E4M3FN, bytes);
-  args.k = View(v1::DTYPE_FLOAT8_E5M2, bytes);
+  args.q = View(v1::DTYPE_FLOAT8_E4M3FN, kShape, bytes);
+  args.k = View(v1::DTYPE_FLOAT8_E5M2, kShape, bytes);
   args.saturation = v1::SATURATION_NONE;
   const auto eights = client.ApplyRope(args);
   EXPECT_TRUE(eights.ok()) << eights.status();
   if (eights.ok()) {
-    out.push_back(AsString(eights->q));
-    out.push_back(AsString(eights->k));
+    out.push_back(AsString(eights->q->bytes));
+    out.push_back(AsString(eights->k->bytes));
   }
-  if (table.ok()) out.push_back(AsString(table->table));
+  if (table.ok()) out.push_back(AsString(table->table->bytes));
   // Any bytes are numbers of int8, or blocks with any scale.
   RepositionArgs move;
   move.old_rope = args.rope;
@@ -118,7 +109,7 @@ std::vector<std::string> Answers(const Client& client) {
     move.k = ViewOf(absl::MakeConstSpan(quants), {1, 48, 8, width});
     const auto moved = client.Reposition(move);
     EXPECT_TRUE(moved.ok()) << moved.status();
-    if (moved.ok()) out.push_back(AsString(moved->tensor));
+    if (moved.ok()) out.push_back(AsString(moved->tensor.bytes));
   }
   return out;
 }
