@@ -16,7 +16,6 @@
 #include "gtest/gtest.h"
 #include "posenc/client.h"
 #include "posenc/v1/service.grpc.pb.h"
-#include "server/health/probe.h"
 #include "server/service/server.h"
 
 namespace posenc {
@@ -123,17 +122,6 @@ std::unique_ptr<server::Server> StartPosenc() {
   auto server = server::Server::Start(options);
   EXPECT_TRUE(server.ok()) << server.status();
   return server.ok() ? *std::move(server) : nullptr;
-}
-
-TEST(BalanceTest, PosencReportsHealthForTheRequestedName) {
-  const auto server = StartPosenc();
-  ASSERT_NE(server, nullptr);
-
-  EXPECT_THAT(kServiceConfig, testing::HasSubstr(kService));
-  const absl::Status health =
-      server::Probe(server->addresses()[0], kService, {}, absl::Seconds(10));
-  EXPECT_TRUE(health.ok()) << health;
-  EXPECT_TRUE(ClientOf(server->addresses()).GetServerInfo().ok());
 }
 
 TEST(BalanceTest, NoCallFailsWhileOneOfTwoServersDrains) {

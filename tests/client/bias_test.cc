@@ -87,11 +87,7 @@ class BiasService : public v1::PositionalEncodingService::Service {
       bias_peer_ = context->peer();
       deadline_ = absl::FromChrono(context->deadline());
       request_bytes_ = absl::StrCat(request->ByteSizeLong());
-      const auto found =
-          context->client_metadata().find("posenc-message-bytes");
-      if (found != context->client_metadata().end()) {
-        announced_.assign(found->second.data(), found->second.size());
-      }
+      announced_ = MetadataOf(*context, "posenc-message-bytes");
     }
     if (!tiles.empty()) {
       for (const std::int64_t extent :

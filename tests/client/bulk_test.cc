@@ -225,14 +225,8 @@ class EchoService : public v1::PositionalEncodingService::Service {
  private:
   bool Remember(grpc::ServerContext* context, std::size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto& metadata = context->client_metadata();
-    const auto found = metadata.find("posenc-message-bytes");
     seen_.push_back(
-        {context->peer(),
-         found == metadata.end()
-             ? ""
-             : std::string(found->second.data(), found->second.size()),
-         bytes});
+        {context->peer(), MetadataOf(*context, "posenc-message-bytes"), bytes});
     came_.notify_all();
     return static_cast<int>(seen_.size()) <= failures;
   }

@@ -5,10 +5,8 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -268,32 +266,6 @@ TEST(AwayTest, ErrorsOfAServerThatIsAwayNameTheTarget) {
                 StartsWith(options.target + ": "));
     EXPECT_THAT(ErrorFact(status, "requestId"), Not(testing::IsEmpty()));
   }
-}
-
-TEST(AwayTest, PassedDeadlinesNameTheTarget) {
-  grpc::ServerBuilder builder;  // accepts calls, and answers none in time
-  class : public v1::PositionalEncodingService::Service {
-    grpc::Status GetServerInfo(grpc::ServerContext* context,
-                               const v1::GetServerInfoRequest*,
-                               v1::GetServerInfoResponse*) override {
-      while (!context->IsCancelled()) std::this_thread::yield();
-      return grpc::Status::CANCELLED;
-    }
-  } service;
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
-                           &port);
-  builder.RegisterService(&service);
-  const auto server = builder.BuildAndStart();
-  ClientOptions options;
-  options.target = absl::StrCat("127.0.0.1:", port);
-  options.timeout = absl::Milliseconds(50);
-  const absl::Status status = Client::Connect(options).GetServerInfo().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(status.message()), StartsWith(options.target + ": "));
-  EXPECT_THAT(std::string(status.message()),
-              EndsWith("; the timeout is over: is the server there, or must "
-                       "the timeout be longer?"));
 }
 
 TEST(AwayTest, ATargetWithoutAPortIsTold) {

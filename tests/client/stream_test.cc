@@ -94,10 +94,7 @@ class StreamService : public v1::PositionalEncodingService::Service {
                      grpc::ServerReaderWriter<Response, Request>* stream,
                      std::vector<Request>* seen) {
     const std::lock_guard<std::mutex> alone(serving_);
-    const auto found = context->client_metadata().find("posenc-message-bytes");
-    if (found != context->client_metadata().end()) {
-      announced.assign(found->second.data(), found->second.size());
-    }
+    announced = MetadataOf(*context, "posenc-message-bytes");
     seen->clear();
     bytes.clear();
     std::size_t answered = ids_bytes;

@@ -16,6 +16,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "tests/fixtures/client.h"
 
 namespace posenc::load {
 namespace {
@@ -81,13 +82,8 @@ class StubServer : public grpc::CallbackGenericService {
                        context->deadline() - std::chrono::system_clock::now())
                        .count());
     }
-    const auto& metadata = context->client_metadata();
-    const auto found = metadata.find("posenc-message-bytes");
     const std::lock_guard<std::mutex> lock(mutex_);
-    announced_.push_back(
-        found == metadata.end()
-            ? ""
-            : std::string(found->second.data(), found->second.size()));
+    announced_.push_back(MetadataOf(*context, "posenc-message-bytes"));
     return new Reactor(this);
   }
 
