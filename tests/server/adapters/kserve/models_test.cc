@@ -3,16 +3,34 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
 #include "tests/fixtures/kserve.h"
 
 namespace posenc::server {
 namespace {
 
+using google::protobuf::Message;
+
 constexpr char kHalfSplit[] = "half_split";
+
+// Returns the tensor at a path such as "movement.shifts"; for positions, their
+// ids.
+v1::Tensor* TensorAt(const std::string& path, Message* message) {
+  for (const absl::string_view name : absl::StrSplit(path, '.')) {
+    message = message->GetReflection()->MutableMessage(
+        message, message->GetDescriptor()->FindFieldByName(std::string(name)));
+  }
+  if (auto* const positions = dynamic_cast<v1::Positions*>(message)) {
+    return positions->mutable_ids();
+  }
+  return &dynamic_cast<v1::Tensor&>(*message);
+}
 
 class ModelsTest : public KserveTest {
  protected:
@@ -32,187 +50,152 @@ class ModelsTest : public KserveTest {
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response;
   }
+
+  // Sends the inputs to the model and to the RPC. `native` is the RPC's request
+  // without them, in protobuf's text format. `outputs` are all tensors of the
+  // answer, which have the same names in both.
+  template <typename NativeRequest, typename Native>
+  Response ExpectAsByRpc(
+      grpc::Status (Stub::*rpc)(grpc::ClientContext*, const NativeRequest&,
+                                Native*),
+      const std::string& native, Request request,
+      const std::vector<std::pair<std::string, v1::Tensor>>& inputs,
+      const std::vector<std::string>& outputs) {
+    NativeRequest native_request;
+    EXPECT_TRUE(
+        google::protobuf::TextFormat::ParseFromString(native, &native_request));
+    for (const auto& [path, tensor] : inputs) {
+      AddInput(path, tensor, &request);
+      *TensorAt(path, &native_request) = tensor;
+    }
+    auto expected = MustCall<Native>(rpc, native_request);
+    const Response response = MustInfer(request);
+    EXPECT_EQ(response.outputs_size(), static_cast<int>(outputs.size()));
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      ExpectOutput(response, static_cast<int>(i), outputs[i],
+                   *TensorAt(outputs[i], &expected));
+    }
+    return response;
+  }
 };
 
 TEST_F(ModelsTest, ApplyRopeInEveryDatatype) {
   for (const v1::Dtype dtype : {v1::DTYPE_FLOAT32, v1::DTYPE_FLOAT16,
                                 v1::DTYPE_BFLOAT16, v1::DTYPE_FLOAT64}) {
     SCOPED_TRACE(v1::Dtype_Name(dtype));
-    v1::ApplyRopeRequest native;
-    native.mutable_rope()->set_preset("llama-3.1-8b");
-    native.mutable_positions()->set_start(100);
-    native.set_layout(v1::LAYOUT_BSHD);
-    native.set_direction(v1::DIRECTION_INVERSE);
-    *native.mutable_q() = SomeTensor(dtype, {2, 5, 3, 128});
-    *native.mutable_k() = SomeTensor(dtype, {2, 5, 1, 128});
-    const auto expected =
-        MustCall<v1::ApplyRopeResponse>(&Stub::ApplyRope, native);
-    Request request =
-        InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},
-                                    {"positions.start", Parameter(100)},
-                                    {"layout", Parameter("bshd")},
-                                    {"direction", Parameter("inverse")}});
+    Request request = LlamaRotation({{"positions.start", Parameter(100)},
+                                     {"direction", Parameter("inverse")}});
     request.set_id("seven");
-    AddInput("q", native.q(), &request);
-    AddInput("k", native.k(), &request);
-    const Response response = MustInfer(request);
-    ASSERT_EQ(response.outputs_size(), 2);
-    ExpectOutput(response, 0, "q", expected.q());
-    ExpectOutput(response, 1, "k", expected.k());
+    ExpectAsByRpc(&Stub::ApplyRope,
+                  "rope { preset: 'llama-3.1-8b' } positions { start: 100 } "
+                  "layout: LAYOUT_BSHD direction: DIRECTION_INVERSE",
+                  request,
+                  {{"q", SomeTensor(dtype, {2, 5, 3, 128})},
+                   {"k", SomeTensor(dtype, {2, 5, 1, 128})}},
+                  {"q", "k"});
   }
 }
 
 // The tensors are large enough for many slices, and for a rotation in place.
+// The inputs have another order than the contract's fields.
 TEST_F(ModelsTest, LargeTensorsAreThoseOfTheRpc) {
-  v1::ApplyRopeRequest native;
-  native.mutable_rope()->set_preset("llama-3.1-8b");
-  native.mutable_positions()->set_start(0);
-  native.set_layout(v1::LAYOUT_BSHD);
-  *native.mutable_q() = SomeTensor(v1::DTYPE_FLOAT32, {1, 2048, 8, 128});
-  *native.mutable_k() = SomeTensor(v1::DTYPE_BFLOAT16, {1, 2048, 2, 128});
-  const auto expected =
-      MustCall<v1::ApplyRopeResponse>(&Stub::ApplyRope, native);
-  Request request =
+  ExpectAsByRpc(
+      &Stub::ApplyRope,
+      "rope { preset: 'llama-3.1-8b' } positions { start: 0 } "
+      "layout: LAYOUT_BSHD",
       InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},
                                   {"positions.start", Parameter(0)},
-                                  {"layout", Parameter("LAYOUT_BSHD")}});
-  // The inputs have another order than the contract's fields.
-  AddInput("k", native.k(), &request);
-  AddInput("q", native.q(), &request);
-  const Response response = MustInfer(request);
-  ExpectOutput(response, 0, "q", expected.q());
-  ExpectOutput(response, 1, "k", expected.k());
+                                  {"layout", Parameter("LAYOUT_BSHD")}}),
+      {{"k", SomeTensor(v1::DTYPE_BFLOAT16, {1, 2048, 2, 128})},
+       {"q", SomeTensor(v1::DTYPE_FLOAT32, {1, 2048, 8, 128})}},
+      {"q", "k"});
   ExpectNothingInFlight();
 }
 
 TEST_F(ModelsTest, PositionsAreAnInputOfAnyOfTheirTypes) {
-  v1::ApplyRopeRequest native;
-  native.mutable_rope()->set_preset("llama-3.1-8b");
-  native.set_layout(v1::LAYOUT_BSHD);
-  *native.mutable_k() = SomeTensor(v1::DTYPE_FLOAT32, {1, 3, 2, 128});
-  const std::vector<std::pair<v1::Dtype, std::string>> positions = {
-      {v1::DTYPE_INT64, BytesOf<std::int64_t>({7, 9, 1000})},
-      {v1::DTYPE_INT32, BytesOf<std::int32_t>({7, 9, 1000})},
-      {v1::DTYPE_FLOAT32, BytesOf<float>({7, 9, 1000})},
-      {v1::DTYPE_FLOAT64, BytesOf<double>({7, 9, 1000})}};
-  for (const auto& [dtype, bytes] : positions) {
-    v1::Tensor* const ids = native.mutable_positions()->mutable_ids();
-    ids->Clear();
-    ids->set_dtype(dtype);
-    ids->add_shape(3);
-    ids->set_data(bytes);
-    const auto expected =
-        MustCall<v1::ApplyRopeResponse>(&Stub::ApplyRope, native);
+  v1::Tensor ids[4];
+  SetTensor<std::int64_t>(v1::DTYPE_INT64, {3}, {7, 9, 1000}, &ids[0]);
+  SetTensor<std::int32_t>(v1::DTYPE_INT32, {3}, {7, 9, 1000}, &ids[1]);
+  SetTensor<float>(v1::DTYPE_FLOAT32, {3}, {7, 9, 1000}, &ids[2]);
+  SetTensor<double>(v1::DTYPE_FLOAT64, {3}, {7, 9, 1000}, &ids[3]);
+  for (const v1::Tensor& positions : ids) {
     for (const char* const name : {"positions", "positions.ids"}) {
-      Request request = InferRequest(
-          "apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},
-                         {"layout", Parameter("bshd")}});
-      AddInput(name, *ids, &request);
-      AddInput("k", native.k(), &request);
-      ExpectOutput(MustInfer(request), 0, "k", expected.k());
+      ExpectAsByRpc(&Stub::ApplyRope,
+                    "rope { preset: 'llama-3.1-8b' } layout: LAYOUT_BSHD",
+                    LlamaRotation({}),
+                    {{name, positions},
+                     {"k", SomeTensor(v1::DTYPE_FLOAT32, {1, 3, 2, 128})}},
+                    {"k"});
     }
   }
 }
 
 TEST_F(ModelsTest, RepositionMovesKeysByAShiftAndByPositions) {
-  v1::RepositionRequest native;
-  native.mutable_old_rope()->set_preset("llama-3.1-8b");
-  native.set_layout(v1::LAYOUT_BHSD);
-  native.mutable_movement()->set_shift(-20);
-  *native.mutable_k() = SomeTensor(v1::DTYPE_FLOAT16, {1, 2, 4, 128});
-  Request request = InferRequest(
-      "reposition", {{"old_rope", Parameter(R"({"preset": "llama-3.1-8b"})")},
-                     {"layout", Parameter("bhsd")},
-                     {"movement.shift", Parameter(-20)}});
-  AddInput("k", native.k(), &request);
-  ExpectOutput(MustInfer(request), 0, "k",
-               MustCall<v1::RepositionResponse>(&Stub::Reposition, native).k());
-
+  const v1::Tensor k = SomeTensor(v1::DTYPE_FLOAT16, {1, 2, 4, 128});
   v1::Tensor from, to;
   SetTensor<std::int64_t>(v1::DTYPE_INT64, {4}, {0, 1, 2, 3}, &from);
   SetTensor<std::int64_t>(v1::DTYPE_INT64, {4}, {8, 1, 30, 9}, &to);
-  *native.mutable_movement()->mutable_old_positions()->mutable_ids() = from;
-  *native.mutable_movement()->mutable_new_positions()->mutable_ids() = to;
-  request.mutable_parameters()->erase("movement.shift");
-  AddInput("movement.old_positions", from, &request);
-  AddInput("movement.new_positions", to, &request);
-  ExpectOutput(MustInfer(request), 0, "k",
-               MustCall<v1::RepositionResponse>(&Stub::Reposition, native).k());
-
-  native.mutable_movement()->clear_old_positions();
-  *native.mutable_movement()->mutable_shifts() = to;
-  Request shifts = InferRequest("reposition",
-                                {{"old_rope.preset", Parameter("llama-3.1-8b")},
-                                 {"layout", Parameter("bhsd")}});
-  AddInput("movement.shifts", to, &shifts);
-  AddInput("k", native.k(), &shifts);
-  ExpectOutput(MustInfer(shifts), 0, "k",
-               MustCall<v1::RepositionResponse>(&Stub::Reposition, native).k());
+  const std::string native =
+      "old_rope { preset: 'llama-3.1-8b' } layout: LAYOUT_BHSD";
+  const Parameters parameters = {
+      {"old_rope", Parameter(R"({"preset": "llama-3.1-8b"})")},
+      {"layout", Parameter("bhsd")}};
+  Request by_shift = InferRequest("reposition", parameters);
+  (*by_shift.mutable_parameters())["movement.shift"] = Parameter(-20);
+  ExpectAsByRpc(&Stub::Reposition, native + " movement { shift: -20 }",
+                by_shift, {{"k", k}}, {"k"});
+  ExpectAsByRpc(&Stub::Reposition, native,
+                InferRequest("reposition", parameters),
+                {{"k", k},
+                 {"movement.old_positions", from},
+                 {"movement.new_positions", to}},
+                {"k"});
+  ExpectAsByRpc(&Stub::Reposition, native,
+                InferRequest("reposition", parameters),
+                {{"movement.shifts", to}, {"k", k}}, {"k"});
 }
 
 TEST_F(ModelsTest, RepositionMovesInt8AndBytesOfBlocks) {
-  v1::RepositionRequest native;
-  native.mutable_old_rope()->set_preset("llama-3.1-8b");
-  native.set_layout(v1::LAYOUT_THD);
-  native.mutable_movement()->set_shift(-20);
-  native.set_block_format(v1::BLOCK_FORMAT_Q8_0);
-  *native.mutable_k() = SomeTensor(v1::DTYPE_INT8, {3, 2, 4 * 34});
-  Request request = InferRequest(
-      "reposition", {{"old_rope.preset", Parameter("llama-3.1-8b")},
-                     {"movement.shift", Parameter(-20)},
-                     {"layout", Parameter("thd")},
-                     {"block_format", Parameter("q8_0")}});
-  AddInput("k", native.k(), &request);
-  ExpectOutput(MustInfer(request), 0, "k",
-               MustCall<v1::RepositionResponse>(&Stub::Reposition, native).k());
-
-  native.clear_block_format();
-  native.set_saturation(v1::SATURATION_FINITE);
-  *native.mutable_k() = SomeTensor(v1::DTYPE_INT8, {3, 2, 128});
-  request = InferRequest("reposition",
-                         {{"old_rope.preset", Parameter("llama-3.1-8b")},
-                          {"movement.shift", Parameter(-20)},
-                          {"layout", Parameter("thd")},
-                          {"saturation", Parameter("finite")}});
-  AddInput("k", native.k(), &request);
-  ExpectOutput(MustInfer(request), 0, "k",
-               MustCall<v1::RepositionResponse>(&Stub::Reposition, native).k());
+  const std::string native =
+      "old_rope { preset: 'llama-3.1-8b' } layout: LAYOUT_THD "
+      "movement { shift: -20 } ";
+  const auto request = [](const char* name, const char* value) {
+    return InferRequest("reposition",
+                        {{"old_rope.preset", Parameter("llama-3.1-8b")},
+                         {"movement.shift", Parameter(-20)},
+                         {"layout", Parameter("thd")},
+                         {name, Parameter(value)}});
+  };
+  ExpectAsByRpc(&Stub::Reposition, native + "block_format: BLOCK_FORMAT_Q8_0",
+                request("block_format", "q8_0"),
+                {{"k", SomeTensor(v1::DTYPE_INT8, {3, 2, 4 * 34})}}, {"k"});
+  ExpectAsByRpc(&Stub::Reposition, native + "saturation: SATURATION_FINITE",
+                request("saturation", "finite"),
+                {{"k", SomeTensor(v1::DTYPE_INT8, {3, 2, 128})}}, {"k"});
 }
 
 TEST_F(ModelsTest, RepositionMovesAPagedCache) {
-  v1::RepositionRequest native;
-  native.mutable_old_rope()->set_preset("llama-3.1-8b");
-  native.mutable_movement()->set_shift(-20);
-  native.mutable_cache()->set_dimensions("vllm_split");
-  native.mutable_cache()->add_lengths(5);
-  v1::Tensor* const table = native.mutable_cache()->mutable_block_table();
-  SetTensor<std::int64_t>(v1::DTYPE_INT64, {2}, {2, 0}, table);
-  *native.mutable_k() = SomeTensor(v1::DTYPE_BFLOAT16, {2, 3, 4, 2, 128});
-  Request request = InferRequest(
-      "reposition", {{"old_rope.preset", Parameter("llama-3.1-8b")},
-                     {"movement.shift", Parameter(-20)},
-                     {"cache.dimensions", Parameter("vllm_split")},
-                     {"cache.lengths", Parameter("[5]")}});
-  AddInput("cache.block_table", *table, &request);
-  AddInput("k", native.k(), &request);
-  ExpectOutput(MustInfer(request), 0, "k",
-               MustCall<v1::RepositionResponse>(&Stub::Reposition, native).k());
+  v1::Tensor table;
+  SetTensor<std::int64_t>(v1::DTYPE_INT64, {2}, {2, 0}, &table);
+  ExpectAsByRpc(&Stub::Reposition,
+                "old_rope { preset: 'llama-3.1-8b' } movement { shift: -20 } "
+                "cache { dimensions: 'vllm_split' lengths: 5 }",
+                InferRequest("reposition",
+                             {{"old_rope.preset", Parameter("llama-3.1-8b")},
+                              {"movement.shift", Parameter(-20)},
+                              {"cache.dimensions", Parameter("vllm_split")},
+                              {"cache.lengths", Parameter("[5]")}}),
+                {{"cache.block_table", table},
+                 {"k", SomeTensor(v1::DTYPE_BFLOAT16, {2, 3, 4, 2, 128})}},
+                {"k"});
 }
 
 TEST_F(ModelsTest, BuildTableGivesCosinesSinesAndTheAmplitude) {
-  v1::BuildTableRequest native;
-  v1::RopeSpec* const spec = native.mutable_rope()->mutable_spec();
-  spec->set_pairing(v1::PAIRING_HALF_SPLIT);
-  spec->set_rotary_dim(64);
-  spec->set_rope_theta(500000);
-  spec->set_amplitude(1.25);
-  native.mutable_positions()->set_start(3);
-  native.set_rows(5);
-  native.set_layout(v1::TABLE_LAYOUT_DUPLICATED);
-  native.set_dtype(v1::DTYPE_BFLOAT16);
-  const auto expected =
-      MustCall<v1::BuildTableResponse>(&Stub::BuildTable, native);
-  const Response response = MustInfer(
+  const Response response = ExpectAsByRpc(
+      &Stub::BuildTable,
+      "rope { spec { pairing: PAIRING_HALF_SPLIT rotary_dim: 64 "
+      "rope_theta: 500000 amplitude: 1.25 } } positions { start: 3 } rows: 5 "
+      "layout: TABLE_LAYOUT_DUPLICATED dtype: DTYPE_BFLOAT16",
       InferRequest("build_table", {{"rope.spec.pairing", Parameter(kHalfSplit)},
                                    {"rope.spec.rotary_dim", Parameter("64")},
                                    {"rope.spec.rope_theta", Parameter(500000)},
@@ -220,78 +203,51 @@ TEST_F(ModelsTest, BuildTableGivesCosinesSinesAndTheAmplitude) {
                                    {"positions", Parameter(R"({"start": 3})")},
                                    {"rows", Unsigned(5)},
                                    {"layout", Parameter("duplicated")},
-                                   {"dtype", Parameter("bfloat16")}}));
-  ASSERT_EQ(response.outputs_size(), 2);
-  ExpectOutput(response, 0, "cos", expected.cos());
-  ExpectOutput(response, 1, "sin", expected.sin());
-  EXPECT_EQ(response.parameters().at("amplitude").double_param(),
-            expected.amplitude());
+                                   {"dtype", Parameter("bfloat16")}}),
+      {}, {"cos", "sin"});
+  EXPECT_EQ(response.parameters().at("amplitude").double_param(), 1.25);
 }
 
 TEST_F(ModelsTest, BuildEncodingGivesTablesOfOneTensor) {
-  v1::BuildTableRequest native;
-  v1::Sinusoidal* const sinusoidal =
-      native.mutable_absolute()->mutable_sinusoidal();
-  sinusoidal->set_dim(16);
-  sinusoidal->set_order(v1::SINUSOIDAL_ORDER_SIN_COS);
-  native.mutable_positions()->set_start(0);
-  native.set_rows(9);
-  ExpectOutput(
-      MustInfer(
-          InferRequest("build_encoding",
-                       {{"absolute.sinusoidal.dim", Parameter(16)},
-                        {"absolute.sinusoidal.order", Parameter("sin_cos")},
-                        {"positions.start", Parameter(0)},
-                        {"rows", Parameter(9)}})),
-      0, "table",
-      MustCall<v1::BuildTableResponse>(&Stub::BuildTable, native).table());
-
-  v1::BuildTableRequest complex;
-  complex.mutable_rope()->set_preset("llama-3.1-8b");
-  complex.mutable_positions()->set_start(0);
-  complex.set_rows(2);
-  complex.set_layout(v1::TABLE_LAYOUT_COMPLEX);
-  ExpectOutput(
-      MustInfer(InferRequest("build_encoding",
-                             {{"rope.preset", Parameter("llama-3.1-8b")},
-                              {"positions.start", Parameter(0)},
-                              {"rows", Parameter(2)},
-                              {"layout", Parameter("complex")}})),
-      0, "table",
-      MustCall<v1::BuildTableResponse>(&Stub::BuildTable, complex).table());
+  ExpectAsByRpc(
+      &Stub::BuildTable,
+      "absolute { sinusoidal { dim: 16 order: SINUSOIDAL_ORDER_SIN_COS } } "
+      "positions { start: 0 } rows: 9",
+      InferRequest("build_encoding",
+                   {{"absolute.sinusoidal.dim", Parameter(16)},
+                    {"absolute.sinusoidal.order", Parameter("sin_cos")},
+                    {"positions.start", Parameter(0)},
+                    {"rows", Parameter(9)}}),
+      {}, {"table"});
+  ExpectAsByRpc(
+      &Stub::BuildTable,
+      "rope { preset: 'llama-3.1-8b' } positions { start: 0 } rows: 2 "
+      "layout: TABLE_LAYOUT_COMPLEX",
+      InferRequest("build_encoding",
+                   {{"rope.preset", Parameter("llama-3.1-8b")},
+                    {"positions.start", Parameter(0)},
+                    {"rows", Parameter(2)},
+                    {"layout", Parameter("complex")}}),
+      {}, {"table"});
 }
 
 TEST_F(ModelsTest, AddEncodingTakesATableThatIsNotListed) {
-  v1::AddEncodingRequest native;
-  *native.mutable_encoding()->mutable_learned()->mutable_table() =
-      SomeTensor(v1::DTYPE_FLOAT32, {6, 8});
-  native.mutable_positions()->set_start(1);
-  native.set_x_scale(2);
-  *native.mutable_x() = SomeTensor(v1::DTYPE_FLOAT64, {2, 5, 8});
-  Request request = InferRequest(
-      "add_encoding",
-      {{"positions.start", Parameter(1)}, {"x_scale", Parameter(2.0)}});
-  AddInput("x", native.x(), &request);
-  AddInput("encoding.learned.table", native.encoding().learned().table(),
-           &request);
-  ExpectOutput(
-      MustInfer(request), 0, "x",
-      MustCall<v1::AddEncodingResponse>(&Stub::AddEncoding, native).x());
+  ExpectAsByRpc(
+      &Stub::AddEncoding, "positions { start: 1 } x_scale: 2",
+      InferRequest("add_encoding", {{"positions.start", Parameter(1)},
+                                    {"x_scale", Parameter(2.0)}}),
+      {{"x", SomeTensor(v1::DTYPE_FLOAT64, {2, 5, 8})},
+       {"encoding.learned.table", SomeTensor(v1::DTYPE_FLOAT32, {6, 8})}},
+      {"x"});
 }
 
 TEST_F(ModelsTest, ScoreRelativeTakesItsKeyTableAsAnInput) {
-  v1::ScoreRelativeRequest native;
-  *native.mutable_score()->mutable_shaw()->mutable_key_table() =
-      SomeTensor(v1::DTYPE_FLOAT32, {5, 16});
-  *native.mutable_q() = SomeTensor(v1::DTYPE_FLOAT32, {1, 2, 3, 16});
-  *native.mutable_k() = SomeTensor(v1::DTYPE_FLOAT32, {1, 2, 4, 16});
-  Request request = InferRequest("score_relative", {});
-  AddInput("q", native.q(), &request);
-  AddInput("k", native.k(), &request);
-  AddInput("score.shaw.key_table", native.score().shaw().key_table(), &request);
-  ExpectOutput(MustInfer(request), 0, "scores",
-               MustCall<v1::ScoreRelativeResponse>(&Stub::ScoreRelative, native)
-                   .scores());
+  ExpectAsByRpc(
+      &Stub::ScoreRelative, "", InferRequest("score_relative", {}),
+      {{"q", SomeTensor(v1::DTYPE_FLOAT32, {1, 2, 3, 16})},
+       {"k", SomeTensor(v1::DTYPE_FLOAT32, {1, 2, 4, 16})},
+       {"score.shaw.key_table", SomeTensor(v1::DTYPE_FLOAT32, {5, 16})}},
+      {"scores"});
 }
 
 TEST_F(ModelsTest, BuildBiasGivesTheMatrixAsOneTile) {
@@ -319,54 +275,35 @@ TEST_F(ModelsTest, BuildBiasGivesTheMatrixAsOneTile) {
 }
 
 TEST_F(ModelsTest, BuildPositionsGivesIdsAndWhereDecodingGoesOn) {
-  v1::BuildPositionsRequest native;
-  native.mutable_multimodal()->add_spans()->set_text_tokens(3);
-  auto* const vision =
-      native.mutable_multimodal()->add_spans()->mutable_vision();
-  vision->set_time(1);
-  vision->set_height(4);
-  vision->set_width(6);
-  vision->set_spatial_merge_size(2);
-  const auto expected =
-      MustCall<v1::BuildPositionsResponse>(&Stub::BuildPositions, native);
-  std::string json;
-  ASSERT_TRUE(
-      google::protobuf::util::MessageToJsonString(native.multimodal(), &json)
-          .ok());
-  const Response response = MustInfer(
-      InferRequest("build_positions", {{"multimodal", Parameter(json)}}));
-  ExpectOutput(response, 0, "positions", expected.positions().ids());
-  EXPECT_EQ(response.parameters().at("next_position").int64_param(),
-            expected.next_position());
-  EXPECT_EQ(response.parameters().at("delta").int64_param(), expected.delta());
+  const Response response = ExpectAsByRpc(
+      &Stub::BuildPositions,
+      "multimodal { spans { text_tokens: 3 } spans { vision { time: 1 "
+      "height: 4 width: 6 spatial_merge_size: 2 } } }",
+      InferRequest("build_positions",
+                   {{"multimodal", Parameter(R"({"spans": [{"text_tokens": 3},
+                     {"vision": {"time": 1, "height": 4, "width": 6,
+                                 "spatial_merge_size": 2}}]})")}}),
+      {}, {"positions"});
+  // The image has 2 x 3 tokens, and the greatest position is 3 + 2.
+  EXPECT_EQ(response.parameters().at("next_position").int64_param(), 6);
+  EXPECT_EQ(response.parameters().at("delta").int64_param(), 6 - 9);
 
-  v1::BuildPositionsRequest packed;
-  packed.mutable_packed()->add_lengths(2);
-  packed.mutable_packed()->add_lengths(3);
-  ExpectOutput(
-      MustInfer(InferRequest("build_positions",
-                             {{"packed.lengths", Parameter("[2, 3]")}})),
-      0, "positions",
-      MustCall<v1::BuildPositionsResponse>(&Stub::BuildPositions, packed)
-          .positions()
-          .ids());
+  ExpectAsByRpc(&Stub::BuildPositions, "packed { lengths: 2 lengths: 3 }",
+                InferRequest("build_positions",
+                             {{"packed.lengths", Parameter("[2, 3]")}}),
+                {}, {"positions"});
 }
 
 TEST_F(ModelsTest, ConvertPairingReordersAWeight) {
-  v1::ConvertPairingRequest native;
-  native.set_old_pairing(v1::PAIRING_INTERLEAVED);
-  native.set_new_pairing(v1::PAIRING_HALF_SPLIT);
-  native.set_heads(2);
-  *native.mutable_weight() = SomeTensor(v1::DTYPE_BFLOAT16, {16, 10});
-  Request request = InferRequest("convert_pairing",
-                                 {{"old_pairing", Parameter("interleaved")},
-                                  {"new_pairing", Parameter(kHalfSplit)},
-                                  {"heads", Parameter(2)}});
-  AddInput("weight", native.weight(), &request);
-  ExpectOutput(
-      MustInfer(request), 0, "weight",
-      MustCall<v1::ConvertPairingResponse>(&Stub::ConvertPairing, native)
-          .weight());
+  ExpectAsByRpc(
+      &Stub::ConvertPairing,
+      "old_pairing: PAIRING_INTERLEAVED new_pairing: PAIRING_HALF_SPLIT "
+      "heads: 2",
+      InferRequest("convert_pairing",
+                   {{"old_pairing", Parameter("interleaved")},
+                    {"new_pairing", Parameter(kHalfSplit)},
+                    {"heads", Parameter(2)}}),
+      {{"weight", SomeTensor(v1::DTYPE_BFLOAT16, {16, 10})}}, {"weight"});
 }
 
 TEST_F(ModelsTest, ResolveRopeGivesFrequenciesAndTheRestAsParameters) {
@@ -436,10 +373,7 @@ TEST_F(ModelsTest, AxesOfPairsAreSentOnRequest) {
 }
 
 TEST_F(ModelsTest, OutputsComeAsTheyAreAskedFor) {
-  Request request =
-      InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},
-                                  {"positions.start", Parameter(5)},
-                                  {"layout", Parameter("bshd")}});
+  Request request = LlamaRotation({{"positions.start", Parameter(5)}});
   AddInput("q", SomeTensor(v1::DTYPE_FLOAT32, {1, 2, 4, 128}), &request);
   AddInput("k", SomeTensor(v1::DTYPE_FLOAT64, {1, 2, 1, 128}), &request);
   const Response both = MustInfer(request);
@@ -458,10 +392,7 @@ TEST_F(ModelsTest, OutputsComeAsTheyAreAskedFor) {
 }
 
 TEST_F(ModelsTest, EmptyTensorsHaveAnEmptyEntryEach) {
-  Request request =
-      InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},
-                                  {"positions.start", Parameter(0)},
-                                  {"layout", Parameter("bshd")}});
+  Request request = LlamaRotation({{"positions.start", Parameter(0)}});
   AddInput("q", "FP32", {1, 0, 4, 128}, "", &request);
   AddInput("k", "FP16", {0, 3, 4, 128}, "", &request);
   Response response;
@@ -479,46 +410,34 @@ TEST_F(ModelsTest, EmptyTensorsHaveAnEmptyEntryEach) {
 // Small answers are joined in one slice, large answers are not.
 TEST_F(ModelsTest, TypedContentsAreTheSameTensors) {
   for (const std::int64_t length : {2, 300}) {
-    v1::ApplyRopeRequest native;
-    native.mutable_rope()->set_preset("llama-3.1-8b");
+    const v1::Tensor q = SomeTensor(v1::DTYPE_FLOAT32, {1, length, 3, 128}),
+                     k = SomeTensor(v1::DTYPE_FLOAT64, {1, length, 1, 128});
     std::vector<std::int64_t> positions(length);
     for (std::int64_t i = 0; i < length; ++i) positions[i] = 5 * i % 17;
-    SetTensor<std::int64_t>(v1::DTYPE_INT64, {length}, positions,
-                            native.mutable_positions()->mutable_ids());
-    native.set_layout(v1::LAYOUT_BSHD);
-    *native.mutable_q() = SomeTensor(v1::DTYPE_FLOAT32, {1, length, 3, 128});
-    *native.mutable_k() = SomeTensor(v1::DTYPE_FLOAT64, {1, length, 1, 128});
-    const auto expected =
-        MustCall<v1::ApplyRopeResponse>(&Stub::ApplyRope, native);
-    Request request =
-        InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},
-                                    {"layout", Parameter("bshd")}});
-    AddInput("q", native.q(), &request);
-    AddInput("k", native.k(), &request);
-    AddInput("positions", native.positions().ids(), &request);
+    Request request = LlamaRotation({});
+    AddInput("q", q, &request);
+    AddInput("k", k, &request);
+    AddInput("positions", "INT64", {length}, BytesOf(positions), &request);
+    const Response raw = MustInfer(request);
     request.clear_raw_input_contents();
-    for (const float x : Elements<float>(native.q())) {
+    for (const float x : Elements<float>(q)) {
       request.mutable_inputs(0)->mutable_contents()->add_fp32_contents(x);
     }
-    for (const double x : Elements<double>(native.k())) {
+    for (const double x : Elements<double>(k)) {
       request.mutable_inputs(1)->mutable_contents()->add_fp64_contents(x);
     }
     for (const std::int64_t x : positions) {
       request.mutable_inputs(2)->mutable_contents()->add_int64_contents(x);
     }
-    const Response response = MustInfer(request);
-    ExpectOutput(response, 0, "q", expected.q());
-    ExpectOutput(response, 1, "k", expected.k());
+    EXPECT_TRUE(MustInfer(request).SerializeAsString() ==
+                raw.SerializeAsString());
   }
   ExpectNothingInFlight();
 }
 
 // A writer that does not sort fields sends such messages.
 TEST_F(ModelsTest, BytesMayComeBeforeTheirInputs) {
-  Request request =
-      InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},
-                                  {"positions.start", Parameter(5)},
-                                  {"layout", Parameter("bshd")}});
+  Request request = LlamaRotation({{"positions.start", Parameter(5)}});
   AddInput("q", SomeTensor(v1::DTYPE_FLOAT32, {1, 2, 4, 128}), &request);
   AddInput("k", SomeTensor(v1::DTYPE_FLOAT32, {1, 2, 1, 128}), &request);
   const Response expected = MustInfer(request);

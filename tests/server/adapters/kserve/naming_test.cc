@@ -28,10 +28,7 @@ class NamingTest : public KserveTest {
  protected:
   // A good request: k, at positions from 0 on.
   static Request Good() {
-    Request request =
-        InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},
-                                    {"positions.start", Parameter(0)},
-                                    {"layout", Parameter("bshd")}});
+    Request request = LlamaRotation({{"positions.start", Parameter(0)}});
     AddInput("k", SomeTensor(v1::DTYPE_FLOAT32, {1, 2, 1, 128}), &request);
     return request;
   }

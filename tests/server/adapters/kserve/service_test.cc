@@ -23,10 +23,7 @@ class KserveServiceTest : public KserveTest {
   using StreamResponse = inference::ModelStreamInferResponse;
 
   static Request Rotation(int start) {
-    Request request =
-        InferRequest("apply_rope", {{"rope.preset", Parameter("llama-3.1-8b")},
-                                    {"positions.start", Parameter(start)},
-                                    {"layout", Parameter("bshd")}});
+    Request request = LlamaRotation({{"positions.start", Parameter(start)}});
     request.set_id("id " + std::to_string(start));
     AddInput("k", SomeTensor(v1::DTYPE_FLOAT32, {1, 2, 1, 128}), &request);
     return request;

@@ -55,10 +55,7 @@ class KserveSharedMemoryTest : public KserveTest {
   }
 
   static Request Rotation() {
-    return InferRequest("apply_rope",
-                        {{"rope.preset", Parameter("llama-3.1-8b")},
-                         {"positions.start", Parameter(7)},
-                         {"layout", Parameter("bshd")}});
+    return LlamaRotation({{"positions.start", Parameter(7)}});
   }
 
   template <typename Tensor>
@@ -68,6 +65,14 @@ class KserveSharedMemoryTest : public KserveTest {
     parameters["shared_memory_region"] = Parameter(region);
     parameters["shared_memory_byte_size"] = Parameter(bytes);
     if (offset != 0) parameters["shared_memory_offset"] = Parameter(offset);
+  }
+
+  static void AddPlacedOutput(const std::string& name,
+                              const std::string& region, int bytes, int offset,
+                              Request* request) {
+    auto* const output = request->add_outputs();
+    output->set_name(name);
+    Place(output, region, bytes, offset);
   }
 
   // An input without bytes.
@@ -109,12 +114,9 @@ TEST_F(KserveSharedMemoryTest, TensorsInRegionsAreRotatedAsByWire) {
   ASSERT_TRUE(Register("out", out.name(), 0, 8192).ok());
   request = Rotation();
   Place(AddPlaced("q", q, &request), "in", 4096);
-  AddInput("k", k, &request);  // mixed with raw bytes
-  auto* output = request.add_outputs();
-  output->set_name("k");
-  Place(output, "out", 5000, 100);  // more than it needs
-  output = request.add_outputs();
-  output->set_name("q");
+  AddInput("k", k, &request);                        // mixed with raw bytes
+  AddPlacedOutput("k", "out", 5000, 100, &request);  // more than it needs
+  request.add_outputs()->set_name("q");
   Response response;
   const grpc::Status status = Infer(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
@@ -128,9 +130,7 @@ TEST_F(KserveSharedMemoryTest, TensorsInRegionsAreRotatedAsByWire) {
   // The output is in the input's place.
   request = Rotation();
   Place(AddPlaced("q", q, &request), "in", 4096);
-  output = request.add_outputs();
-  output->set_name("q");
-  Place(output, "in", 4096);
+  AddPlacedOutput("q", "in", 4096, 0, &request);
   ASSERT_TRUE(Infer(request, &response).ok());
   ExpectPlaced(response, 0, "in", 4096, 0);
   EXPECT_EQ(in.Read(64, 4096), wire.raw_output_contents(0));
@@ -149,11 +149,8 @@ TEST_F(KserveSharedMemoryTest, SmallInputsAndOtherModelsUseRegions) {
   ASSERT_TRUE(Infer(request, &wire).ok());
   request.clear_raw_input_contents();
   Place(request.mutable_inputs(0), "r", 24);
-  for (const char* const name : {"cos", "sin"}) {
-    auto* const output = request.add_outputs();
-    output->set_name(name);
-    Place(output, "r", 4096, *name == 'c' ? 4096 : 8192);
-  }
+  AddPlacedOutput("cos", "r", 4096, 4096, &request);
+  AddPlacedOutput("sin", "r", 4096, 8192, &request);
   const grpc::Status status = Infer(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   const std::size_t bytes = wire.raw_output_contents(0).size();
@@ -212,16 +209,10 @@ TEST_F(KserveSharedMemoryTest, OutputsInRegionsMayBeLargerThanAnyResponse) {
 
   SharedMemoryFile file(1 << 20);
   ASSERT_TRUE(Register("r", file.name(), 0, 1 << 20).ok());
-  const auto place = [](const char* name, int bytes, int offset,
-                        Request* request) {
-    auto* const output = request->add_outputs();
-    output->set_name(name);
-    Place(output, "r", bytes, offset);
-  };
   const std::string& cos = table_wire.raw_output_contents(0);
   const int bytes = static_cast<int>(cos.size());
-  place("cos", bytes, 0, &table);
-  place("sin", bytes, bytes, &table);
+  AddPlacedOutput("cos", "r", bytes, 0, &table);
+  AddPlacedOutput("sin", "r", bytes, bytes, &table);
   grpc::Status status = Infer(table, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(file.Read(0, cos.size()), cos);
@@ -229,7 +220,7 @@ TEST_F(KserveSharedMemoryTest, OutputsInRegionsMayBeLargerThanAnyResponse) {
             table_wire.raw_output_contents(1));
 
   const std::string& whole = bias_wire.raw_output_contents(0);
-  place("bias", static_cast<int>(whole.size()), 64, &bias);
+  AddPlacedOutput("bias", "r", static_cast<int>(whole.size()), 64, &bias);
   status = Infer(bias, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(file.Read(64, whole.size()), whole);
