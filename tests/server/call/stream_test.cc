@@ -152,29 +152,6 @@ TEST_F(StreamTest, ATableLongerThanMemoryStopsWhenItsReaderGoes) {
   ExpectNothingInFlight();
 }
 
-TEST_F(StreamTest, AClientThatGoesMidMessageLeavesNothingBehind) {
-  {
-    RawCall call(channel_, kApply);  // sends headers, and no message
-  }
-  ExpectNothingInFlight();
-  v1::ApplyRopeResponse response;
-  EXPECT_TRUE(Apply(Unary(0, 4), &response).ok());
-}
-
-TEST_F(StreamTest, AMessageThatIsNotProtobufIsAnInvalidArgument) {
-  std::string response;
-  for (const std::string& message :
-       {std::string("\xff\xff\xff\xff\xff\xff", 6),
-        Unary(0, 4).SerializeAsString().substr(0, 200),
-        std::string("\x72\xff\xff\xff\xff\x7f", 6)}) {
-    const grpc::Status status = RawUnary(channel_, kApply, message, &response);
-    EXPECT_EQ(status.error_code(), Status::INVALID_ARGUMENT);
-    EXPECT_THAT(status.error_message(), HasSubstr("not a valid protobuf"));
-  }
-  EXPECT_TRUE(
-      Apply(Unary(0, 4), std::make_unique<v1::ApplyRopeResponse>().get()).ok());
-}
-
 TEST_F(StreamTest, PaddedVarintsAreReadAsTheGeneratedParserReadsThem) {
   const v1::ApplyRopeRequest request = Unary(3, 40);
   v1::ApplyRopeResponse expected;

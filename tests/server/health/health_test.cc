@@ -34,7 +34,20 @@ std::string Request(const std::string& service) {
                       service);
 }
 
-using HealthTest = ServerTest;
+class HealthTest : public ServerTest {
+ protected:
+  // Starts another watch; returns whether a message came, which is health_.
+  bool Watch(const std::string& service = "",
+             const std::shared_ptr<grpc::Channel>& channel = nullptr) {
+    watches_.push_back(std::make_unique<RawCall>(
+        channel == nullptr ? channel_ : channel, kWatch));
+    watches_.back()->WriteLast(Request(service));
+    return watches_.back()->Read(&health_);
+  }
+
+  std::vector<std::unique_ptr<RawCall>> watches_;
+  std::string health_;
+};
 
 TEST_F(HealthTest, OnlyItsOwnMethodsAreKnown) {
   Health health(10, 10);
@@ -48,66 +61,45 @@ TEST_F(HealthTest, OnlyItsOwnMethodsAreKnown) {
 // A watch whose caller has gone frees a slot.
 TEST_F(HealthTest, WatchesOfAConnectionAreLimited) {
   Start({.connections = {.max_concurrent_streams = 20}});
-  std::vector<std::unique_ptr<RawCall>> watches;
-  std::string health;
-  const auto watch = [&](const std::shared_ptr<grpc::Channel>& channel) {
-    watches.push_back(std::make_unique<RawCall>(channel, kWatch));
-    watches.back()->WriteLast(Request(""));
-    return watches.back()->Read(&health);
-  };
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(watch(channel_)) << i;
-  EXPECT_FALSE(watch(channel_));
-  const grpc::Status refused = watches.back()->Finish();
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(Watch()) << i;
+  EXPECT_FALSE(Watch());
+  const grpc::Status refused = watches_.back()->Finish();
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.error_message(), HasSubstr("10 watches"));
-  EXPECT_TRUE(watch(Connect(server_->addresses()[0])));
-  EXPECT_TRUE(RawUnary(channel_, kCheck, Request(""), &health).ok());
-  watches.erase(watches.begin());
-  EXPECT_TRUE(test::Eventually([&] { return watch(channel_); }));
+  EXPECT_TRUE(Watch("", Connect(server_->addresses()[0])));
+  EXPECT_TRUE(RawUnary(channel_, kCheck, Request(""), &health_).ok());
+  watches_.erase(watches_.begin());
+  EXPECT_TRUE(test::Eventually([this] { return Watch(); }));
 }
 
 TEST_F(HealthTest, WatchesOfAServerAreLimited) {
   ServerOptions options;
   options.connections.max_connections = 3;
   Start(options);
-  std::vector<std::unique_ptr<RawCall>> watches;
-  std::string health;
-  const auto watch = [&] {
-    watches.push_back(std::make_unique<RawCall>(channel_, kWatch));
-    watches.back()->WriteLast(Request(""));
-    return watches.back()->Read(&health);
-  };
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(watch()) << i;
-  EXPECT_FALSE(watch());
-  EXPECT_EQ(watches.back()->Finish().error_code(),
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(Watch()) << i;
+  EXPECT_FALSE(Watch());
+  EXPECT_EQ(watches_.back()->Finish().error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   options.connections.max_connections = 4;
   ASSERT_TRUE(server_->Reload(options).ok());
-  EXPECT_TRUE(watch());
+  EXPECT_TRUE(Watch());
 }
 
 TEST_F(HealthTest, AWatchOfAnUnknownNameSaysSoAndStays) {
-  RawCall watch(channel_, kWatch);
-  watch.WriteLast(Request("other"));
-  std::string health;
-  ASSERT_TRUE(watch.Read(&health));
-  EXPECT_EQ(health, kServiceUnknown);
+  ASSERT_TRUE(Watch("other"));
+  EXPECT_EQ(health_, kServiceUnknown);
 }
 
 TEST_F(HealthTest, EveryWatchLearnsOfADrain) {
-  std::vector<std::unique_ptr<RawCall>> watches;
-  std::string health;
   for (int i = 0; i < 3; ++i) {
-    watches.push_back(std::make_unique<RawCall>(channel_, kWatch));
-    watches.back()->WriteLast(Request("posenc.readiness"));
-    ASSERT_TRUE(watches.back()->Read(&health));
-    EXPECT_EQ(health, kServing);
+    ASSERT_TRUE(Watch("posenc.readiness"));
+    EXPECT_EQ(health_, kServing);
   }
-  watches.pop_back();  // a watch that has ended gets no messages
+  watches_.pop_back();  // a watch that has ended gets no messages
   server_->Drain();
-  for (const auto& watch : watches) {
-    ASSERT_TRUE(watch->Read(&health));
-    EXPECT_EQ(health, kNotServing);
+  for (const auto& watch : watches_) {
+    ASSERT_TRUE(watch->Read(&health_));
+    EXPECT_EQ(health_, kNotServing);
   }
 }
 

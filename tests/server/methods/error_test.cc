@@ -1,42 +1,14 @@
-// Errors that no table of tests/data/bad_requests can hold: fields of newer
-// clients, messages of a stream, and limits of another server.
-
-#include <string>
+// Errors that no table of tests/data/bad_requests can hold, because they depend
+// on the server's limits.
 
 #include "tests/fixtures/server_errors.h"
 
 namespace posenc::server {
 namespace {
 
-using testing::HasSubstr;
 using testing::StartsWith;
 
 using ErrorTest = ServerTest;
-
-TEST_F(ErrorTest, FieldsOfNewerClientsAreRefusedWhereverTheyStand) {
-  const std::string method = "/posenc.v1.PositionalEncodingService/ApplyRope";
-  const std::string field_900 = "\xA0\x38\x01";  // varint 1
-  std::string response;
-  const std::string good = GoodApply().SerializeAsString();
-  ASSERT_TRUE(RawUnary(channel_, method, good, &response).ok());
-
-  grpc::Status status = RawUnary(channel_, method, good + field_900, &response);
-  EXPECT_EQ(status.error_code(), kUnimplemented);
-  Details details = ReadDetails(status);
-  EXPECT_EQ(details.reason, "ERROR_REASON_FIELD_UNKNOWN");
-  EXPECT_EQ(details.metadata.at("fieldNumber"), "900");
-  EXPECT_FALSE(details.has_bad_request);
-
-  // rope { spec { 900: 1 } }, merged into the existing field.
-  status = RawUnary(channel_, method, good + "\x0A\x05\x0A\x03" + field_900,
-                    &response);
-  EXPECT_EQ(status.error_code(), kUnimplemented);
-  details = ReadDetails(status);
-  EXPECT_EQ(details.reason, "ERROR_REASON_FIELD_UNKNOWN");
-  EXPECT_EQ(details.metadata.at("field"), "rope.spec");
-  EXPECT_EQ(details.metadata.at("fieldNumber"), "900");
-  EXPECT_THAT(status.error_message(), HasSubstr("900"));
-}
 
 TEST_F(ErrorTest, AMessageOfAStreamedTableIsTooLargeByItsRowsOrByNoField) {
   Start({.limits = {.max_response_bytes = 1 << 20}});
