@@ -436,17 +436,6 @@ TEST_F(EngineTest, StopsWhenTold) {
   EXPECT_GE(result.total.ok, 11);
 }
 
-TEST(ConnectTest, NamesAnAddressWithoutAListener) {
-  const auto channels = ConnectAll("unix:" + testing::TempDir() + "nobody.sock",
-                                   2, true, absl::Milliseconds(200));
-  ASSERT_FALSE(channels.ok());
-  EXPECT_EQ(channels.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(
-      std::string(channels.status().message()),
-      testing::MatchesRegex("--server: no connection to unix:.*nobody.sock "
-                            "within 200ms, or it is not serving"));
-}
-
 TEST(ArrivalsTest, EvenArrivalsAreOnePeriodApart) {
   Arrivals arrivals(2000, 250'000, false, 1);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(arrivals.Next(), 250'000 + i * 500'000);
