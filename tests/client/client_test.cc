@@ -42,18 +42,6 @@ class ScriptedService : public v1::PositionalEncodingService::Service {
     return Next(context);
   }
 
-  grpc::Status BuildTable(grpc::ServerContext* context,
-                          const v1::BuildTableRequest* request,
-                          v1::BuildTableResponse* response) override {
-    response->set_amplitude(1.25);
-    v1::Tensor* cos = response->mutable_cos();
-    cos->set_dtype(v1::DTYPE_FLOAT32);
-    cos->add_shape(request->rows());
-    cos->set_data(std::string(4 * request->rows(), 'c'));
-    *response->mutable_sin() = *cos;
-    return Next(context);
-  }
-
   grpc::Status ApplyRope(grpc::ServerContext* context,
                          const v1::ApplyRopeRequest* request,
                          v1::ApplyRopeResponse* response) override {
@@ -162,19 +150,6 @@ TEST_F(ClientTest, LeavesOutUnsetFields) {
   EXPECT_FALSE(sent.has_k());
 }
 
-TEST_F(ClientTest, AnEmptyTensorIsStillThere) {
-  const Client client = Client::Connect(options_);
-  ApplyRopeArgs args;
-  args.q = TensorView{v1::DTYPE_FLOAT32, {1, 0, 2, 8}, {}};
-
-  const absl::StatusOr<ApplyRopeResult> result = client.ApplyRope(args);
-
-  ASSERT_TRUE(result.ok()) << result.status();
-  ASSERT_TRUE(result->q.has_value());
-  EXPECT_EQ(result->q->shape, (std::vector<std::int64_t>{1, 0, 2, 8}));
-  EXPECT_TRUE(result->q->bytes.empty());
-}
-
 TEST_F(ClientTest, ResultsLieAlignedInMemoryThatMovesWithThem) {
   const Client client = Client::Connect(options_);
   const std::string q = Bytes(4096, 3);
@@ -192,21 +167,6 @@ TEST_F(ClientTest, ResultsLieAlignedInMemoryThatMovesWithThem) {
   for (const TensorView& view : {*moved.q, *moved.k}) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.bytes.data()) % 64, 0u);
   }
-}
-
-TEST_F(ClientTest, TablesComeAsViewsWithTheirAmplitude) {
-  const Client client = Client::Connect(options_);
-  v1::BuildTableRequest request;
-  request.mutable_rope();
-  request.set_rows(5);
-
-  const absl::StatusOr<BuildTableResult> result = client.BuildTable(request);
-
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->amplitude, 1.25);
-  EXPECT_EQ(AsString(result->cos->bytes), std::string(20, 'c'));
-  EXPECT_EQ(AsString(result->sin->bytes), std::string(20, 'c'));
-  EXPECT_FALSE(result->table.has_value());
 }
 
 TEST_F(ClientTest, CopiesShareOneConnection) {

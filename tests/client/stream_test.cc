@@ -356,14 +356,6 @@ TEST_F(StreamTest, BytesOfCallbacksComeAndGoInOrder) {
   EXPECT_EQ(received, Turned(sent));
 }
 
-TEST_F(StreamTest, AStreamMayBeEmpty) {
-  const Client client = Client::Connect(options_);
-
-  EXPECT_TRUE(
-      client.ApplyRopeStream(ApplyRopeArgs(), Counted(0), &StreamTest::Ignore)
-          .ok());
-}
-
 TEST_F(StreamTest, TheServersErrorTellsTheMessage) {
   service_.fail_at = 3;
   service_.end = Error(grpc::StatusCode::INVALID_ARGUMENT,

@@ -71,7 +71,7 @@ TEST_F(MemoryOfCallsTest,
         {.limits = {.max_request_bytes = 64 << 10, .in_flight_bytes = budget}});
     v1::ResolveRopeResponse response;
     const grpc::Status status =
-        CallAnnounced(&Stub::ResolveRope, request, &response);
+        Call(&Stub::ResolveRope, request, &response, /*announce=*/true);
     EXPECT_EQ(status.error_code(), code) << status.error_message();
     if (!status.ok()) {
       EXPECT_EQ(ReadDetails(status).reason, "ERROR_REASON_MESSAGE_TOO_LARGE");

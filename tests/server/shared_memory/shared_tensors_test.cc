@@ -216,10 +216,7 @@ TEST_F(SharedTensorsTest, TablesGoToSharedMemoryWhateverTheirSize) {
   SharedMemoryFile file(wire.cos().data().size() * 2);
   Name(file, 0, request.mutable_cos_output());
   Name(file, wire.cos().data().size(), request.mutable_sin_output());
-  Start({.listen = {"unix:" + socket_ + ".small"},
-         .shared_memory = {.prefix =
-                               test::kSharedDirectory + test::SharedPrefix()},
-         .limits = {.max_response_bytes = 4096}});
+  StartWith({.max_response_bytes = 4096});
   const grpc::Status status = Table(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   ExpectShared(response.cos(), request.cos_output(), wire.cos());
