@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,23 +71,18 @@ class BiasService : public v1::PositionalEncodingService::Service {
   grpc::Status GetServerInfo(grpc::ServerContext* context,
                              const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse*) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    info_peer_ = context->peer();
+    info_peer.Set(context->peer());
     return grpc::Status::OK;
   }
 
   grpc::Status BuildBias(
       grpc::ServerContext* context, const v1::BuildBiasRequest* request,
       grpc::ServerWriter<v1::BuildBiasResponse>* writer) override {
-    std::vector<v1::BuildBiasResponse> tiles;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      tiles = tiles_;
-      bias_peer_ = context->peer();
-      deadline_ = absl::FromChrono(context->deadline());
-      request_bytes_ = absl::StrCat(request->ByteSizeLong());
-      announced_ = MetadataOf(*context, "posenc-message-bytes");
-    }
+    std::vector<v1::BuildBiasResponse> tiles = answer.Get();
+    bias_peer.Set(context->peer());
+    deadline.Set(absl::FromChrono(context->deadline()));
+    request_bytes.Set(absl::StrCat(request->ByteSizeLong()));
+    announced.Set(MetadataOf(*context, "posenc-message-bytes"));
     if (!tiles.empty()) {
       for (const std::int64_t extent :
            {std::max<std::int64_t>(request->bias().alibi().heads(), 1),
@@ -103,34 +97,17 @@ class BiasService : public v1::PositionalEncodingService::Service {
     return grpc::Status::OK;
   }
 
-  // Sets the tiles of later calls. A call that the client has given up may
-  // still write earlier tiles.
-  void Answer(std::vector<v1::BuildBiasResponse> tiles) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    tiles_ = std::move(tiles);
-  }
+  // The tiles of later calls. A call that the client has given up may still
+  // write earlier tiles.
+  Guarded<std::vector<v1::BuildBiasResponse>> answer{AllTiles()};
 
   // Set before the calls.
   bool hold = false;  // after the tiles, until `release`
   absl::Notification release;
 
-  std::string info_peer() const { return Locked(info_peer_); }
-  std::string bias_peer() const { return Locked(bias_peer_); }
-  std::string announced() const { return Locked(announced_); }
-  std::string request_bytes() const { return Locked(request_bytes_); }
-  absl::Time deadline() const { return Locked(deadline_); }
-
- private:
-  template <typename T>
-  T Locked(const T& value) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return value;
-  }
-
-  mutable std::mutex mutex_;
-  std::vector<v1::BuildBiasResponse> tiles_ = AllTiles();
-  std::string info_peer_, bias_peer_, announced_, request_bytes_;
-  absl::Time deadline_;
+  // Of the last call.
+  Guarded<std::string> info_peer, bias_peer, announced, request_bytes;
+  Guarded<absl::Time> deadline;
 };
 
 using BiasTest = ServiceTest<BiasService>;
@@ -148,19 +125,19 @@ TEST_F(BiasTest, TheStreamAsAWholeHasNoDeadlineUnlessTheCallSetsOne) {
   const Client client = Client::Connect(options_);
 
   ExpectWhole(client.BuildBias(Request()));
-  EXPECT_GT(service_.deadline(), absl::Now() + absl::Hours(1));
+  EXPECT_GT(service_.deadline.Get(), absl::Now() + absl::Hours(1));
 
   CallOptions call;
   call.timeout = absl::Minutes(10);
   ExpectWhole(client.BuildBias(Request(), call));
-  EXPECT_LT(service_.deadline(), absl::Now() + absl::Hours(1));
+  EXPECT_LT(service_.deadline.Get(), absl::Now() + absl::Hours(1));
 }
 
 TEST_F(BiasTest, ABiasWithoutProgressIsCancelled) {
   service_.hold = true;
   std::vector<v1::BuildBiasResponse> two = AllTiles();
   two.resize(2);
-  service_.Answer(two);
+  service_.answer.Set(two);
   // Enough for the first two tiles on a busy machine.
   options_.timeout = absl::Seconds(3);
   const Client client = Client::Connect(options_);
@@ -183,13 +160,13 @@ TEST_F(BiasTest, TilesComeOverABulkConnection) {
   const Client client = Client::Connect(options_);
   ASSERT_TRUE(client.GetServerInfo().ok());
   ExpectWhole(client.BuildBias(Request()));
-  EXPECT_NE(service_.bias_peer(), service_.info_peer());
+  EXPECT_NE(service_.bias_peer.Get(), service_.info_peer.Get());
 }
 
 TEST_F(BiasTest, AnnouncesTheExactSizeOfTheRequest) {
   const Client client = Client::Connect(options_);
   ExpectWhole(client.BuildBias(Request()));
-  EXPECT_EQ(service_.announced(), service_.request_bytes());
+  EXPECT_EQ(service_.announced.Get(), service_.request_bytes.Get());
 }
 
 TEST_F(BiasTest, TheCollectedTensorLiesAligned) {
@@ -209,7 +186,7 @@ TEST_F(BiasTest, LargeTilesAreWholeAndMayBeReadAsTheirElements) {
   constexpr std::int64_t kLong = 700;
   const std::vector<v1::BuildBiasResponse> large = {Tile(0, kLong, 0, kLong),
                                                     Tile(kLong, 1, 0, kLong)};
-  service_.Answer(large);
+  service_.answer.Set(large);
   v1::BuildBiasRequest request = Request();
   request.set_query_length(kLong + 1);
   request.set_key_length(kLong);
@@ -250,7 +227,7 @@ TEST_F(BiasTest, TilesMissingTwiceOrOutOfOrderAreInternal) {
        tiles[4], tiles[5]},
       {tiles[0], tiles[1], tiles[2], tiles[3], tiles[4], tiles[5], tiles[5]}};
   for (std::size_t i = 0; i < wrong.size(); ++i) {
-    service_.Answer(wrong[i]);
+    service_.answer.Set(wrong[i]);
     EXPECT_EQ(client.BuildBias(Request()).status().code(),
               absl::StatusCode::kInternal)
         << i;
@@ -276,7 +253,7 @@ TEST_F(BiasTest, TilesThatDoNotFitAreErrorsAndNeverWritten) {
   request.set_query_length(2);
   request.set_key_length(3);
 
-  service_.Answer({TileOf(0, 0, {1, 2, 3}, 24)});
+  service_.answer.Set({TileOf(0, 0, {1, 2, 3}, 24)});
   EXPECT_TRUE(client.BuildBias(request).ok());
   v1::BuildBiasResponse another = TileOf(1, 0, {1, 1, 3}, 12);
   for (const std::int64_t extent : {1, 2, 3}) another.add_whole_shape(extent);
@@ -296,7 +273,7 @@ TEST_F(BiasTest, TilesThatDoNotFitAreErrorsAndNeverWritten) {
       {TileOf(0, 0, {1, 1, 3}, 12),
        TileOf(1, 0, {1, 1, 3}, 6, v1::DTYPE_FLOAT16)}};
   for (std::size_t i = 0; i < wrong.size(); ++i) {
-    service_.Answer(wrong[i]);
+    service_.answer.Set(wrong[i]);
     EXPECT_EQ(client.BuildBias(request).status().code(),
               absl::StatusCode::kInternal)
         << i;

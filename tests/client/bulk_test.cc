@@ -38,6 +38,12 @@ TensorView Heads(absl::Span<const char> bytes) {
           bytes};
 }
 
+ApplyRopeArgs Rotation(absl::Span<const char> q) {
+  ApplyRopeArgs args;
+  args.q = Heads(q);
+  return args;
+}
+
 bool NoneOut(const Loans& loans) {
   return loans.AwaitReturn(absl::ZeroDuration());
 }
@@ -321,8 +327,6 @@ TEST_F(BulkTest, OutputsOfAnotherSizeAreRefused) {
   EXPECT_EQ(out, std::string(60, 'x'));
 }
 
-// Retries send from the same memory, which the caller frees after the call:
-// sanitizers detect a later read.
 TEST_F(BulkTest, AnOutputForATensorThatIsNotGivenIsRefused) {
   const Client client = Client::Connect(options_);
   const std::string bytes = Bytes(64);
@@ -340,15 +344,15 @@ TEST_F(BulkTest, AnOutputForATensorThatIsNotGivenIsRefused) {
   EXPECT_EQ(out, std::string(64, 'x'));
 }
 
+// Retries send from the same memory, which the caller frees after the call:
+// sanitizers detect a later read.
 TEST_F(BulkTest, RetriesSendLentBytesAgain) {
   service_.failures = 2;
   const Client client = Client::Connect(options_);
   const std::string bytes = Bytes(8 << 20);
   auto q = std::make_unique<std::string>(bytes);
-  ApplyRopeArgs args;
-  args.q = Heads(*q);
 
-  const absl::StatusOr<ApplyRopeResult> result = client.ApplyRope(args);
+  const absl::StatusOr<ApplyRopeResult> result = client.ApplyRope(Rotation(*q));
   q.reset();
 
   ASSERT_TRUE(result.ok()) << result.status();
@@ -364,11 +368,8 @@ TEST_F(BulkTest, LargeMessagesAtTheSameTimeHaveConnectionsOfTheirOwn) {
   const std::string bytes = Bytes(64 << 10);
   std::vector<std::thread> threads;
   for (int i = 0; i < kCalls; ++i) {
-    threads.emplace_back([&] {
-      ApplyRopeArgs args;
-      args.q = Heads(bytes);
-      EXPECT_TRUE(client.ApplyRope(args).ok());
-    });
+    threads.emplace_back(
+        [&] { EXPECT_TRUE(client.ApplyRope(Rotation(bytes)).ok()); });
   }
   for (std::thread& thread : threads) thread.join();
 
@@ -378,9 +379,9 @@ TEST_F(BulkTest, LargeMessagesAtTheSameTimeHaveConnectionsOfTheirOwn) {
 TEST_F(BulkTest, LargeMessagesOneByOneStayOnOneConnection) {
   const Client client = Client::Connect(options_);
   const std::string bytes = Bytes(64 << 10);
-  ApplyRopeArgs args;
-  args.q = Heads(bytes);
-  for (int i = 0; i < 9; ++i) ASSERT_TRUE(client.ApplyRope(args).ok());
+  for (int i = 0; i < 9; ++i) {
+    ASSERT_TRUE(client.ApplyRope(Rotation(bytes)).ok());
+  }
 
   EXPECT_THAT(service_.peers(), SizeIs(1));
 }
@@ -388,13 +389,10 @@ TEST_F(BulkTest, LargeMessagesOneByOneStayOnOneConnection) {
 TEST_F(BulkTest, SmallMessagesStayOnOneConnectionOfTheirOwn) {
   const Client client = Client::Connect(options_);
   const std::string bytes = Bytes(64 << 10);
-  ApplyRopeArgs args;
-  args.q = Heads(bytes);
-  ASSERT_TRUE(client.ApplyRope(args).ok());
+  ASSERT_TRUE(client.ApplyRope(Rotation(bytes)).ok());
   const std::string bulk = service_.seen()[0].peer;
-  args.q = Heads({bytes.data(), 1024});
   for (int i = 0; i < 8; ++i) {
-    ASSERT_TRUE(client.ApplyRope(args).ok());
+    ASSERT_TRUE(client.ApplyRope(Rotation({bytes.data(), 1024})).ok());
     ASSERT_TRUE(client.GetServerInfo().ok());
   }
 
@@ -407,9 +405,9 @@ TEST_F(BulkTest, WithoutBulkChannelsThereIsOneConnection) {
   options_.bulk_channels = 0;
   const Client client = Client::Connect(options_);
   const std::string bytes = Bytes(64 << 10);
-  ApplyRopeArgs args;
-  args.q = Heads(bytes);
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(client.ApplyRope(args).ok());
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(client.ApplyRope(Rotation(bytes)).ok());
+  }
   ASSERT_TRUE(client.GetServerInfo().ok());
 
   EXPECT_THAT(service_.peers(), SizeIs(1));
@@ -514,10 +512,8 @@ TEST(StuckPeerTest, ADeadlineMidSendLeavesNothingBehind) {
   call.timeout = absl::Seconds(2);
   for (std::size_t i = 0; i < 2; ++i) {
     std::string q(64 << 20, 'a');
-    ApplyRopeArgs args;
-    args.q = Heads(q);
 
-    const absl::Status status = client.ApplyRope(args, call).status();
+    const absl::Status status = client.ApplyRope(Rotation(q), call).status();
     std::fill(q.begin(), q.end(), 'b');
 
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
@@ -541,10 +537,9 @@ TEST(StuckPeerTest, AStreamsDeadlineMidSendLeavesNothingBehind) {
   CallOptions call;
   call.timeout = absl::Milliseconds(500);
   std::string q(16 << 20, 'a');
-  ApplyRopeArgs args;
-  args.q = Heads(q);
 
-  const absl::Status status = client.ApplyRopeStream(args, call).status();
+  const absl::Status status =
+      client.ApplyRopeStream(Rotation(q), call).status();
   std::fill(q.begin(), q.end(), 'b');
 
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;

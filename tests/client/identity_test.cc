@@ -30,8 +30,7 @@ class NotingService : public v1::PositionalEncodingService::Service {
   grpc::Status GetServerInfo(grpc::ServerContext* context,
                              const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse* response) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    info_timeout_ = absl::FromChrono(context->deadline()) - absl::Now();
+    info_timeout.Set(absl::FromChrono(context->deadline()) - absl::Now());
     response->set_version("0.0.9");
     return grpc::Status::OK;
   }
@@ -52,10 +51,7 @@ class NotingService : public v1::PositionalEncodingService::Service {
     v1::ApplyRopeStreamRequest request;
     while (stream->Read(&request)) {
     }
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stream_timeout_ = absl::FromChrono(context->deadline()) - absl::Now();
-    }
+    stream_timeout.Set(absl::FromChrono(context->deadline()) - absl::Now());
     return Note(context);
   }
   grpc::Status BuildBias(grpc::ServerContext* context,
@@ -69,17 +65,8 @@ class NotingService : public v1::PositionalEncodingService::Service {
     return noted_[key];
   }
 
-  // The timeout of the last GetServerInfo.
-  absl::Duration info_timeout() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return info_timeout_;
-  }
-
-  // The timeout of the last ApplyRopeStream.
-  absl::Duration stream_timeout() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return stream_timeout_;
-  }
+  // The timeouts of the last GetServerInfo and the last ApplyRopeStream.
+  Guarded<absl::Duration> info_timeout, stream_timeout;
 
   // Set before the first call.
   grpc::Status end;
@@ -101,7 +88,6 @@ class NotingService : public v1::PositionalEncodingService::Service {
   }
 
   std::mutex mutex_;
-  absl::Duration info_timeout_, stream_timeout_;
   std::map<std::string, std::vector<std::string>> noted_;
 };
 
@@ -211,7 +197,7 @@ TEST_F(IdentityTest, TheServersVersionIsNotAwaitedBeyondTheCallsOwnDeadline) {
     for (const absl::Status& status : CallAll(client, options)) {
       told = told && status.message().find("0.0.9") != std::string::npos;
       // gRPC rounds the sent timeout up, by less than a tenth.
-      EXPECT_LE(service_.info_timeout(), absl::Milliseconds(1100));
+      EXPECT_LE(service_.info_timeout.Get(), absl::Milliseconds(1100));
     }
     return told;
   }));
@@ -231,8 +217,8 @@ TEST_F(IdentityTest, ATimeoutIsThatOfAllRequestsOfACall) {
       Client::Connect(options_).ApplyRope(apply, options).status();
 
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  EXPECT_GT(service_.stream_timeout(), absl::ZeroDuration());
-  EXPECT_LE(service_.stream_timeout(), absl::Milliseconds(7500));
+  EXPECT_GT(service_.stream_timeout.Get(), absl::ZeroDuration());
+  EXPECT_LE(service_.stream_timeout.Get(), absl::Milliseconds(7500));
 }
 
 TEST_F(IdentityTest, ErrorsThatAStreamEndsWithOnThisSideTellTheIdToo) {

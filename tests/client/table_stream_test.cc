@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,7 +35,7 @@ class TableService : public v1::PositionalEncodingService::Service {
   grpc::Status BuildTableStream(
       grpc::ServerContext*, const v1::BuildTableStreamRequest* request,
       grpc::ServerWriter<v1::BuildTableStreamResponse>* writer) override {
-    std::vector<v1::BuildTableStreamResponse> table = Table();
+    std::vector<v1::BuildTableStreamResponse> table = answers.Get();
     if (!table.empty()) {
       // [heads, rows, 1], or without heads.
       auto* const whole = table[0].mutable_whole_shape();
@@ -54,24 +53,12 @@ class TableService : public v1::PositionalEncodingService::Service {
                                     "ERROR_REASON_MESSAGE_TOO_LARGE", "");
   grpc::Status end;
 
-  // Sets the answers of later calls. A call that the client has given up may
-  // still write earlier answers.
-  void Answer(std::vector<v1::BuildTableStreamResponse> table) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    table_ = std::move(table);
-  }
+  // The answers of later calls. A call that the client has given up may still
+  // write earlier answers.
+  Guarded<std::vector<v1::BuildTableStreamResponse>> answers;
 
   // Read after the calls.
   int unary = 0;
-
- private:
-  std::vector<v1::BuildTableStreamResponse> Table() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return table_;
-  }
-
-  mutable std::mutex mutex_;
-  std::vector<v1::BuildTableStreamResponse> table_;
 };
 
 using TableStreamTest = ServiceTest<TableService>;
@@ -114,7 +101,7 @@ std::vector<float> Floats(const TensorView& view) {
 }
 
 TEST_F(TableStreamTest, TablesAboveTheLimitsComeThroughAStream) {
-  service_.Answer({Rows(0, 0, 2), Rows(2, 0, 2), Rows(4, 0, 1)});
+  service_.answers.Set({Rows(0, 0, 2), Rows(2, 0, 2), Rows(4, 0, 1)});
   const Client client = Client::Connect(options_);
   v1::BuildTableRequest request = RopeTable(5);
   request.mutable_positions()->set_start(0);
@@ -131,7 +118,7 @@ TEST_F(TableStreamTest, TablesAboveTheLimitsComeThroughAStream) {
 }
 
 TEST_F(TableStreamTest, TablesAboveTheLimitsGoToTheCallersMemory) {
-  service_.Answer({Rows(0, 0, 2), Rows(2, 0, 1)});
+  service_.answers.Set({Rows(0, 0, 2), Rows(2, 0, 1)});
   const Client client = Client::Connect(options_);
   const v1::BuildTableRequest request = RopeTable(3);
   std::vector<float> cos(3);
@@ -167,7 +154,7 @@ TEST_F(TableStreamTest, AGridOfMoreThan31BitsKeepsTheServersError) {
 }
 
 TEST_F(TableStreamTest, TablesByHeadArePutTogetherHeadByHead) {
-  service_.Answer({Rows(0, 2, 2), Rows(2, 2, 1)});
+  service_.answers.Set({Rows(0, 2, 2), Rows(2, 2, 1)});
   const Client client = Client::Connect(options_);
   v1::BuildTableRequest request;
   request.mutable_rope()
@@ -207,14 +194,14 @@ TEST_F(TableStreamTest, TablesWithRowsMissingTwiceOrForeignAreInternal) {
       {Rows(0, 0, 5)},
       {Rows(-1, 0, 5)}};
   for (const auto& table : tables) {
-    service_.Answer(table);
+    service_.answers.Set(table);
     EXPECT_EQ(client.BuildTable(request).status().code(),
               absl::StatusCode::kInternal);
   }
 }
 
 TEST_F(TableStreamTest, RowsOfATableMayBeTakenAsTheyCome) {
-  service_.Answer({Rows(0, 0, 2), Rows(2, 0, 2), Rows(4, 0, 1)});
+  service_.answers.Set({Rows(0, 0, 2), Rows(2, 0, 2), Rows(4, 0, 1)});
   const Client client = Client::Connect(options_);
   std::vector<std::int64_t> firsts;
   absl::Status status = client.BuildTableStream(

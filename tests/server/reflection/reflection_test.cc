@@ -45,15 +45,21 @@ class ReflectionTest : public ServerTest {
     return Ask(request);
   }
 
+  static std::vector<google::protobuf::FileDescriptorProto> FilesOf(
+      const ServerReflectionResponse& response) {
+    std::vector<google::protobuf::FileDescriptorProto> files;
+    for (const std::string& bytes :
+         response.file_descriptor_response().file_descriptor_proto()) {
+      EXPECT_TRUE(files.emplace_back().ParseFromString(bytes));
+    }
+    return files;
+  }
+
   // Returns descriptors that come only from the server's answer for this
   // symbol.
   const google::protobuf::DescriptorPool& Learn(const std::string& symbol) {
     pools_.push_back(std::make_unique<google::protobuf::DescriptorPool>());
-    const ServerReflectionResponse response = AskSymbol(symbol);
-    for (const std::string& bytes :
-         response.file_descriptor_response().file_descriptor_proto()) {
-      google::protobuf::FileDescriptorProto file;
-      EXPECT_TRUE(file.ParseFromString(bytes));
+    for (const auto& file : FilesOf(AskSymbol(symbol))) {
       EXPECT_NE(pools_.back()->BuildFile(file), nullptr) << file.name();
     }
     return *pools_.back();
@@ -84,13 +90,8 @@ TEST_F(ReflectionTest, EveryListedServiceHasItsImports) {
 }
 
 TEST_F(ReflectionTest, FieldsHaveTheNamesThatJsonGivesThem) {
-  const ServerReflectionResponse response =
-      AskSymbol("posenc.v1.RopeSpec.rope_theta");
   int named = 0, fields = 0;
-  for (const std::string& bytes :
-       response.file_descriptor_response().file_descriptor_proto()) {
-    google::protobuf::FileDescriptorProto file;
-    ASSERT_TRUE(file.ParseFromString(bytes));
+  for (const auto& file : FilesOf(AskSymbol("posenc.v1.RopeSpec.rope_theta"))) {
     for (const auto& message : file.message_type()) {
       for (const auto& field : message.field()) {
         ++fields;
@@ -139,13 +140,9 @@ TEST_F(ReflectionTest, ReasonsOfErrorsCanBeLookedUp) {
 TEST_F(ReflectionTest, FilesAreFoundByName) {
   ServerReflectionRequest request;
   request.set_file_by_filename("posenc/v1/tensor.proto");
-  const auto response = Ask(request);
-  ASSERT_EQ(response.file_descriptor_response().file_descriptor_proto_size(),
-            1);
-  google::protobuf::FileDescriptorProto file;
-  ASSERT_TRUE(file.ParseFromString(
-      response.file_descriptor_response().file_descriptor_proto(0)));
-  EXPECT_EQ(file.name(), "posenc/v1/tensor.proto");
+  const auto files = FilesOf(Ask(request));
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(files[0].name(), "posenc/v1/tensor.proto");
 }
 
 TEST_F(ReflectionTest, UnknownSymbolsAreNotFound) {
