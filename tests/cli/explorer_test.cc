@@ -12,13 +12,12 @@
 #include "gmock/gmock.h"
 #include "nlohmann/json.hpp"
 #include "server/service/server.h"
-#include "tests/server/admin/peer.h"
+#include "tests/fixtures/http2.h"
 
 namespace posenc::explorer {
 namespace {
 
 using Json = nlohmann::json;
-using server::Peer;
 using server::Server;
 using server::ServerOptions;
 using testing::EndsWith;
@@ -39,11 +38,7 @@ class ExplorerTest : public testing::Test {
     explorer_ = *std::move(explorer);
   }
 
-  Peer Connect() const {
-    Peer peer;
-    peer.ConnectTo(explorer_->address());
-    return peer;
-  }
+  http2::Socket Connect() const { return http2::Socket(explorer_->address()); }
   // Returns the head of a POST, up to its empty line.
   std::string Head(const std::string& method, std::size_t length,
                    const std::string& headers = kTyped) const {
@@ -234,7 +229,7 @@ TEST_F(ExplorerTest, ThePageIsOneFileThatLoadsNothing) {
 
 TEST_F(ExplorerTest, PeersThatDisconnectLeaveNothingBehind) {
   for (int i = 0; i < 20; ++i) {
-    Peer peer = Connect();
+    http2::Socket peer = Connect();
     peer.Send(Head("analyze", std::string(kLlama).size()) + kLlama);
   }
   EXPECT_THAT(Post("resolve", kLlama), StartsWith("HTTP/1.1 200 "));

@@ -55,15 +55,9 @@ class AdminServerTest : public testing::Test {
     peer.ConnectTo(server_->address());
     return peer;
   }
-  std::string Ask(const std::string& text) {
-    Socket peer = Connect();
-    peer.Send(text);
-    return peer.ReadAll();
-  }
+  std::string Ask(const std::string& text) { return Connect().Ask(text); }
   std::string AskFromElsewhere() {
-    Socket peer(server_->address(), 1);
-    peer.Send(kHealth);
-    return peer.ReadAll();
+    return Socket(server_->address(), 1).Ask(kHealth);
   }
 
   unsigned timeout_seconds_ = 30;
@@ -219,8 +213,7 @@ TEST_F(AdminServerTest, AnswersOnceADescriptorIsFree) {
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_THAT(first.ReadAll(), StartsWith("HTTP/1.1 200 OK\r\n"));
   second.ConnectTo(server_->address());
-  second.Send(kHealth);
-  EXPECT_THAT(second.ReadAll(), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(second.Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
 TEST(AdminServer, NamesItsFlagInErrors) {
