@@ -73,6 +73,7 @@ TEST_F(CallsTest, AMalformedMessageIsAnInvalidArgumentOfEveryCall) {
          {std::string("\xff\xff\xff\xff\xff\xff"),  // a tag without end
           std::string("\x0A\x05"),                  // a length past the end
           std::string("\x72\xff\xff\xff\xff\x7f"),  // far past the end
+          GoodApply().SerializeAsString().substr(0, 150),  // within a tensor
           std::string("\x0E"), std::string("\x00", 1)}) {  // no such types
       SCOPED_TRACE(method);
       std::string response;
