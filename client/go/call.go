@@ -59,11 +59,9 @@ func (c *Client) unary(ctx context.Context, method string, request, response any
 		defer cancel()
 	}
 	ctx, id := begin(ctx, options)
-	sent, size := &lentMessage{request.(proto.Message), &loans{}}, proto.Size(request.(proto.Message))
-	err := invoke(announce(ctx, size), method, sent, response, conn, options...)
-	if size >= lendFrom {
-		sent.loans.recall(c.stuckTimeout)
-	}
+	sent := &lentMessage{Message: request.(proto.Message)}
+	err := invoke(announce(ctx, proto.Size(sent.Message)), method, sent, response, conn, options...)
+	sent.recall(c.stuckTimeout)
 	return c.errorOf(err, method, id)
 }
 
@@ -123,12 +121,12 @@ func (s *stream) progress(err error) error {
 // because copies would take as much memory again. SendMsg then waits until the connection has released this memory.
 // After an io.EOF, RecvMsg returns the error of the stream.
 func (s *stream) SendMsg(message any) error {
-	lent := &loans{}
+	sent := &lentMessage{Message: message.(proto.Message)}
 	if s.lends {
-		message = &lentMessage{message.(proto.Message), lent}
+		message = sent
 	}
 	err := s.ClientStream.SendMsg(message)
-	lent.recall(s.client.stuckTimeout)
+	sent.recall(s.client.stuckTimeout)
 	if err == io.EOF {
 		return err
 	}
@@ -247,12 +245,7 @@ func set(m protoreflect.Message, name protoreflect.Name, value proto.Message) {
 // message returns the request with its tensors: as places if they have places and `places` is true, else as bytes. It
 // also returns whether the request has places, and the names of the inputs that the server overwrites.
 func (k *call) message(places bool) (m protoreflect.Message, has bool, inPlace []string) {
-	m = k.request.ProtoReflect().New()
-	m.SetUnknown(k.request.ProtoReflect().GetUnknown())
-	k.request.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		m.Set(field, value)
-		return true
-	})
+	m = shallow(k.request.ProtoReflect())
 	for _, r := range k.results {
 		if place := r.place(); places && place != nil {
 			set(m, r.name+"_output", place)

@@ -23,7 +23,7 @@ type codec struct{ encoding.CodecV2 }
 
 func (c codec) Marshal(message any) (mem.BufferSlice, error) {
 	if m, ok := message.(*lentMessage); ok {
-		return m.loans.marshal(m.ProtoReflect())
+		return m.marshal(m.ProtoReflect())
 	}
 	return c.CodecV2.Marshal(message)
 }
@@ -34,30 +34,26 @@ func (c codec) Unmarshal(data mem.BufferSlice, message any) error {
 	return read(reader, reader.Remaining(), message.(proto.Message))
 }
 
-// lentMessage is a message whose tensors are sent from the caller's memory.
+// lentMessage is a message whose tensors are sent from the caller's memory. It is also the mem.BufferPool of these
+// tensors, which gRPC returns to it when it drops the last reference.
 type lentMessage struct {
 	proto.Message
-	loans *loans
+	lent sync.WaitGroup
 }
-
-// loans counts the buffers that a call has lent to its connection. It is a mem.BufferPool: gRPC returns a buffer to its
-// pool when it drops the last reference.
-type loans struct{ sync.WaitGroup }
 
 // Fields of fewer bytes are copied, which costs less than waiting until gRPC returns them.
 const lendFrom = 64 << 10
 
 // marshal returns the message in pieces: first all small fields, then, for each large field, its tag and length and its
 // bytes.
-func (l *loans) marshal(m protoreflect.Message) (mem.BufferSlice, error) {
-	small, large, failed := m.New(), mem.BufferSlice{}, error(nil)
-	small.SetUnknown(m.GetUnknown())
+func (l *lentMessage) marshal(m protoreflect.Message) (mem.BufferSlice, error) {
+	small, large, failed := shallow(m), mem.BufferSlice{}, error(nil)
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		var pieces mem.BufferSlice
 		switch v := value.Interface().(type) {
 		case []byte:
 			if len(v) >= lendFrom {
-				l.Add(1)
+				l.lent.Add(1)
 				pieces = mem.BufferSlice{mem.NewBuffer(&v, l)}
 			}
 		case protoreflect.Message:
@@ -66,9 +62,9 @@ func (l *loans) marshal(m protoreflect.Message) (mem.BufferSlice, error) {
 			}
 		}
 		if pieces == nil {
-			small.Set(field, value)
 			return failed == nil
 		}
+		small.Clear(field)
 		head := protowire.AppendTag(nil, field.Number(), protowire.BytesType)
 		head = protowire.AppendVarint(head, uint64(pieces.Len()))
 		large = append(append(large, mem.SliceBuffer(head)), pieces...)
@@ -81,19 +77,30 @@ func (l *loans) marshal(m protoreflect.Message) (mem.BufferSlice, error) {
 	return large, cmp.Or(err, failed)
 }
 
+// shallow returns a copy of a message that has the same values in its fields.
+func shallow(m protoreflect.Message) protoreflect.Message {
+	to := m.New()
+	to.SetUnknown(m.GetUnknown())
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		to.Set(field, value)
+		return true
+	})
+	return to
+}
+
 // Get is part of mem.BufferPool. It is never called.
-func (l *loans) Get(int) *[]byte { return nil }
+func (l *lentMessage) Get(int) *[]byte { return nil }
 
 // Put is part of mem.BufferPool.
-func (l *loans) Put(*[]byte) { l.Done() }
+func (l *lentMessage) Put(*[]byte) { l.lent.Done() }
 
 // recall waits until gRPC has returned all memory, so that the caller may change the tensors. If a connection ends,
 // gRPC 1.80 does not return the buffers that it was sending. So recall waits at most until a second after stuckTimeout;
 // a stuck connection is closed by then.
-func (l *loans) recall(stuckTimeout time.Duration) {
+func (l *lentMessage) recall(stuckTimeout time.Duration) {
 	returned := make(chan struct{})
 	go func() {
-		l.Wait()
+		l.lent.Wait()
 		close(returned)
 	}()
 	select {
@@ -108,7 +115,7 @@ const dataField = 15
 var tensorType = (*posencv1.Tensor)(nil).ProtoReflect().Descriptor()
 
 // read adds the fields of a message of this length to m. The bytes of `data` go to the memory that m already has for
-// them, if they fit.
+// them, if they fit. The protobuf library reads all fields except tensors and their `data`.
 func read(reader *mem.Reader, length int, m proto.Message) error {
 	var data *[]byte
 	switch m := m.(type) {
@@ -117,33 +124,13 @@ func read(reader *mem.Reader, length int, m proto.Message) error {
 	case *posencv1.ApplyRopeStreamResponse:
 		data = &m.Data
 	}
-	rest, err := readFields(reader, length, func(number protowire.Number, length int) (bool, error) {
-		if number == dataField && data != nil {
-			if *data = (*data)[:0]; cap(*data) < length {
-				*data = newBytes(length)
-			}
-			*data = (*data)[:length]
-			reader.Read(*data)
-			return true, nil
-		}
-		field := m.ProtoReflect().Descriptor().Fields().ByNumber(number)
-		if field == nil || field.Message() != tensorType || field.IsList() {
-			return false, nil
-		}
-		return true, read(reader, length, m.ProtoReflect().Mutable(field).Message().Interface())
-	})
-	return cmp.Or(err, proto.UnmarshalOptions{Merge: true}.Unmarshal(rest, m))
-}
-
-// readFields reads the fields of a message of this length. It offers each field of bytes to `take`, which reads the
-// whole value or returns false. It returns all other fields.
-func readFields(reader *mem.Reader, length int, take func(field protowire.Number, length int) (bool, error)) (rest []byte, err error) {
+	var rest []byte
 	for end := reader.Remaining() - length; reader.Remaining() > end; {
 		tag, err := binary.ReadUvarint(reader)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		field, kind := protowire.DecodeTag(tag)
+		number, kind := protowire.DecodeTag(tag)
 		head, size := protowire.AppendVarint(nil, tag), uint64(0) // size of the value after the head
 		switch kind {
 		case protowire.Fixed32Type:
@@ -153,7 +140,7 @@ func readFields(reader *mem.Reader, length int, take func(field protowire.Number
 		default: // a number, or the length of bytes
 			value, err := binary.ReadUvarint(reader)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			head = protowire.AppendVarint(head, value)
 			if kind == protowire.BytesType {
@@ -161,19 +148,24 @@ func readFields(reader *mem.Reader, length int, take func(field protowire.Number
 			}
 		}
 		if size > uint64(max(reader.Remaining()-end, 0)) {
-			return nil, io.ErrUnexpectedEOF
+			return io.ErrUnexpectedEOF
 		}
-		if kind == protowire.BytesType {
-			taken, err := take(field, int(size))
-			if err != nil {
-				return nil, err
+		field := m.ProtoReflect().Descriptor().Fields().ByNumber(number)
+		switch {
+		case kind == protowire.BytesType && data != nil && number == dataField:
+			if *data = (*data)[:0]; uint64(cap(*data)) < size {
+				*data = newBytes(int(size))
 			}
-			if taken {
-				continue
+			*data = (*data)[:size]
+			reader.Read(*data)
+		case kind == protowire.BytesType && field != nil && field.Message() == tensorType && !field.IsList():
+			if err := read(reader, int(size), m.ProtoReflect().Mutable(field).Message().Interface()); err != nil {
+				return err
 			}
+		default:
+			rest = append(append(rest, head...), make([]byte, size)...)
+			reader.Read(rest[len(rest)-int(size):])
 		}
-		rest = append(append(rest, head...), make([]byte, size)...)
-		reader.Read(rest[len(rest)-int(size):])
 	}
-	return rest, nil
+	return proto.UnmarshalOptions{Merge: true}.Unmarshal(rest, m)
 }

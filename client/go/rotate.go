@@ -158,19 +158,14 @@ func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 		}
 		return Tensor{t}.described().ProtoReflect(), [][]byte{t.Data}
 	}
-	rest = m.New()
-	rest.SetUnknown(m.GetUnknown())
+	rest = shallow(m)
 	for i := range m.Descriptor().Fields().Len() {
 		field := m.Descriptor().Fields().Get(i)
-		value := m.Get(field)
-		if !m.Has(field) {
-			continue
+		if field.Message() != nil && !field.IsList() && !field.IsMap() && m.Has(field) {
+			inner, more := unload(m.Get(field).Message())
+			rest.Set(field, protoreflect.ValueOfMessage(inner))
+			data = append(data, more...)
 		}
-		if field.Message() != nil && !field.IsList() && !field.IsMap() {
-			inner, more := unload(value.Message())
-			value, data = protoreflect.ValueOfMessage(inner), append(data, more...)
-		}
-		rest.Set(field, value)
 	}
 	return rest, data
 }
