@@ -29,7 +29,7 @@ const (
 )
 
 func (c *Client) dialing() ([]grpc.DialOption, error) {
-	transport, token, err := c.security(c.target)
+	security, err := c.security(c.target)
 	if err != nil {
 		return nil, err
 	}
@@ -37,9 +37,8 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 	// backoff of retries, not after gRPC's 1 s.
 	reconnect := backoff.DefaultConfig
 	reconnect.BaseDelay = 100 * time.Millisecond
-	dialing := []grpc.DialOption{
-		grpc.WithTransportCredentials(transport),
-		grpc.WithUserAgent("posenc-go/" + Version),
+	return append(security,
+		grpc.WithUserAgent("posenc-go/"+Version),
 		grpc.WithDefaultServiceConfig(serviceConfig),
 		grpc.WithDisableServiceConfig(), // a config from DNS would cost a look-up
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 20 * time.Second}),
@@ -61,11 +60,7 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 			grpc.MaxRetryRPCBufferSize(int(c.maxMessageBytes)),
 			grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto")}),
 		),
-	}
-	if token != nil {
-		dialing = append(dialing, grpc.WithPerRPCCredentials(token))
-	}
-	return dialing, nil
+	), nil
 }
 
 // TLS names PEM files, which NewClient reads. The zero TLS trusts the system's authorities.
@@ -100,19 +95,19 @@ func (t TLS) credentials() (credentials.TransportCredentials, error) {
 }
 
 // security returns the credentials for connections to the target.
-func (c *config) security(target string) (transport credentials.TransportCredentials, perCall credentials.PerRPCCredentials, err error) {
-	transport = insecure.NewCredentials()
+func (c *config) security(target string) ([]grpc.DialOption, error) {
+	transport, err := insecure.NewCredentials(), error(nil)
 	if c.tls != nil {
 		if transport, err = c.tls.credentials(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	if c.token == "" && c.tokenFile == "" {
-		return transport, nil, nil
+		return []grpc.DialOption{grpc.WithTransportCredentials(transport)}, nil
 	}
 	if c.tls == nil {
 		if !thisMachine.MatchString(target) {
-			return nil, nil, wrongArgument("token", "would be sent in the clear to %s; must have TLS", target)
+			return nil, wrongArgument("token", "would be sent in the clear to %s; must have TLS", target)
 		}
 		transport = local.NewCredentials() // plaintext; connections to other machines fail
 	}
@@ -125,7 +120,7 @@ func (c *config) security(target string) (transport credentials.TransportCredent
 	default:
 		err = token.read()
 	}
-	return transport, token, err
+	return []grpc.DialOption{grpc.WithTransportCredentials(transport), grpc.WithPerRPCCredentials(token)}, err
 }
 
 // thisMachine matches targets whose text shows that they are a unix socket or loopback.
