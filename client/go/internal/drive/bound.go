@@ -83,11 +83,9 @@ func encode(dtype posenc.Dtype, values []float64) ([]byte, bool) {
 			rounded := formats[dtype].nearest(big.NewFloat(value))
 			data = order.AppendUint16(data, uint16(math.Float32bits(float32(rounded))>>16))
 		case posenc.DtypeFloat16:
-			data = order.AppendUint16(data, float16Bits(formats[dtype].nearest(big.NewFloat(value))))
-		case posenc.DtypeFloat8E4M3FN:
-			data = append(data, float8Bits(formats[dtype].nearest(big.NewFloat(value))))
-		case posenc.DtypeFloat8E5M2: // the upper half of a float16
-			data = append(data, uint8(float16Bits(formats[dtype].nearest(big.NewFloat(value)))>>8))
+			data = order.AppendUint16(data, formats[dtype].encode(value, 16))
+		case posenc.DtypeFloat8E4M3FN, posenc.DtypeFloat8E5M2:
+			data = append(data, uint8(formats[dtype].encode(value, 8)))
 		case posenc.DtypeInt8:
 			data = append(data, uint8(int8(value)))
 		case posenc.DtypeInt32:
@@ -101,31 +99,20 @@ func encode(dtype posenc.Dtype, values []float64) ([]byte, bool) {
 	return data, true
 }
 
-// float16Bits encodes a number of float16.
-func float16Bits(x float64) uint16 {
-	sign := uint16(math.Float64bits(x) >> 48 & 0x8000)
+// encode returns the bits of x, rounded to a format of `width` bits.
+func (f format) encode(x float64, width int) uint16 {
+	x = f.nearest(big.NewFloat(x))
+	sign := uint16(math.Float64bits(x)>>63) << (width - 1)
 	fraction, exponent := math.Frexp(math.Abs(x)) // x = fraction * 2^exponent
+	lowest := f.smallest + f.bits                 // exponent of the smallest normal number
 	switch {
 	case x == 0:
 		return sign
-	case exponent < -13: // subnormal: steps of 2^-24
-		return sign | uint16(math.Ldexp(fraction, exponent+24))
+	case exponent < lowest: // subnormal: a number of smallest steps
+		return sign | uint16(math.Ldexp(fraction, exponent-f.smallest))
 	default:
-		return sign | uint16(exponent+14)<<10 | uint16(math.Ldexp(fraction, 11))&1023
-	}
-}
-
-// float8Bits encodes a number of E4M3.
-func float8Bits(x float64) uint8 {
-	sign := uint8(math.Float64bits(x) >> 56 & 0x80)
-	fraction, exponent := math.Frexp(math.Abs(x)) // x = fraction * 2^exponent
-	switch {
-	case x == 0:
-		return sign
-	case exponent < -5: // subnormal: steps of 2^-9
-		return sign | uint8(math.Ldexp(fraction, exponent+9))
-	default:
-		return sign | uint8(exponent+6)<<3 | uint8(math.Ldexp(fraction, 4))&7
+		mantissa := uint16(math.Ldexp(fraction, f.bits)) &^ (1 << (f.bits - 1))
+		return sign | uint16(exponent-lowest+1)<<(f.bits-1) | mantissa
 	}
 }
 

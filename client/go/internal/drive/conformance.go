@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	posenc "github.com/posenc/posenc/client/go"
 	"github.com/posenc/posenc/client/go/posencv1"
@@ -137,35 +139,28 @@ func checkError(err error, expected expectedError) error {
 // call makes a vector's call through the client's own method, or through the
 // generated method if a tensor has no valid bytes.
 func call(ctx context.Context, c *posenc.Client, v vector) (reply, error) {
-	read := func(request proto.Message) { // the vectors' requests are well-formed JSON
-		if err := protojson.Unmarshal(v.Request, request); err != nil {
-			panic(fmt.Sprintf("%s: %v", v.Name, err))
-		}
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName("posenc.v1." + v.RPC + "Request"))
+	if err != nil {
+		return reply{}, fmt.Errorf("rpc %s is not known here", v.RPC)
 	}
-	switch v.RPC {
-	case "ResolveRope":
-		request := &posencv1.ResolveRopeRequest{}
-		read(request)
+	message := kind.New().Interface()
+	if err := protojson.Unmarshal(v.Request, message); err != nil {
+		return reply{}, fmt.Errorf("the request: %w", err)
+	}
+	switch request := message.(type) {
+	case *posencv1.ResolveRopeRequest:
 		m, err := c.ResolveRope(ctx, request)
 		return reply{message: m}, err
-	case "AnalyzeRope":
-		request := &posencv1.AnalyzeRopeRequest{}
-		read(request)
+	case *posencv1.AnalyzeRopeRequest:
 		m, err := c.AnalyzeRope(ctx, request)
 		return reply{message: m}, err
-	case "DiagnoseRope":
-		request := &posencv1.DiagnoseRopeRequest{}
-		read(request)
+	case *posencv1.DiagnoseRopeRequest:
 		m, err := c.DiagnoseRope(ctx, request)
 		return reply{message: m}, err
-	case "BuildPositions":
-		request := &posencv1.BuildPositionsRequest{}
-		read(request)
+	case *posencv1.BuildPositionsRequest:
 		m, err := c.BuildPositions(ctx, request)
 		return reply{message: m}, err
-	case "BuildTable":
-		request := &posencv1.BuildTableRequest{}
-		read(request)
+	case *posencv1.BuildTableRequest:
 		table, err := c.BuildTable(ctx, request)
 		if err != nil {
 			return reply{}, err
@@ -174,22 +169,14 @@ func call(ctx context.Context, c *posenc.Client, v vector) (reply, error) {
 			&posencv1.BuildTableResponse{Amplitude: table.Amplitude},
 			map[string]posenc.Tensor{"cos": table.Cos, "sin": table.Sin, "table": table.Table},
 		}, nil
-	case "BuildBias":
-		request := &posencv1.BuildBiasRequest{}
-		read(request)
+	case *posencv1.BuildBiasRequest:
 		bias, err := c.BuildBias(ctx, request)
 		return reply{tensors: map[string]posenc.Tensor{"tile": bias}}, err
-	case "ApplyRope":
-		request := &posencv1.ApplyRopeRequest{}
-		read(request)
+	case *posencv1.ApplyRopeRequest:
 		return applyRope(ctx, c, request)
-	case "Reposition":
-		request := &posencv1.RepositionRequest{}
-		read(request)
+	case *posencv1.RepositionRequest:
 		return reposition(ctx, c, request)
-	case "AddEncoding":
-		request := &posencv1.AddEncodingRequest{}
-		read(request)
+	case *posencv1.AddEncodingRequest:
 		x, fits := take(&request.X)
 		if !fits {
 			m, err := c.Stub().AddEncoding(ctx, request)
@@ -197,21 +184,17 @@ func call(ctx context.Context, c *posenc.Client, v vector) (reply, error) {
 		}
 		out, err := c.AddEncoding(ctx, request, x)
 		return reply{tensors: map[string]posenc.Tensor{"x": out}}, err
-	case "ScoreRelative":
-		request := &posencv1.ScoreRelativeRequest{}
-		read(request)
-		q, qFits := take(&request.Q)
-		k, kFits := take(&request.K)
+	case *posencv1.ScoreRelativeRequest:
+		sent := proto.CloneOf(request)
+		q, qFits := take(&sent.Q)
+		k, kFits := take(&sent.K)
 		if !qFits || !kFits {
-			read(request)
 			m, err := c.Stub().ScoreRelative(ctx, request)
 			return reply{message: m}, err
 		}
-		out, err := c.ScoreRelative(ctx, request, q, k)
+		out, err := c.ScoreRelative(ctx, sent, q, k)
 		return reply{tensors: map[string]posenc.Tensor{"scores": out}}, err
-	case "ConvertPairing":
-		request := &posencv1.ConvertPairingRequest{}
-		read(request)
+	case *posencv1.ConvertPairingRequest:
 		weight, fits := take(&request.Weight)
 		if !fits {
 			m, err := c.Stub().ConvertPairing(ctx, request)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	posenc "github.com/posenc/posenc/client/go"
+	"github.com/posenc/posenc/client/go/internal/elements"
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
@@ -164,25 +165,6 @@ func (c errorCase) table(client *posenc.Client) error {
 	return err
 }
 
-var layouts = map[string]posenc.Layout{
-	"bshd": posenc.BSHD, "bhsd": posenc.BHSD, "sbhd": posenc.SBHD, "thd": posenc.THD,
-}
-
-var dtypes = map[string]posenc.Dtype{
-	"float32": posenc.DtypeFloat32, "float16": posenc.DtypeFloat16, "bfloat16": posenc.DtypeBFloat16,
-	"float64": posenc.DtypeFloat64, "int32": posenc.DtypeInt32, "int64": posenc.DtypeInt64,
-}
-
-// elementSize returns the size of an element in bytes. The names of types end in their number of bits.
-func elementSize(dtype string) int {
-	for bits, size := range map[string]int{"16": 2, "32": 4, "64": 8} {
-		if strings.HasSuffix(dtype, bits) {
-			return size
-		}
-	}
-	return 1
-}
-
 func (c errorCase) rotate(client *posenc.Client) error {
 	a := c.Arguments
 	if a.Shape == nil {
@@ -242,18 +224,20 @@ func (c errorCase) rotate(client *posenc.Client) error {
 		options = append(options, posenc.Into(memory...))
 	}
 	_, _, err := client.ApplyRope(context.Background(), posenc.ApplyRopeArgs{
-		Rope: rope, Positions: positions, Layout: layouts[layout], Q: q,
+		Rope: rope, Positions: positions, Q: q,
+		Layout: posenc.Layout(posencv1.Layout_value["LAYOUT_"+strings.ToUpper(layout)]),
 	}, options...)
 	return err
 }
 
 // zeros makes a tensor of `bytes` zeros. If bytes is 0, the size follows from the shape.
-func zeros(dtype string, shape []int, bytes int) posenc.Tensor {
+func zeros(name string, shape []int, bytes int) posenc.Tensor {
+	dtype := posenc.Dtype(posencv1.Dtype_value["DTYPE_"+strings.ToUpper(name)])
 	if bytes == 0 {
-		bytes = elementSize(dtype)
+		bytes = elements.Size(dtype)
 		for _, extent := range shape {
 			bytes *= extent
 		}
 	}
-	return posenc.Bytes(dtypes[dtype], make([]byte, max(bytes, 0)), shape...)
+	return posenc.Bytes(dtype, make([]byte, max(bytes, 0)), shape...)
 }
