@@ -5,7 +5,7 @@ import type { ClientOptions } from "./connection";
 import { checkObject, falseAnswer, invalid, type PosencError, withoutTable } from "./errors";
 import type * as messages from "./messages";
 import { describe, type Fields, fromMessage, methodNamed, toMessage } from "./schema";
-import { checkRefused, type RegionOptions, Regions, type SharedRegion, SharedTensor } from "./shared";
+import { checkRefused, type RegionOptions, SharedRegion, SharedTensor } from "./shared";
 import { isTooLarge } from "./status";
 import { Assembly, chunkBytesFor, type Chunks, rotateAsStream, rotatedBytes, split, splitWhole } from "./streams";
 import { checkOut, type Described, Tensor, type Wanted } from "./tensor";
@@ -41,7 +41,7 @@ function resultsOf(name: string, request: Fields): Record<string, Described | un
  */
 export class Client {
   private readonly calls: Calls;
-  private readonly regions = new Regions();
+  private regions: SharedRegion[] = [];
 
   constructor(
     readonly target: string,
@@ -78,7 +78,9 @@ export class Client {
   async sharedRegion(bytes: number, options: RegionOptions & CallOptions = {}): Promise<SharedRegion> {
     checkObject(options, "options");
     const { name, directory, ...call } = options;
-    return this.regions.make(bytes, (await this.getServerInfo(call)).sharedMemory, { name, directory });
+    const region = new SharedRegion(bytes, (await this.getServerInfo(call)).sharedMemory, { name, directory });
+    this.regions = [...this.regions.filter(({ isOpen }) => isOpen), region];
+    return region;
   }
 
   /** Converts a preset, a config.json or a specification to exact frequencies, and lists the assumptions. */
@@ -185,7 +187,7 @@ export class Client {
 
   /** Ends the connections. Running and later calls are CANCELLED. A program need not call this before it ends. */
   close(): void {
-    this.regions.close();
+    for (const region of this.regions) region.close();
     this.calls.close();
   }
 
@@ -256,7 +258,8 @@ export class Client {
     if (shared.length > 0 && areKnown && shared.every(({ region }) => region.name !== "")) {
       for (const [result, { region, offset }] of places) request[`${result}Output`] = { name: region.name, offset };
       const message = frame(type, request);
-      const isInput = (place: SharedTensor) => inputs.some(([, input]) => input.isAt(place));
+      const isInput = ({ region, offset }: SharedTensor) =>
+        inputs.some(([, input]) => input.region === region && input.offset === offset);
       const inPlace = places.filter(([, place]) => isInput(place)).map(([result]) => result);
       if (message.size <= streamAboveBytes) {
         try {

@@ -15,6 +15,10 @@ export interface RegionOptions {
   directory?: string;
 }
 
+// The open regions of all clients. Their files are removed when the process ends.
+const openRegions = new Set<SharedRegion>();
+process.on("exit", () => openRegions.forEach((region) => region.close()));
+
 const isCount = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0;
 
 /** Memory for tensors; client.sharedRegion() makes it. */
@@ -24,14 +28,14 @@ export class SharedRegion {
   private readonly path: string = "";
   private file = -1;
   private memory?: Uint8Array; // the memory if there is no file
-  private isOpen = true;
+  /** @internal */
+  isOpen = true;
 
   /** Use client.sharedRegion(). */
   constructor(
     readonly bytes: number,
     info: SharedMemoryInfo | undefined,
     { name, directory }: RegionOptions,
-    private readonly onClose: (region: SharedRegion) => void,
   ) {
     if (!isCount(bytes) || bytes === 0) throw invalid("bytes", `is ${bytes}; must be a whole number above 0`);
     if (info === undefined) {
@@ -47,6 +51,7 @@ export class SharedRegion {
     }
     this.path = path.join(directory ?? info.directory, this.name);
     this.file = newFile(this.path, bytes);
+    openRegions.add(this);
   }
 
   /**
@@ -76,7 +81,7 @@ export class SharedRegion {
     if (!this.isOpen) return;
     this.isOpen = false;
     this.memory = undefined;
-    this.onClose(this);
+    openRegions.delete(this);
     if (this.name === "") return;
     fs.closeSync(this.file);
     fs.rmSync(this.path, { force: true });
@@ -130,7 +135,6 @@ export class SharedTensor implements Place {
 
   /** Returns a copy of the elements, in `into` or in new memory. */
   read<E extends Elements = Elements>(into?: E): E {
-    this.region.checkOpen("region");
     const elements = into ?? (allocate(this) as E);
     this.region.copy(this.checked(elements, "into"), this.offset, "read");
     return elements;
@@ -145,35 +149,10 @@ export class SharedTensor implements Place {
       : { dtype, shape, shared: { name: region.name, offset } };
   }
 
-  /** @internal Returns whether a result at the place of this other tensor replaces this tensor. */
-  isAt({ region, offset }: SharedTensor): boolean {
-    return this.region === region && this.offset === offset;
-  }
-
   private checked(elements: Elements, field: string): Uint8Array {
     if (!ArrayBuffer.isView(elements)) throw invalid(field, "must be a typed array");
     if (elements.byteLength === this.byteLength) return bytesOf(elements);
     throw invalid(field, `has ${elements.byteLength} bytes; the tensor has ${this.byteLength}`);
-  }
-}
-
-/** The regions of a client. They are closed with the client, or when the process ends. */
-export class Regions {
-  private readonly all = new Set<SharedRegion>();
-  private readonly atExit = () => this.close();
-
-  make(bytes: number, info: SharedMemoryInfo | undefined, options: RegionOptions): SharedRegion {
-    const region = new SharedRegion(bytes, info, options, (closed) => {
-      this.all.delete(closed);
-      if (this.all.size === 0) process.off("exit", this.atExit);
-    });
-    if (this.all.size === 0) process.on("exit", this.atExit);
-    this.all.add(region);
-    return region;
-  }
-
-  close(): void {
-    for (const region of this.all) region.close();
   }
 }
 
