@@ -84,16 +84,14 @@ function integer(value: unknown, path: string, bits: number): unknown {
   return Number.isSafeInteger(Number(big)) ? Number(big) : String(big);
 }
 
-const upperSnake = (name: string) => name.replace(/(?<=[a-z0-9])(?=[A-Z])/g, "_").toUpperCase();
-
 // Converts the name of an enum value, in the contract's form, "LAYOUT_BSHD", or in the short form, "bshd".
 function enumValue(type: protobuf.Enum, value: unknown, path: string): unknown {
   if (typeof value === "number") return integer(value, path, 32);
-  const prefix = `${upperSnake(type.name)}_`;
+  const [unset, ...known] = Object.keys(type.values);
+  const prefix = unset.slice(0, -"UNSPECIFIED".length);
   const name = String(value).toUpperCase();
   const number = type.values[name] ?? type.values[prefix + name];
   if (number !== undefined) return number;
-  const known = Object.keys(type.values).slice(1);
   const names = known.map((each) => each.slice(prefix.length).toLowerCase()).join(", ");
   throw invalid(path, `is ${typeof value === "string" ? JSON.stringify(value) : String(value)}; known: ${names}`);
 }

@@ -3,9 +3,6 @@ import { PosencError } from "./errors";
 import { typeNamed } from "./schema";
 
 // The fields of the messages in posenc/rpc/status.proto that this client reads.
-interface Status {
-  details: { type_url: string; value: Uint8Array }[];
-}
 interface ErrorInfo {
   reason: string;
   metadata: Record<string, string>;
@@ -14,13 +11,10 @@ interface BadRequest {
   fieldViolations: { field: string; description: string }[];
 }
 
-function decode(name: string, bytes: Uint8Array): unknown {
-  return typeNamed(`posenc.rpc.${name}`).decode(bytes);
-}
-
 // Decodes the google.rpc.Status in the trailers. No package for Node does this.
 function detailsOf(bytes: Uint8Array) {
-  const { details } = decode("Status", bytes) as Status;
+  const decode = (name: string, message: Uint8Array): unknown => typeNamed(`posenc.rpc.${name}`).decode(message);
+  const { details } = decode("Status", bytes) as { details: { type_url: string; value: Uint8Array }[] };
   const detail = (name: string) => {
     const value = details.find(({ type_url: type }) => type === `type.googleapis.com/google.rpc.${name}`)?.value;
     return value && decode(name, value);
