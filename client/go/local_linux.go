@@ -29,9 +29,9 @@ const (
 // localServer is a posencd that this process started.
 type localServer struct {
 	folder string
-	stdin  interface{ Close() error } // posencd ends when this pipe is closed, also by the kernel when this process ends
 	cmd    *exec.Cmd
-	ended  chan struct{} // closed when the process has ended
+	end    context.CancelFunc // closes the server's standard input; kills the server if that does not end it
+	ended  chan struct{}      // closed when the process has ended
 }
 
 // startLocal starts the server of Local, and waits until it is ready.
@@ -89,24 +89,24 @@ func reasonOf(err error) error {
 
 func (s *localServer) start(posencd string, flags []string) error {
 	own := []string{"--exit-with-stdin", "--listen=unix:" + s.folder + "/socket", "--shared-memory-prefix=" + s.folder + "/", "--ready-file=" + s.folder + "/ready"}
-	for _, flag := range []string{"--drain-timeout=1s", "--log-level=warning", "--log-format=text"} {
-		name, _, _ := strings.Cut(flag, "=")
-		if !slices.ContainsFunc(flags, func(given string) bool { return given == name || strings.HasPrefix(given, name+"=") }) {
-			own = append(own, flag)
-		}
-	}
 	log, err := os.Create(s.folder + "/log")
 	if err != nil {
 		return localError("%w", err)
 	}
 	defer log.Close()
-	s.cmd = exec.Command(posencd, append(own, flags...)...)
+	ctx, end := context.WithCancel(context.Background())
+	s.end = end
+	s.cmd = exec.CommandContext(ctx, posencd, append(own, flags...)...)
 	s.cmd.Args[0] = "posencd"
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "POSENC_") })
+	s.cmd.Env = append(s.cmd.Env, "POSENC_DRAIN_TIMEOUT=1s", "POSENC_LOG_LEVEL=warning", "POSENC_LOG_FORMAT=text") // flags win
 	// posencd gets a session of its own, so that Control-C at a terminal ends only this process.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if s.stdin, err = s.cmd.StdinPipe(); err == nil {
+	// posencd ends when this pipe is closed, also by the kernel when this process ends.
+	stdin, err := s.cmd.StdinPipe()
+	if err == nil {
+		s.cmd.Cancel, s.cmd.WaitDelay = stdin.Close, longestEnd
 		err = s.cmd.Start()
 	}
 	if err != nil {
@@ -182,13 +182,8 @@ func (s *localServer) whyGone() string {
 
 func (s *localServer) stop() error {
 	if s.cmd != nil {
-		_ = s.stdin.Close()
-		select {
-		case <-s.ended:
-		case <-time.After(longestEnd):
-			_ = s.cmd.Process.Kill()
-			<-s.ended
-		}
+		s.end()
+		<-s.ended
 	}
 	return os.RemoveAll(s.folder)
 }

@@ -141,10 +141,10 @@ function privateFolder(): string {
 async function spawned(posencd: string, folder: string, flags: readonly string[]): Promise<ChildProcess> {
   const own = ["--exit-with-stdin", `--listen=unix:${folder}/socket`];
   own.push(`--shared-memory-prefix=${folder}/`, `--ready-file=${folder}/ready`);
-  const nameOf = (flag: string) => flag.split("=")[0];
-  const defaults = ["--drain-timeout=1s", "--log-level=warning", "--log-format=text"];
-  own.push(...defaults.filter((each) => !flags.some((flag) => nameOf(flag) === nameOf(each))));
-  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("POSENC_")));
+  const others = Object.entries(process.env).filter(([name]) => !name.startsWith("POSENC_"));
+  // The caller's flags win over these variables.
+  const defaults = { POSENC_DRAIN_TIMEOUT: "1s", POSENC_LOG_LEVEL: "warning", POSENC_LOG_FORMAT: "text" };
+  const env = { ...Object.fromEntries(others), ...defaults };
   const log = fs.openSync(`${folder}/log`, "w");
   try {
     // The server has a session of its own (detached), so that Control-C at a terminal reaches only this process.

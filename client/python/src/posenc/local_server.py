@@ -114,10 +114,9 @@ def _start(posencd: str, folder: str, flags: Sequence[str]) -> subprocess.Popen[
         f"--shared-memory-prefix={folder}/",
         f"--ready-file={folder}/ready",
     ]
-    given = {flag.partition("=")[0] for flag in flags}
-    defaults = ("--drain-timeout=1s", "--log-level=warning", "--log-format=text")
-    own += [flag for flag in defaults if flag.partition("=")[0] not in given]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POSENC_")}
+    # The caller's flags win over these variables.
+    environment.update(POSENC_DRAIN_TIMEOUT="1s", POSENC_LOG_LEVEL="warning", POSENC_LOG_FORMAT="text")
     try:
         with open(f"{folder}/log", "wb") as log:
             # The server has a session of its own, so that Control-C at a terminal, or a notebook's
