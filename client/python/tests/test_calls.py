@@ -292,10 +292,9 @@ def test_calls_are_tried_again_while_the_server_is_not_available():
 # ---- Tokens and the environment ---------------------------------------------
 
 
-def test_a_token_goes_to_loopback_in_the_clear_and_is_read_again(tmp_path, monkeypatch):
+def test_a_token_goes_to_loopback_in_the_clear_and_is_read_again(tmp_path):
     file = tmp_path / "token"
     file.write_text("first\n")
-    monkeypatch.setattr(posenc.security, "_LOOK", 0)
     with serving({"GetServerInfo": info()}, grpc.local_server_credentials()) as (fake, address):
         with posenc.Client(address, token_file=str(file)) as client:
             client.get_server_info()

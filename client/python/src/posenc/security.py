@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import ssl
-import time
 from typing import Any, Optional, Union
 
 import grpc
@@ -15,8 +14,6 @@ from .errors import PosencError, invalid
 
 Path = Union[str, "os.PathLike[str]"]
 
-# Shortest time in seconds between two readings of a token file.
-_LOOK = 1.0
 _LOOPBACK = re.compile(r"(dns:///|dns:|ipv4:|ipv6:)?(localhost|\[::1\]|127(\.\d+){3})(:\d+)?")
 
 
@@ -63,21 +60,18 @@ def _read(path: Path, option: str) -> bytes:
 
 
 class Bearer:
-    """The bearer token of every call. A token file is read again, at most once a second.
-    While the file cannot be read, the old token is used."""
+    """The bearer token of every call. A token file is read for each call, because tokens expire. While the file
+    cannot be read, the old token is used."""
 
     def __init__(self, token: Optional[str], path: Optional[Path]) -> None:
         if token and path:
             raise invalid("token_file", "excludes token")
         self._path = path
         self._header = _bearer(token, "token") if token else _bearer_of(path) if path else ""
-        self._looked = time.monotonic()
 
     def header(self) -> str:
         """Returns the value of `authorization`, or "" without a token."""
-        now = time.monotonic()
-        if self._path and now - self._looked >= _LOOK:
-            self._looked = now
+        if self._path:
             with contextlib.suppress(PosencError):
                 self._header = _bearer_of(self._path)
         return self._header
