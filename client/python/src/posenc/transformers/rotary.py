@@ -12,7 +12,6 @@ rounds the angles to float32; at position 100,000 this causes an error of up to
 
 from __future__ import annotations
 
-import json
 from typing import Any, Optional
 
 import torch
@@ -40,7 +39,8 @@ class RotaryEmbedding(torch.nn.Module):
         self.config = config
         self.layer_type = layer_type
         self._client = client
-        self._source = rope_source(_text(config))
+        # The configuration of the language model, if the model has other parts.
+        self._source = rope_source(config.get_text_config() if hasattr(config, "get_text_config") else config)
         self._resolved: dict[tuple[Optional[str], Optional[int]], ResolveRopeResponse] = {}
         self._tables: dict[tuple[Optional[str], Optional[int]], tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -90,12 +90,6 @@ class RotaryEmbedding(torch.nn.Module):
             table = table[0].to(device), table[1].to(device)
         self._tables[key] = table
         return table
-
-
-def _text(config: Any) -> str:
-    """Returns the configuration of the language model as JSON."""
-    config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    return json.dumps(config.to_dict(), default=str)
 
 
 def install(model: torch.nn.Module, client: Client) -> int:
