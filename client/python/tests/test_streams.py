@@ -194,7 +194,10 @@ def watched(posencd, tmp_path_factory):
     """A server's address, and a function that waits until the server's calls claim no memory."""
     folder = tmp_path_factory.mktemp("watched")
     process, address = start(posencd, folder, "--admin", "127.0.0.1:0")
-    admin = re.search(r'admin port on ([^"]*)', (folder / "log").read_text())[1]
+    # The log has a thread of its own, which may write the line after the server is ready.
+    while not (line := re.search(r'admin port on ([^"]*)"', (folder / "log").read_text())):
+        time.sleep(0.01)
+    admin = line[1]
 
     def claims_nothing():
         for _ in range(200):
