@@ -195,7 +195,9 @@ def watched(posencd, tmp_path_factory):
     folder = tmp_path_factory.mktemp("watched")
     process, address = start(posencd, folder, "--admin", "127.0.0.1:0")
     # The log has a thread of its own, which may write the line after the server is ready.
-    while not (line := re.search(r'admin port on ([^"]*)"', (folder / "log").read_text())):
+    for _ in range(3000):
+        if line := re.search(r'admin port on ([^"]*)"', (folder / "log").read_text()):
+            break
         time.sleep(0.01)
     admin = line[1]
 
