@@ -93,16 +93,16 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
           }
         }
         Runnable task = tasks.poll(patienceMillis, TimeUnit.MILLISECONDS);
-        if (task != null) {
-          task.run();
-        } else {
-          end(Status.DEADLINE_EXCEEDED,
-              "the stream stood still for " + patienceMillis / 1000.0 + " s after " + answers
-                  + " responses");
+        if (task == null) {
+          String text = "the stream stood still for " + patienceMillis / 1000.0 + " s after "
+              + answers + " responses";
+          throw Status.DEADLINE_EXCEEDED.withDescription(text).asRuntimeException();
         }
+        task.run();
       } catch (InterruptedException e) {
         interrupted = true;
-        end(Status.CANCELLED, "the calling thread was interrupted");
+        String text = "the calling thread was interrupted";
+        end(Status.CANCELLED.withDescription(text).asRuntimeException());
       } catch (RuntimeException e) {
         end(e);
       }
@@ -112,10 +112,6 @@ final class Exchange<M extends Message> extends ClientCall.Listener<InputStream>
     if (!status.isOk()) throw status.asRuntimeException(trailers);
     if (last != null || !type.serverSendsOneMessage()) return last;
     throw PosencException.local(Status.Code.INTERNAL, "the answer is missing");
-  }
-
-  private void end(Status why, String text) {
-    end(why.withDescription(text).asRuntimeException());
   }
 
   // Ends the call with an error of this client. run() throws the first of these errors.
