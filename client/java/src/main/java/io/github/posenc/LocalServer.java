@@ -182,9 +182,8 @@ final class LocalServer implements AutoCloseable {
   }
 
   private boolean isOurs(Path other) throws IOException {
-    Object owner = Files.getAttribute(other, "unix:uid", LinkOption.NOFOLLOW_LINKS);
     return Files.isDirectory(other, LinkOption.NOFOLLOW_LINKS)
-        && owner.equals(Files.getAttribute(folder, "unix:uid"));
+        && Files.getOwner(other, LinkOption.NOFOLLOW_LINKS).equals(Files.getOwner(folder));
   }
 
   private static boolean answers(Path folder) {

@@ -69,15 +69,12 @@ public final class PosencException extends RuntimeException {
 
   // Returns the advice for a call that no server answered, or "".
   private static String remedy(Status.Code code, String target) {
-    switch (code) {
-      case UNAVAILABLE:
-        return target.startsWith("unix:") ? "" : "; is the server there, does it speak TLS or plaintext as this client does, and do"
-            + " both trust the certificates?";
-      case DEADLINE_EXCEEDED:
-        return "; the timeout is over: is the server there, or must the timeout be longer?";
-      default:
-        return "";
+    if (code == Status.Code.DEADLINE_EXCEEDED) {
+      return "; the timeout is over: is the server there, or must the timeout be longer?";
     }
+    if (code != Status.Code.UNAVAILABLE || target.startsWith("unix:")) return "";
+    return "; is the server there, does it speak TLS or plaintext as this client does, and do both"
+        + " trust the certificates?";
   }
 
   private static ErrorInfo infoOf(Metadata trailers) {
