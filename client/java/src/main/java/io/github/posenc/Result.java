@@ -28,7 +28,7 @@ final class Result {
     if (missing < 0) throw misfit("is " + dtype + " " + extents + ", which is none");
     this.dtype = dtype;
     if (out == null) return this;
-    if (out.isReadOnly()) throw wrong("is read-only; must be writable");
+    if (out.buffer().isReadOnly()) throw wrong("is read-only; must be writable");
     if (out.dtype() != dtype) throw wrong("is " + out.dtype() + "; must be " + dtype);
     if (!Arrays.equals(out.shape(), shape)) {
       throw wrong("has shape " + Arrays.toString(out.shape()) + "; must be " + extents);
@@ -45,7 +45,7 @@ final class Result {
   }
 
   boolean isInRegion() {
-    return out != null && out.place() != null;
+    return out != null && out.place != null;
   }
 
   // Returns whether the request names a place for the result. The server writes the whole result to

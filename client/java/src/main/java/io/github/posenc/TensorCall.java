@@ -68,11 +68,6 @@ final class TensorCall<M extends Message> {
     return changed(field, tensor);
   }
 
-  /** Returns whether memory for a result lies in shared memory. */
-  boolean hasPlaces() {
-    return results.values().stream().anyMatch(Result::isInRegion);
-  }
-
   /** Returns the result in this field after the call; null if the answer has no such tensor. */
   TensorView get(String field) {
     return results.containsKey(field) ? results.get(field).out() : null;
@@ -91,7 +86,7 @@ final class TensorCall<M extends Message> {
           "out", "has more tensors than the result, which has " + results.keySet());
     }
     boolean places = results.values().stream().anyMatch(Result::isPlaced)
-        || inputs.values().stream().anyMatch(input -> input.place() != null);
+        || inputs.values().stream().anyMatch(input -> input.place != null);
     try {
       if (places) return unary(true);
     } catch (PosencException e) {
@@ -137,7 +132,7 @@ final class TensorCall<M extends Message> {
     return inputs.entrySet().stream().anyMatch(input -> {
       Result result = results.get(input.getKey());
       return result != null && result.isPlaced()
-          && result.out().place().equals(input.getValue().place());
+          && result.out().place.equals(input.getValue().place);
     });
   }
 
@@ -146,8 +141,8 @@ final class TensorCall<M extends Message> {
     Outgoing message = new Outgoing();
     inputs.forEach((field, tensor) -> {
       FieldDescriptor number = fieldOf(request, field);
-      if (places && tensor.place() != null) {
-        small.setField(number, tensor.header().setShared(tensor.place()).build());
+      if (places && tensor.place != null) {
+        small.setField(number, tensor.header().setShared(tensor.place).build());
       } else {
         message.tensor(number.getNumber(), tensor);
       }
@@ -156,7 +151,7 @@ final class TensorCall<M extends Message> {
     if (places) sent.values().removeIf(Result::isPlaced);
     results.forEach((field, result) -> {
       if (sent.containsKey(field)) return;
-      small.setField(fieldOf(request, field + "_output"), result.out().place());
+      small.setField(fieldOf(request, field + "_output"), result.out().place);
     });
     message.message(small.build());
     return calls.run(options, name, MethodType.UNARY, places && isInPlace(), List.of(message),

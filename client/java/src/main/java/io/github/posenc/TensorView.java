@@ -33,7 +33,7 @@ public final class TensorView {
   private final long[] shape;
   private final Elements type;
   private final Buffer elements; // the tensor's elements, from index 0 to the limit
-  private final SharedMemory place; // null: the tensor is sent as bytes
+  final SharedMemory place; // in shared memory; null: the tensor is sent as bytes
 
   TensorView(Dtype dtype, long[] shape, Elements type, Buffer elements, SharedMemory place) {
     this.dtype = given("dtype", dtype);
@@ -192,15 +192,6 @@ public final class TensorView {
   /** Returns the size of all elements in bytes. */
   public long bytes() {
     return (long) elements.limit() * type.bytes;
-  }
-
-  /** Returns the place in shared memory; null if the tensor is in other memory. */
-  SharedMemory place() {
-    return place;
-  }
-
-  boolean isReadOnly() {
-    return elements.isReadOnly();
   }
 
   /** Returns whether the number of elements fits the shape. */
