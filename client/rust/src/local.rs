@@ -1,8 +1,8 @@
 //! Starts a server for this process, on this machine.
 
-use std::fs::{self, DirBuilder, File};
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs::{self, File, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tonic::Code;
 
 use crate::client::{Client, client_of};
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::retry;
 
 const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "posenc-local-";
@@ -37,20 +37,18 @@ const LONGEST_DEATH: Duration = Duration::from_millis(500);
 /// Fails with UNAVAILABLE if the server cannot be started; the text has the remedy.
 pub async fn local(flags: &[&str]) -> Result<Client> {
     let posencd = find()?;
-    let folder = PrivateFolder::new(SHARED_MEMORY)?;
-    remove_leftovers(&folder);
-    let server = LocalServer { process: Mutex::new(start(&posencd, &folder.0, flags)?), folder };
+    let folder = private_folder(SHARED_MEMORY)?;
+    remove_leftovers(folder.path());
+    let server = LocalServer { process: Mutex::new(start(&posencd, folder.path(), flags)?), folder };
     server.ready().await?;
     client_of(&format!("unix:{}", server.file("socket").display()), Options::default(), Some(server))
 }
 
-/// A folder with a socket, a log, and the files of regions. Dropping this value removes the folder.
-struct PrivateFolder(PathBuf);
-
-/// A posencd process. Dropping this value kills it.
+/// A posencd process. Dropping this value kills it, and removes its folder.
 pub(crate) struct LocalServer {
     process: Mutex<Child>,
-    folder: PrivateFolder,
+    /// A folder with a socket, a log, and the files of regions.
+    folder: TempDir,
 }
 
 fn failure(fact: impl std::fmt::Display) -> Error {
@@ -71,27 +69,18 @@ fn find() -> Result<PathBuf> {
     })
 }
 
-impl PrivateFolder {
-    fn new(parent: &str) -> Result<Self> {
-        let path = Path::new(parent).join(format!("{PREFIX}{:016x}", retry::random()));
-        DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
-            let remedy = "client and server share memory there: mount a tmpfs that this user may write, or use \
-                          posenc::connect() with a server that was started by hand";
-            failure(format!("{parent}: {error}; {remedy}"))
-        })?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for PrivateFolder {
-    fn drop(&mut self) {
-        // The next start tries again.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn private_folder(parent: &str) -> Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    let made = builder.prefix(PREFIX).permissions(Permissions::from_mode(0o700)).tempdir_in(parent);
+    made.map_err(|error| {
+        let remedy = "client and server share memory there: mount a tmpfs that this user may write, or use \
+                      posenc::connect() with a server that was started by hand";
+        failure(format!("{parent}: {error}; {remedy}"))
+    })
 }
 
 fn start(posencd: &Path, folder: &Path, flags: &[&str]) -> Result<Child> {
-    let log = || File::options().create(true).append(true).open(folder.join("log"));
+    let log = File::create(folder.join("log")).and_then(|log| Ok((log.try_clone()?, log))).map_err(failure)?;
     let at = folder.display();
     let name = |flag: &str| flag.split('=').next().map(str::to_owned);
     let defaults = ["--drain-timeout=1s", "--log-level=warning", "--log-format=text"];
@@ -108,8 +97,7 @@ fn start(posencd: &Path, folder: &Path, flags: &[&str]) -> Result<Child> {
     for (variable, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POSENC_")) {
         command.env_remove(variable);
     }
-    let logs = log().and_then(|out| Ok((out, log()?))).map_err(failure)?;
-    command.stdout(logs.0).stderr(logs.1).spawn().map_err(|error| {
+    command.stdout(log.0).stderr(log.1).spawn().map_err(|error| {
         let remedy = match error.kind() {
             ErrorKind::PermissionDenied => {
                 "it must be executable, on a file system that is not mounted noexec; or name another by POSENCD"
@@ -126,25 +114,28 @@ fn start(posencd: &Path, folder: &Path, flags: &[&str]) -> Result<Child> {
 
 impl LocalServer {
     fn file(&self, name: &str) -> PathBuf {
-        self.folder.0.join(name)
+        self.folder.path().join(name)
     }
 
-    fn end(&self) -> Option<ExitStatus> {
-        self.process.lock().ok()?.try_wait().ok()?
-    }
-
-    async fn ready(&self) -> Result<()> {
-        let deadline = Instant::now() + LONGEST_START;
-        while !self.file("ready").exists() {
-            if let Some(status) = self.end() {
-                return Err(failure(self.told(status)));
-            }
-            if Instant::now() > deadline {
-                return Err(failure(format!("posencd is not ready after {LONGEST_START:?}: is the machine too busy?")));
+    /// Waits until the server has ended, and returns how. Returns `None` if the time is over, or `is_enough`.
+    async fn end_within(&self, time: Duration, is_enough: impl Fn() -> bool) -> Option<String> {
+        let deadline = Instant::now() + time;
+        while Instant::now() < deadline && !is_enough() {
+            if let Some(status) = self.process.lock().ok()?.try_wait().ok()? {
+                return Some(self.told(status));
             }
             sleep(Duration::from_millis(1)).await;
         }
-        Ok(())
+        None
+    }
+
+    async fn ready(&self) -> Result<()> {
+        let is_ready = || self.file("ready").exists();
+        match self.end_within(LONGEST_START, is_ready).await {
+            Some(end) => Err(failure(end)),
+            None if is_ready() => Ok(()),
+            None => Err(failure(format!("posencd is not ready after {LONGEST_START:?}: is the machine too busy?"))),
+        }
     }
 
     /// Returns how the server ended, and the end of its log.
@@ -153,8 +144,7 @@ impl LocalServer {
             (Some(signal), _) => format!("posencd was killed by signal {signal}"),
             (None, code) => format!("posencd ended with code {}", code.unwrap_or_default()),
         };
-        let mut log = Vec::new();
-        let _ = File::open(self.file("log")).and_then(|mut file| file.read_to_end(&mut log));
+        let log = fs::read(self.file("log")).unwrap_or_default();
         let said = String::from_utf8_lossy(&log[log.len().saturating_sub(2000)..]).trim().to_owned();
         let too_old =
             "; this system's C library is too old for it: use a newer system, or name another posencd by POSENCD";
@@ -164,14 +154,8 @@ impl LocalServer {
 
     /// Returns, for the text of an error, how the server ended; empty if it still runs after a short wait.
     pub(crate) async fn why_gone(&self) -> String {
-        let deadline = Instant::now() + LONGEST_DEATH;
-        while Instant::now() < deadline {
-            if let Some(status) = self.end() {
-                return format!("; {}; call posenc::local() again", self.told(status));
-            }
-            sleep(Duration::from_millis(10)).await;
-        }
-        String::new()
+        let end = self.end_within(LONGEST_DEATH, || false).await;
+        end.map(|end| format!("; {end}; call posenc::local() again")).unwrap_or_default()
     }
 }
 
@@ -186,8 +170,8 @@ impl Drop for LocalServer {
 }
 
 /// Removes the folders of processes that were killed, with the memory of their regions.
-fn remove_leftovers(own: &PrivateFolder) {
-    let user = own.0.metadata().map(|about| about.uid()).ok();
+fn remove_leftovers(own: &Path) {
+    let user = own.metadata().map(|about| about.uid()).ok();
     for entry in fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten() {
         let Ok(about) = entry.metadata() else { continue };
         let is_local = entry.file_name().to_string_lossy().starts_with(PREFIX) && about.is_dir();
@@ -209,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_shared_memory_is_told_so() {
-        let error = PrivateFolder::new("/nonexistent").err().unwrap();
+        let error = private_folder("/nonexistent").err().unwrap();
         assert!(error.message().contains("/nonexistent: No such file or directory"), "{error}");
         assert!(error.message().contains("mount a tmpfs"), "{error}");
     }

@@ -2,17 +2,20 @@
 //! A region gives each byte to only one tensor, so tensors do not overlap. The memory stays mapped until the region and
 //! all its tensors are dropped.
 
-use std::ffi::c_void;
+use std::fs::Permissions;
+use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fchmod, open, stat};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::retry_on_intr;
+use tempfile::TempPath;
 use tonic::Code;
 
 use crate::error::{Error, Result};
@@ -41,27 +44,14 @@ pub struct SharedRegion {
     taken: AtomicUsize,
 }
 
+/// Only tensors access the memory, and no two tensors overlap.
 #[derive(Debug)]
 struct Mapping {
-    memory: NonNull<c_void>,
-    bytes: usize,
+    memory: MmapRaw,
     /// The file's name. Empty if no memory is shared.
     name: String,
-    path: PathBuf,
-}
-
-// Only tensors access the memory, and no two tensors overlap.
-unsafe impl Send for Mapping {}
-unsafe impl Sync for Mapping {}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // Drop cannot report a failure.
-        let _ = unsafe { munmap(self.memory.as_ptr(), self.bytes) };
-        if !self.name.is_empty() {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
+    /// Removes the file when it is dropped.
+    _file: Option<TempPath>,
 }
 
 impl SharedRegion {
@@ -69,30 +59,14 @@ impl SharedRegion {
         if bytes == 0 || isize::try_from(bytes).is_err() {
             return Err(Error::invalid_field("bytes", format!("is {bytes}; must be above 0, and fit memory")));
         }
-        let Some(info) = info else {
-            let memory =
-                unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
-            let memory = memory.map_err(|error| no_room(bytes, Path::new("memory"), error))?;
-            return Ok(Self::of(memory, bytes, String::new(), PathBuf::new()));
+        let mapping = match info {
+            Some(info) => Mapping::of_file(bytes, info, options)?,
+            None => {
+                let memory = MmapMut::map_anon(bytes).map_err(|error| no_room(bytes, Path::new("memory"), error))?;
+                Mapping { memory: memory.into(), name: String::new(), _file: None }
+            }
         };
-        if info.max_bytes > 0 && i64::try_from(bytes).is_ok_and(|bytes| bytes > info.max_bytes) {
-            let fact = format!("is {bytes}; the server maps at most {}", info.max_bytes);
-            return Err(Error::invalid_field("bytes", fact));
-        }
-        let random = || format!("{}{}-{:016x}", info.prefix, std::process::id(), retry::random());
-        let name = options.name.unwrap_or_else(random);
-        if !name.starts_with(&info.prefix) || name.contains('/') {
-            let fact = format!("is {name:?}; must begin with {:?}, and have no '/'", info.prefix);
-            return Err(Error::invalid_field("name", fact));
-        }
-        let path = options.directory.unwrap_or_else(|| info.directory.into()).join(&name);
-        let memory = new_file(&path, bytes)?;
-        Ok(Self::of(memory, bytes, name, path))
-    }
-
-    fn of(memory: *mut c_void, bytes: usize, name: String, path: PathBuf) -> Self {
-        let memory = NonNull::new(memory).expect("a mapping is never at 0");
-        Self { mapping: Arc::new(Mapping { memory, bytes, name, path }), taken: AtomicUsize::new(0) }
+        Ok(Self { mapping: Arc::new(mapping), taken: AtomicUsize::new(0) })
     }
 
     /// Returns the file's name; empty if the server shares no memory with the client. Calls then send the bytes.
@@ -119,10 +93,10 @@ impl SharedRegion {
         let bytes = if shape.contains(&0) { Some(0) } else { bytes_of(dtype, &shape) };
         let room = |taken: usize| {
             let end = bytes?.checked_add(taken)?;
-            (end <= self.mapping.bytes).then(|| end.next_multiple_of(ALIGNMENT).min(self.mapping.bytes))
+            (end <= self.mapping.memory.len()).then(|| end.next_multiple_of(ALIGNMENT).min(self.mapping.memory.len()))
         };
         let offset = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).map_err(|taken| {
-            let (dtype, all) = (dtype.as_str_name(), self.mapping.bytes);
+            let (dtype, all) = (dtype.as_str_name(), self.mapping.memory.len());
             let fact = format!("{shape:?} of {dtype} does not fit: {taken} of the region's {all} bytes are taken");
             Error::invalid_field("shape", format!("{fact}, each tensor's up to a multiple of {ALIGNMENT}"))
         })?;
@@ -147,9 +121,11 @@ pub struct SharedTensor<T> {
 impl<T: Element> SharedTensor<T> {
     /// Makes a slot whose result is written to `out`, which must have the length of this tensor.
     pub fn write_to<'a>(&'a self, out: &'a mut SharedTensor<T>) -> Slot<'a> {
-        let (place, output_place) = self.place().zip(out.place()).unzip();
+        let places = self.place().zip(out.place()).unzip();
         let (from, to) = (bytemuck::cast_slice(self), bytemuck::cast_slice_mut(out));
-        Slot::new(self.dtype, self.shape.clone(), Some(from), Some(to)).at(place, output_place)
+        let mut slot = Slot::new(self.dtype, self.shape.clone(), Some(from), Some(to));
+        (slot.place, slot.output_place) = places;
+        slot
     }
 
     /// Returns `None` if the server does not map the region, or the tensor has no elements.
@@ -164,7 +140,7 @@ impl<T: Element> SharedTensor<T> {
             return NonNull::dangling().as_ptr();
         }
         // The pointer is aligned, because tensors begin at cache lines and mappings at pages.
-        unsafe { self.mapping.memory.as_ptr().cast::<u8>().add(self.offset).cast() }
+        unsafe { self.mapping.memory.as_mut_ptr().add(self.offset).cast() }
     }
 }
 
@@ -181,35 +157,42 @@ impl<T: Element> DerefMut for SharedTensor<T> {
     }
 }
 
-/// Makes a file, allocates its full size, and maps it.
-fn new_file(path: &Path, bytes: usize) -> Result<*mut c_void> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|error| match error {
-        Errno::EXIST => {
-            Error::invalid_field("name", format!("{} is there already; choose another one", path.display()))
+impl Mapping {
+    /// Makes a file, allocates its full size, and maps it.
+    fn of_file(bytes: usize, info: SharedMemoryInfo, options: RegionOptions) -> Result<Self> {
+        if info.max_bytes > 0 && i64::try_from(bytes).is_ok_and(|bytes| bytes > info.max_bytes) {
+            let fact = format!("is {bytes}; the server maps at most {}", info.max_bytes);
+            return Err(Error::invalid_field("bytes", fact));
         }
-        error => {
-            let fact = format!("{}: {error}; must be the server's, as this process sees it", path.display());
-            Error::invalid_field("directory", fact)
+        // Other callers must not guess the name. tempfile's own numbers can be guessed.
+        let random = || format!("{}{:016x}", info.prefix, retry::random());
+        let name = options.name.unwrap_or_else(random);
+        if !name.starts_with(&info.prefix) || name.contains('/') {
+            let fact = format!("is {name:?}; must begin with {:?}, and have no '/'", info.prefix);
+            return Err(Error::invalid_field("name", fact));
         }
-    })?;
-    // Without fallocate, the first use of the bytes would cause a signal on a full file system.
-    let made = retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes as u64));
-    // In a directory with the set-group-ID bit, files belong to the group of the directory. A Kubernetes volume with an
-    // fsGroup is an example.
-    let directory = path.parent().unwrap_or(path);
-    let share_with_group = || match stat(directory)?.st_mode & 0o2000 {
-        0 => Ok(()),
-        _ => fchmod(&file, Mode::from_raw_mode(0o660)),
-    };
-    let map = || unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) };
-    made.and_then(|()| share_with_group()).and_then(|()| map()).map_err(|error| {
-        let _ = std::fs::remove_file(path);
-        no_room(bytes, directory, error)
-    })
+        let directory = options.directory.unwrap_or_else(|| info.directory.into());
+        let file = tempfile::Builder::new().prefix(&name).rand_bytes(0).tempfile_in(&directory);
+        let file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Error::invalid_field("name", format!("{error}; choose another one")),
+            _ => Error::invalid_field("directory", format!("{error}; must be the server's, as this process sees it")),
+        })?;
+        let map = || {
+            // Without fallocate, the first use of the bytes would cause a signal on a full file system.
+            retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes as u64))?;
+            // In a directory with the set-group-ID bit, files belong to the group of the directory. A Kubernetes volume
+            // with an fsGroup is an example.
+            if directory.metadata()?.mode() & 0o2000 != 0 {
+                file.as_file().set_permissions(Permissions::from_mode(0o660))?;
+            }
+            MmapOptions::new().map_raw(&file)
+        };
+        let memory = map().map_err(|error| no_room(bytes, &directory, error))?;
+        Ok(Self { memory, name, _file: Some(file.into_temp_path()) })
+    }
 }
 
-fn no_room(bytes: usize, place: &Path, error: Errno) -> Error {
+fn no_room(bytes: usize, place: &Path, error: io::Error) -> Error {
     let fact = format!("no room for {bytes} in {}: {error}", place.display());
     let mut error = Error::invalid_field("bytes", fact);
     error.0.code = Code::ResourceExhausted;
