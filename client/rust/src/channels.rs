@@ -161,7 +161,9 @@ fn with_tls(_: Endpoint, _: &TlsOptions, _: &str) -> Result<Endpoint> {
 #[cfg(feature = "tls")]
 fn with_tls(endpoint: Endpoint, tls: &TlsOptions, host: &str) -> Result<Endpoint> {
     use tonic::transport::{Certificate, ClientTlsConfig, Identity};
-    let read = |option: &str, path: &std::path::Path| {
+    let read = |option: &str, path: &Option<std::path::PathBuf>| {
+        let missing = || Error::invalid_field(option, "is missing; certificate and key come together");
+        let path = path.as_ref().ok_or_else(missing)?;
         let text = std::fs::read_to_string(path);
         text.map_err(|error| Error::invalid_field(option, format!("{}: {error}", path.display())))
     };
@@ -169,7 +171,7 @@ fn with_tls(endpoint: Endpoint, tls: &TlsOptions, host: &str) -> Result<Endpoint
     config = match &tls.ca_file {
         None => config.with_native_roots(),
         Some(path) => {
-            let text = read("tls.ca_file", path)?;
+            let text = read("tls.ca_file", &tls.ca_file)?;
             if !text.contains("-----BEGIN CERTIFICATE-----") {
                 let fact = format!("{}: holds no certificate; must be PEM", path.display());
                 return Err(Error::invalid_field("tls.ca_file", fact));
@@ -177,15 +179,9 @@ fn with_tls(endpoint: Endpoint, tls: &TlsOptions, host: &str) -> Result<Endpoint
             config.ca_certificate(Certificate::from_pem(text))
         }
     };
-    match (&tls.cert_file, &tls.key_file) {
-        (None, None) => {}
-        (Some(cert), Some(key)) => {
-            config = config.identity(Identity::from_pem(read("tls.cert_file", cert)?, read("tls.key_file", key)?));
-        }
-        (cert, _) => {
-            let missing = if cert.is_none() { "tls.cert_file" } else { "tls.key_file" };
-            return Err(Error::invalid_field(missing, "is missing; certificate and key come together"));
-        }
+    if tls.cert_file.is_some() || tls.key_file.is_some() {
+        let (cert, key) = (read("tls.cert_file", &tls.cert_file)?, read("tls.key_file", &tls.key_file)?);
+        config = config.identity(Identity::from_pem(cert, key));
     }
     endpoint.tls_config(config).map_err(|error| Error::invalid_field("tls", Error::of_transport(&error).message()))
 }
