@@ -68,7 +68,8 @@ pub struct Client {
 }
 
 /// The deadline of a call, and its longest time without progress.
-struct Patience {
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
     deadline: Instant,
     timeout: Duration,
     standstill: Duration,
@@ -76,7 +77,7 @@ struct Patience {
 
 impl Patience {
     /// Waits for a step of the call, until the deadline or the longest time without progress is over.
-    async fn wait<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
+    pub async fn wait<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
         let until = self.deadline.min(Instant::now() + self.standstill);
         timeout_at(until, step).await.unwrap_or_else(|_| {
             let text = if Instant::now() < self.deadline {
@@ -102,7 +103,8 @@ pub fn connect_with(target: impl AsRef<str>, options: Options) -> Result<Client>
 }
 
 /// Makes a client; `local` is the target's server if this process started it.
-pub(crate) fn client_of(target: &str, options: Options, local: Option<LocalServer>) -> Result<Client> {
+pub(crate) fn client_of(target: &str, mut options: Options, local: Option<LocalServer>) -> Result<Client> {
+    options.max_message_bytes = options.max_message_bytes.min(MAX_PROTO_BYTES);
     let channels = Channels::new(target, &options)?;
     let shared = Shared { channels, bearer: Bearer::of(&options)?, options, local };
     Ok(Client { shared: Arc::new(shared), options: CallOptions::default(), deadline: None })
@@ -127,10 +129,6 @@ impl Client {
         Self { deadline: self.deadline.or(deadline), ..self.clone() }
     }
 
-    fn max_message_bytes(&self) -> usize {
-        self.shared.options.max_message_bytes.min(MAX_PROTO_BYTES)
-    }
-
     /// Makes a unary call. The elements of results go to the slots. Returns the answer without these elements.
     pub(crate) async fn unary<M: Message + Default>(
         &self,
@@ -138,7 +136,7 @@ impl Client {
         request: &impl Message,
         slots: &mut [Slot<'_>],
     ) -> Result<M> {
-        decode(self.until_timeout().message(method, request, slots, self.max_message_bytes()).await?)
+        decode(self.until_timeout().message(method, request, slots, self.shared.options.max_message_bytes).await?)
     }
 
     /// Rotates the slots. Uses a stream if they are too large for a message. `ids` returns the tensors of position ids
@@ -150,7 +148,7 @@ impl Client {
         ids: fn(&mut R) -> Vec<&mut Tensor>,
         mut slots: Vec<Slot<'_>>,
     ) -> Result<M> {
-        let (client, max_message_bytes) = (self.until_timeout(), self.max_message_bytes());
+        let (client, max_message_bytes) = (self.until_timeout(), self.shared.options.max_message_bytes);
         // A tensor that does not fit its shape is sent in one message, because the server's error then names the field.
         let can_stream = slots.iter().any(|slot| slot.bytes > 0) && slots.iter().all(Slot::is_whole);
         let above = self.shared.options.stream_above_bytes.filter(|_| can_stream).unwrap_or(usize::MAX);
@@ -184,7 +182,7 @@ impl Client {
         if !is_too_large && !error.refuses_places() {
             return sent.map_err(|error| of_replacing(error, slots));
         }
-        slots.iter_mut().for_each(Slot::send_bytes);
+        slots.iter_mut().for_each(|slot| (slot.place, slot.output_place) = (None, None));
         self.exchange(method, &Outgoing::unary(request, slots), slots, limit).await
     }
 
@@ -221,7 +219,7 @@ impl Client {
 
     /// Sends `request` and returns its answers, one by one.
     pub(crate) async fn answers<M>(&self, method: &'static str, request: &impl Message) -> Result<Answers<M>> {
-        let limit = self.max_message_bytes();
+        let limit = self.shared.options.max_message_bytes;
         let mut outgoing = Outgoing::unary(request, &[]);
         outgoing.streams = true;
         let mut attempts = Attempts::new(self, method, &outgoing, limit)?;
@@ -230,14 +228,11 @@ impl Client {
                 let (upload, response) = attempts.begin().await?;
                 // If sending fails, the receiver gets the call's error.
                 let _ = outgoing.send(&[], upload).await;
-                attempts.patience.wait(Incoming::of(response, limit)).await
+                Incoming::of(response, limit, attempts.patience).await
             };
             match once.await.map_err(Error::of_table) {
                 Err(error) => attempts.failed(error, false).await?,
-                Ok(incoming) => {
-                    let Attempts { patience, request_id, .. } = attempts;
-                    return Ok(Answers { incoming, patience, request_id, kind: PhantomData });
-                }
+                Ok(incoming) => return Ok(Answers { incoming, request_id: attempts.request_id, kind: PhantomData }),
             }
         }
     }
@@ -309,17 +304,17 @@ impl<'c> Attempts<'c> {
     async fn receive(&self, response: Response, slots: &[Slot<'_>], began: &mut bool) -> Result<Bytes> {
         let slots: Vec<_> = slots.iter().filter(|slot| slot.is_result()).collect();
         // The messages of a stream are not kept, so they need no limit.
-        let limit = if self.outgoing.streams { usize::MAX } else { self.client.max_message_bytes() };
-        let mut incoming = self.patience.wait(Incoming::of(response, limit)).await?;
+        let limit = if self.outgoing.streams { usize::MAX } else { self.client.shared.options.max_message_bytes };
+        let mut incoming = Incoming::of(response, limit, self.patience).await?;
         // A stream is complete after this number of bytes, a unary call after this number of messages.
         let wanted = if self.outgoing.streams { slots.iter().map(|slot| slot.bytes).sum() } else { 1 };
         let (mut answer, mut done) = (Bytes::new(), 0);
-        while done <= wanted && self.patience.wait(incoming.next_message()).await? {
+        while done <= wanted && incoming.next_message().await? {
             *began = true;
             if self.outgoing.streams {
-                self.patience.wait(incoming.read_elements(0, &slots, &mut done)).await?;
+                incoming.read_elements(0, &slots, &mut done).await?;
             } else {
-                answer = self.patience.wait(incoming.read_message(&slots)).await?;
+                answer = incoming.read_message(&slots).await?;
                 done += 1;
             }
         }
@@ -416,7 +411,6 @@ fn visible(option: &str, text: &str) -> Result<HeaderValue> {
 /// The answers of a stream, in the order in which the server sends them.
 pub struct Answers<M> {
     incoming: Incoming,
-    patience: Patience,
     request_id: String,
     kind: PhantomData<fn() -> M>,
 }
@@ -425,8 +419,8 @@ impl<M: Message + Default> Answers<M> {
     /// Returns the next answer; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<M>> {
         let read = async {
-            match self.patience.wait(self.incoming.next_message()).await? {
-                true => decode(self.patience.wait(self.incoming.read_message(&[])).await?).map(Some),
+            match self.incoming.next_message().await? {
+                true => decode(self.incoming.read_message(&[]).await?).map(Some),
                 false => Ok(None),
             }
         };

@@ -6,10 +6,11 @@ use bytes::{Buf, Bytes};
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint};
+use prost::encoding::{WireType, decode_varint};
 use tonic::Code;
 use tonic::body::Body;
 
+use crate::client::Patience;
 use crate::error::{Error, Result};
 use crate::outgoing::{DATA, PREFIX_BYTES};
 use crate::slot::Slot;
@@ -24,15 +25,17 @@ pub(crate) struct Incoming {
     left: usize,
     /// Maximum size of a message in bytes.
     limit: usize,
+    patience: Patience,
 }
 
 impl Incoming {
     /// Waits for the answer's headers.
-    pub async fn of<F>(response: F, limit: usize) -> Result<Self>
+    pub async fn of<F>(response: F, limit: usize, patience: Patience) -> Result<Self>
     where
         F: Future<Output = std::result::Result<http::Response<Body>, tonic::transport::Error>>,
     {
-        let (head, body) = response.await.map_err(|error| Error::of_transport(&error))?.into_parts();
+        let response = async { response.await.map_err(|error| Error::of_transport(&error)) };
+        let (head, body) = patience.wait(response).await?.into_parts();
         // If an answer has no message, its headers are also its trailers.
         if let Some(error) = Error::of_trailers(&head.headers) {
             return Err(error);
@@ -41,14 +44,15 @@ impl Incoming {
             return Err(Error::of_http(head.status));
         }
         let trailers = head.headers.contains_key("grpc-status").then_some(head.headers);
-        Ok(Self { body, piece: Bytes::new(), trailers, left: 0, limit })
+        Ok(Self { body, piece: Bytes::new(), trailers, left: 0, limit, patience })
     }
 
     /// Waits for bytes. Returns false at the end of the response.
     async fn wait(&mut self) -> Result<bool> {
         while self.piece.is_empty() {
-            let Some(frame) = self.body.frame().await else { return Ok(false) };
-            match frame.map_err(|status| Error::of_transport(&status))?.into_data() {
+            let frame = async { self.body.frame().await.transpose().map_err(|status| Error::of_transport(&status)) };
+            let Some(frame) = self.patience.wait(frame).await? else { return Ok(false) };
+            match frame.into_data() {
                 Ok(data) => self.piece = data,
                 Err(frame) => self.trailers = frame.into_trailers().ok(),
             }
@@ -132,40 +136,36 @@ impl Incoming {
     /// Reads the key of the next field. If it is the field `wanted`, returns the length of its value. Otherwise copies
     /// the whole field to `rest`.
     async fn find(&mut self, wanted: u32, rest: &mut Vec<u8>) -> Result<Option<usize>> {
-        let key = self.varint().await?;
-        let (field, wire_type) = ((key >> 3) as u32, WireType::try_from(key & 7).map_err(|_| malformed())?);
+        let begin = rest.len();
+        let key = self.varint(rest).await?;
+        let wire_type = WireType::try_from(key & 7).map_err(|_| malformed())?;
         let length = match wire_type {
-            WireType::LengthDelimited => self.varint().await?,
+            WireType::LengthDelimited => self.varint(rest).await?,
+            WireType::Varint => self.varint(rest).await.map(|_| 0)?,
             WireType::SixtyFourBit => 8,
             WireType::ThirtyTwoBit => 4,
-            _ => 0,
+            _ => return Err(malformed()),
         };
         let length = usize::try_from(length).ok().filter(|length| *length <= self.left).ok_or_else(malformed)?;
-        if field == wanted && wire_type == WireType::LengthDelimited {
+        if key >> 3 == u64::from(wanted) && wire_type == WireType::LengthDelimited {
+            rest.truncate(begin);
             return Ok(Some(length));
-        }
-        encode_key(field, wire_type, rest);
-        match wire_type {
-            WireType::LengthDelimited => encode_varint(length as u64, rest),
-            WireType::Varint => encode_varint(self.varint().await?, rest),
-            WireType::SixtyFourBit | WireType::ThirtyTwoBit => {}
-            _ => return Err(malformed()),
         }
         self.copy(length, rest).await?;
         Ok(None)
     }
 
-    async fn varint(&mut self) -> Result<u64> {
-        let mut value = 0;
+    /// Reads a number, and also appends its bytes to `rest`.
+    async fn varint(&mut self, rest: &mut Vec<u8>) -> Result<u64> {
+        let begin = rest.len();
         // 64 bits are at most ten groups of seven bits.
-        for group in 0..10 {
-            let byte = self.next(1).await?[0];
-            value |= u64::from(byte & 0x7f) << (7 * group);
-            if byte < 0x80 {
-                return Ok(value);
+        while rest.len() < begin + 10 {
+            self.copy(1, rest).await?;
+            if rest.last() < Some(&0x80) {
+                break;
             }
         }
-        Err(malformed())
+        decode_varint(&mut &rest[begin..]).map_err(|_| malformed())
     }
 }
 

@@ -63,26 +63,13 @@ impl<'a> Slot<'a> {
         Self { bytes: ids.len(), ids, ..Self::new(Dtype::Unspecified, Vec::new(), None, None) }
     }
 
-    /// Sets the places of tensor and result in shared memory.
-    pub(crate) fn at(mut self, place: Option<SharedMemory>, output_place: Option<SharedMemory>) -> Self {
-        (self.place, self.output_place) = (place, output_place);
-        self
-    }
-
-    pub(crate) fn named(mut self, field: Field) -> Self {
-        self.field = field;
-        self
+    pub(crate) fn named(self, field: Field) -> Self {
+        Self { field, ..self }
     }
 
     /// Turns the slot into memory for a result that has no input.
-    pub(crate) fn of_result(mut self, field: Field) -> Self {
-        (self.place, self.received) = (None, true);
-        self.named(field)
-    }
-
-    /// Forgets the places in shared memory.
-    pub(crate) fn send_bytes(&mut self) {
-        (self.place, self.output_place) = (None, None);
+    pub(crate) fn of_result(self, field: Field) -> Self {
+        Self { field, place: None, received: true, ..self }
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -170,15 +157,16 @@ impl<'a, T: Element> From<View<'a, T>> for Slot<'a> {
 
 impl<'a, T: Element> From<&'a SharedTensor<T>> for Slot<'a> {
     fn from(tensor: &'a SharedTensor<T>) -> Self {
-        let slot = Self::new(tensor.dtype, tensor.shape.clone(), Some(bytemuck::cast_slice(tensor)), None);
-        slot.at(tensor.place(), None)
+        let from = Some(bytemuck::cast_slice(tensor));
+        Self { place: tensor.place(), ..Self::new(tensor.dtype, tensor.shape.clone(), from, None) }
     }
 }
 
 impl<'a, T: Element> From<&'a mut SharedTensor<T>> for Slot<'a> {
     fn from(tensor: &'a mut SharedTensor<T>) -> Self {
         let (dtype, shape, place) = (tensor.dtype, tensor.shape.clone(), tensor.place());
-        Self::new(dtype, shape, None, Some(bytemuck::cast_slice_mut(tensor))).at(place.clone(), place)
+        let to = Some(bytemuck::cast_slice_mut(tensor));
+        Self { place: place.clone(), output_place: place, ..Self::new(dtype, shape, None, to) }
     }
 }
 
@@ -239,8 +227,8 @@ impl Heads for Slot<'_> {
     fn output(&self) {}
     fn slot<'s>(&'s mut self, (): &'s mut ()) -> Option<Slot<'s>> {
         let to = self.to.take().and_then(|to| to.into_inner().ok());
-        let slot = Slot::new(self.dtype, self.shape.clone(), self.from, to);
-        Some(slot.at(self.place.take(), self.output_place.take()))
+        let (place, output_place) = (self.place.take(), self.output_place.take());
+        Some(Slot { place, output_place, ..Slot::new(self.dtype, self.shape.clone(), self.from, to) })
     }
 }
 
