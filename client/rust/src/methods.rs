@@ -2,7 +2,6 @@
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::rope::{Config, Rope};
 use crate::shared::{RegionOptions, SharedRegion};
 use crate::slot::{Field, Heads, Slot};
 use crate::table::{Tiles, joined};
@@ -10,13 +9,6 @@ use crate::tensor::bytes_of;
 use crate::v1::{self, Dtype, movement, positions};
 
 impl Client {
-    /// Resolves a model's rotary encoding once, for many calls.
-    pub async fn rope(&self, config: Config) -> Result<Rope> {
-        let rope = Some(config.to_source().await?);
-        let resolved = self.resolve_rope(v1::ResolveRopeRequest { rope, ..Default::default() }).await?;
-        Ok(Rope::new(self.clone(), resolved))
-    }
-
     /// Returns version, instruction set, limits, presets and dtypes of the server.
     pub async fn get_server_info(&self) -> Result<v1::GetServerInfoResponse> {
         self.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), &mut []).await
@@ -84,7 +76,8 @@ impl Client {
         let mut slots = slots((14, 7, "q"), &request.q, q.slot(&mut q_out))?;
         slots.extend(self::slots((15, 8, "k"), &request.k, k.slot(&mut k_out))?);
         let methods = ["ApplyRope", "ApplyRopeStream"];
-        let response = self.rotate(methods, request, rotated_ids, slots).await?;
+        let response =
+            self.rotate(methods, request, |r| ids(r.positions.as_mut()).into_iter().collect(), slots).await?;
         Ok((q_out, k_out, response))
     }
 
@@ -170,10 +163,6 @@ fn ids(positions: Option<&mut v1::Positions>) -> Option<&mut v1::Tensor> {
         positions::Kind::Ids(ids) => Some(ids),
         _ => None,
     }
-}
-
-fn rotated_ids(request: &mut v1::ApplyRopeRequest) -> Vec<&mut v1::Tensor> {
-    ids(request.positions.as_mut()).into_iter().collect()
 }
 
 fn moved_ids(request: &mut v1::RepositionRequest) -> Vec<&mut v1::Tensor> {

@@ -107,6 +107,15 @@ impl<A: Into<v1::Positions>, B: Into<v1::Positions>> From<Between<A, B>> for v1:
     }
 }
 
+impl Client {
+    /// Resolves a model's rotary encoding once, for many calls.
+    pub async fn rope(&self, config: Config) -> Result<Rope> {
+        let request = v1::ResolveRopeRequest { rope: Some(config.to_source().await?), ..Default::default() };
+        let (client, resolved) = (self.clone(), self.resolve_rope(request).await?);
+        Ok(Rope { client, resolved, saturation: Default::default(), block_format: Default::default() })
+    }
+}
+
 /// A rotary encoding that the server has resolved. All defaults are filled in, and later calls parse no configuration.
 #[derive(Clone)]
 pub struct Rope {
@@ -117,10 +126,6 @@ pub struct Rope {
 }
 
 impl Rope {
-    pub(crate) fn new(client: Client, resolved: v1::ResolveRopeResponse) -> Self {
-        Self { client, resolved, saturation: Default::default(), block_format: Default::default() }
-    }
-
     /// Returns frequencies, attention factor, assumptions, warnings.
     pub fn resolved(&self) -> &v1::ResolveRopeResponse {
         &self.resolved

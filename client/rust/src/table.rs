@@ -40,7 +40,8 @@ impl Client {
         }
         // Rows are the second axis from the end, or the third in a complex table.
         let axes_from_rows = if is_complex { 3 } else { 2 };
-        let mut answers = client.table_parts(request, 0).await?;
+        let stream = v1::BuildTableStreamRequest { table: Some(request), rows_per_message: 0 };
+        let mut answers = client.answers::<v1::BuildTableStreamResponse>("BuildTableStream", &stream).await?;
         let (mut shape, mut amplitude) = (Vec::new(), 0.0);
         let mut wholes = [const { None }; 3];
         while let Some(answer) = answers.next().await? {
@@ -64,19 +65,11 @@ impl Client {
         check_whole(v1::BuildTableResponse { amplitude, cos: cos?, sin: sin?, table: table? }, fields.len(), lent)
     }
 
-    async fn table_parts(
-        &self,
-        table: v1::BuildTableRequest,
-        rows_per_message: i64,
-    ) -> Result<Answers<v1::BuildTableStreamResponse>> {
-        let request = v1::BuildTableStreamRequest { table: Some(table), rows_per_message };
-        self.answers("BuildTableStream", &request).await
-    }
-
     /// Fails if the table does not fit its outputs. Without this check, the server would write the whole table even to
     /// a smaller place.
     async fn check_places(&self, request: &v1::BuildTableRequest, slots: &[Slot<'_>]) -> Result<()> {
-        let mut answers = self.table_parts(request.clone(), 1).await?;
+        let stream = v1::BuildTableStreamRequest { table: Some(request.clone()), rows_per_message: 1 };
+        let mut answers = self.answers::<v1::BuildTableStreamResponse>("BuildTableStream", &stream).await?;
         let first = answers.next().await?.ok_or_else(misfit)?;
         let part = first.cos.or(first.table).ok_or_else(misfit)?;
         let bytes = bytes_of(part.dtype(), &first.whole_shape).ok_or_else(misfit)?;
