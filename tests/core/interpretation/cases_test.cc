@@ -1,5 +1,5 @@
-// Reads configurations, and compares the results with the cases of
-// tests/data/model (its README.md describes a case).
+// Reads configurations and GGUF files, and compares the results with the cases
+// of tests/data/model (its README.md describes a case).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,10 +15,12 @@
 
 #include "core/base/error.h"
 #include "core/interpretation/classes/reading_rules.h"
+#include "core/interpretation/formats/gguf_rope.h"
 #include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/claims.h"
 #include "tests/fixtures/model_fields.h"
+#include "tests/fixtures/model_files.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -29,15 +31,16 @@ using testing::HasSubstr;
 // Keys of the input, and keys of the expectations.
 const std::set<std::string>& Inputs() {
   static const auto& keys = *new std::set<std::string>{
-      "config", "profile", "version",  "layer_type",    "layer_index",
-      "length", "part",    "head_dim", "said_head_dim", "assume_length"};
+      "config",        "profile",       "version", "layer_type",
+      "layer_index",   "length",        "part",    "head_dim",
+      "said_head_dim", "assume_length", "sliding"};
   return keys;
 }
 const std::set<std::string>& Expectations() {
   static const auto& keys = *new std::set<std::string>{
-      "is",     "frequencies", "like",     "assumes",    "assumes_not",
-      "warns",  "silent",      "warnings", "refused",    "field",
-      "reason", "key",         "unsaid",   "assumptions"};
+      "is",     "frequencies", "like",     "assumes",     "assumes_not",
+      "warns",  "silent",      "warnings", "refused",     "field",
+      "reason", "key",         "unsaid",   "assumptions", "gguf"};
   return keys;
 }
 
@@ -57,7 +60,31 @@ MissingLength MissingLengthOf(const json& read) {
                                             : MissingLength::kError;
 }
 
+bool IsGguf(const json& read) {
+  return read.at("config").contains("architecture");
+}
+
+absl::StatusOr<GgufRope> ReadGgufOf(const json& read) {
+  const std::string bytes = GgufBytes(read.at("config"));
+  const ByteSource source = SourceOf(bytes);
+  const auto file = ReadGguf(source);
+  if (!file.ok()) return file.status();
+  return ReadGgufRope(*file, source);
+}
+
+absl::StatusOr<ResolvedRope> ResolvedGguf(const json& read) {
+  const auto gguf = ReadGgufOf(read);
+  if (!gguf.ok()) return gguf.status();
+  auto rope = ResolveGguf(*gguf, read.value("length", 8192),
+                          read.value("sliding", false));
+  if (!rope.ok()) return rope;
+  const absl::Status axes = SetGgufAxes(*gguf, &*rope);
+  if (!axes.ok()) return axes;
+  return rope;
+}
+
 absl::StatusOr<ResolvedRope> Resolved(const json& read) {
+  if (IsGguf(read)) return ResolvedGguf(read);
   RopeSource source;
   const json& config = read.at("config");
   source.source = ConfigJson{config.is_string() ? config.get<std::string>()
@@ -179,8 +206,28 @@ void ExpectWarnings(const ResolvedRope& rope, const json& read) {
   }
 }
 
-void ExpectRefusal(const absl::Status& status, const json& read) {
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+// What a GGUF file says beside the encoding of one layer.
+json FieldsOf(const GgufRope& gguf) {
+  constexpr const char* kPairings[] = {"unknown",     "none",
+                                       "interleaved", "half",
+                                       "sections",    "interleaved_sections"};
+  json layers, mistyped = json::array();
+  for (int layer = 0; layer < 4; ++layer) {
+    layers.push_back(OrNull(gguf.RotatesLayer(layer)));
+  }
+  for (const MistypedKey& one : gguf.mistyped) {
+    mistyped.push_back(one.key + " is " + one.is + " for " + one.wanted);
+  }
+  return {{"pairing", kPairings[static_cast<int>(gguf.pairing)]},
+          {"rotates", gguf.rotates},
+          {"rotates_in_windows_alone", gguf.RotatesInWindowsAlone()},
+          {"rotates_layers", layers},
+          {"layers_without_rope", gguf.LayersWithoutRope()},
+          {"yarn_beta_fast", OrNull(gguf.yarn_beta_fast)},
+          {"mistyped", mistyped}};
+}
+
+void ExpectDetails(const absl::Status& status, const json& read) {
   const auto details = GetErrorDetails(status);
   ASSERT_TRUE(details.has_value()) << status;
   EXPECT_EQ(details->field, read.value("field", "config_json"));
@@ -196,6 +243,11 @@ void ExpectRefusal(const absl::Status& status, const json& read) {
     }
     EXPECT_EQ(key, read["key"].get<std::string>()) << status;
   }
+}
+
+void ExpectRefusal(const absl::Status& status, const json& read) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  if (!IsGguf(read)) ExpectDetails(status, read);
   const std::string message(status.message());
   const json& texts = read["refused"];
   for (const json& text : texts.is_array() ? texts : json::array({texts})) {
@@ -217,6 +269,9 @@ void ExpectRead(const json& models, const json& read) {
   ExpectFrequencies(*rope, read.value("frequencies", json::array()));
   ExpectAssumptions(*rope, read);
   ExpectWarnings(*rope, read);
+  if (read.contains("gguf")) {
+    ExpectFields(FieldsOf(*ReadGgufOf(read)), read["gguf"]);
+  }
   // The resulting specification gives the same encoding.
   const auto again = ResolveSpec(
       rope->spec, rope->head_dim,
@@ -241,7 +296,8 @@ class ConfigCaseTest : public testing::TestWithParam<std::size_t> {};
 TEST_P(ConfigCaseTest, Holds) {
   const test::Claim& claim = Claims()[GetParam()];
   for (const json& read : test::ReadsOf(
-           claim, {"profile", "length", "layer_type", "layer_index"})) {
+           claim,
+           {"profile", "length", "layer_type", "layer_index", "sliding"})) {
     SCOPED_TRACE(read.dump());
     bool expects = false;
     for (const auto& [key, value] : read.items()) {
