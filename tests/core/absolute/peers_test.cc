@@ -7,63 +7,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "core/absolute/add_encoding.h"
 #include "core/absolute/encoding.h"
 #include "nlohmann/json.hpp"
+#include "tests/fixtures/core/absolute.h"
+#include "tests/fixtures/core/peer_data.h"
 
 namespace posenc::core {
 namespace {
 
 using nlohmann::json;
-
-const std::string& Directory() {
-  static const auto& directory =
-      *new std::string(std::string(POSENC_TEST_DATA) + "/peers/absolute/");
-  return directory;
-}
-
-std::vector<std::string> Cases() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(Directory())) {
-    names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
+using test::TensorData;
 
 template <typename T>
 std::vector<T> List(const json& list) {
   std::vector<T> values;
   for (const json& value : list) values.push_back(value.get<T>());
   return values;
-}
-
-// Returns the row-major elements of {"shape", "data", "unit"}: data times unit.
-std::vector<float> Elements(const json& tensor) {
-  std::vector<float> values = List<float>(tensor["data"]);
-  const float unit = tensor.value("unit", 1.0F);
-  for (float& value : values) value *= unit;
-  return values;
-}
-
-std::vector<float> Build(const AbsoluteEncoding& encoding,
-                         const std::vector<double>& positions) {
-  const absl::StatusOr<AbsoluteExtents> extents = ValidateAbsolute(encoding);
-  EXPECT_TRUE(extents.ok()) << extents.status();
-  const std::int64_t rows =
-      extents->rows.value_or(static_cast<std::int64_t>(positions.size()));
-  std::vector<float> table(rows * extents->dim);
-  const TokenPositions at(positions, 1, 1, rows);
-  const absl::Status status =
-      BuildAbsolute(encoding, extents->rows.has_value() ? nullptr : &at,
-                    {Dtype::kFloat32, {rows, extents->dim}, table.data()});
-  EXPECT_TRUE(status.ok()) << status;
-  return table;
 }
 
 // The peers' angles are products of float32 with float32 frequencies; their
@@ -114,7 +77,7 @@ void CheckSinusoidal(const json& peer) {
   if (peer.contains("padding_idx")) {
     encoding.padding_position = peer["padding_idx"];
   }
-  std::vector<float> expected = Elements(peer["table"]);
+  std::vector<float> expected = TensorData(peer["table"]);
   const std::size_t dim = encoding.dim;
   // Marian: an odd width has one more sine than cosines. The contract allows
   // this in the interleaved order, which has the same channels.
@@ -131,12 +94,12 @@ void CheckSinusoidal(const json& peer) {
       encoding.order = SinusoidalOrder::kInterleaved;
     }
   }
-  ExpectRows(Build(encoding, positions), expected, positions);
+  ExpectRows(Build<float>(encoding, positions), expected, positions);
 }
 
 void CheckRelative(const json& peer) {
   const std::vector<double> distances = List<double>(peer["distances"]);
-  ExpectRows(Build(Variant(peer), distances), Elements(peer["table"]),
+  ExpectRows(Build<float>(Variant(peer), distances), TensorData(peer["table"]),
              distances);
 }
 
@@ -169,7 +132,7 @@ void CheckPadded(const json& peer) {
       AddEncoding(args, {Dtype::kFloat32, shape, x.data()},
                   {Dtype::kFloat32, shape, x.data()});
   ASSERT_TRUE(status.ok()) << status;
-  ExpectRows(x, Elements(peer["table"]),
+  ExpectRows(x, TensorData(peer["table"]),
              std::vector<double>(ids.begin(), ids.end()));
 }
 
@@ -182,9 +145,9 @@ void CheckTimestep(const json& peer) {
   if (exponent == "i/(n-1), n = d//2") encoding.downscale_freq_shift = 1;
   if (peer.contains("scale")) encoding.scale = peer["scale"].get<double>();
   std::vector<double> angles = List<double>(peer["timesteps"]);
-  const std::vector<float> table = Build(encoding, angles);
+  const std::vector<float> table = Build<float>(encoding, angles);
   for (double& angle : angles) angle *= encoding.scale.value_or(1);
-  ExpectRows(table, Elements(peer["table"]), angles);
+  ExpectRows(table, TensorData(peer["table"]), angles);
 }
 
 void CheckGrid(const json& peer) {
@@ -194,10 +157,10 @@ void CheckGrid(const json& peer) {
   encoding.base = peer["base"].get<double>();
   encoding.leading_zero_rows = peer["cls"].get<bool>() ? 1 : 0;
   encoding.last_axis_first = true;  // MAE
-  const std::vector<float> table = Build(encoding, {});
+  const std::vector<float> table = Build<float>(encoding, {});
   const int reach =
       *std::max_element(encoding.extents.begin(), encoding.extents.end());
-  ExpectRows(table, Elements(peer["table"]),
+  ExpectRows(table, TensorData(peer["table"]),
              std::vector<double>(table.size() / encoding.dim, reach));
 }
 
@@ -232,11 +195,11 @@ void CheckMaskedGrid(const json& peer) {
   half.dim = peer["d"].get<int>() / 2;
   half.base = peer["temperature"].get<double>();
   half.order = SinusoidalOrder::kInterleaved;
-  const std::vector<float> expected = Elements(peer["table"]);
+  const std::vector<float> expected = TensorData(peer["table"]);
   ASSERT_EQ(expected.size(), 2 * half.dim * down.size());
   int channel = 0;
   for (const std::vector<double>& positions : {down, along}) {
-    const std::vector<float> table = Build(half, positions);
+    const std::vector<float> table = Build<float>(half, positions);
     for (int c = 0; c < half.dim; ++c, ++channel) {
       for (std::size_t cell = 0; cell < positions.size(); ++cell) {
         // Normalizing rounds three more times.
@@ -251,7 +214,7 @@ void CheckMaskedGrid(const json& peer) {
 }
 
 void CheckLearned(const json& peer) {
-  const std::vector<float> weight = Elements(peer["weight"]);
+  const std::vector<float> weight = TensorData(peer["weight"]);
   LearnedTable encoding;
   encoding.table = {Dtype::kFloat32,
                     List<std::int64_t>(peer["weight"]["shape"]), weight.data()};
@@ -260,14 +223,13 @@ void CheckLearned(const json& peer) {
   for (int t = 0; t < peer["length"]; ++t) {
     positions.push_back(2 + peer["past"].get<int>() + t);
   }
-  EXPECT_EQ(Build(encoding, positions), Elements(peer["out"]));
+  EXPECT_EQ(Build<float>(encoding, positions), TensorData(peer["out"]));
 }
 
 class AbsolutePeerTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(AbsolutePeerTest, TheContractExpressesThePeersTable) {
-  std::ifstream file(Directory() + GetParam() + ".json");
-  const json peer = json::parse(file);
+  const json peer = test::LoadPeer("absolute", GetParam());
   const std::string kind = peer["kind"];
   if (kind == "sinusoidal") return CheckSinusoidal(peer);
   if (kind == "sinusoidal_relative") return CheckRelative(peer);
@@ -279,15 +241,14 @@ TEST_P(AbsolutePeerTest, TheContractExpressesThePeersTable) {
   FAIL() << "unknown kind " << kind;
 }
 
-INSTANTIATE_TEST_SUITE_P(Peers, AbsolutePeerTest, testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Peers, AbsolutePeerTest,
+                         testing::ValuesIn(test::PeerCases("absolute")),
                          [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
+                           return test::TestName(info.param);
                          });
 
 TEST(AbsolutePeersTest, AllRecordedTablesAreRead) {
-  EXPECT_GE(Cases().size(), 15U);
+  EXPECT_GE(test::PeerCases("absolute").size(), 15U);
 }
 
 }  // namespace

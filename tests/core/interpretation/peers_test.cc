@@ -19,6 +19,7 @@
 #include "core/rotation/apply.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/core/peer_data.h"
+#include "tests/fixtures/core/peer_rotation.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -215,15 +216,8 @@ TEST_P(PeerTest, TableAgreesWithFloat32Angles) {
   ASSERT_TRUE(rope.ok()) << rope.status();
   const int axes = peer_["axes"].get<int>();
   const std::vector<double> values = PositionsOf(peer_["table"]["positions"]);
+  const auto [cos, sin] = test::BuildHalfTable(*rope, values, axes);
   const auto rows = static_cast<std::int64_t>(values.size()) / axes;
-  const TokenPositions positions(values, axes, 1, rows);
-  std::vector<float> cos(rows * pairs()), sin(rows * pairs());
-  const Shape shape = {rows, static_cast<std::int64_t>(pairs())};
-  const absl::Status built =
-      BuildRopeTable(*rope, positions, TableLayout::kHalf, TensorRole::kQuery,
-                     TensorView{Dtype::kFloat32, shape, cos.data()},
-                     TensorView{Dtype::kFloat32, shape, sin.data()});
-  ASSERT_TRUE(built.ok()) << built;
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::vector<float> peer_cos = Floats(peer_["table"]["cos"][row]);
     const std::vector<float> peer_sin = Floats(peer_["table"]["sin"][row]);
@@ -241,36 +235,18 @@ TEST_P(PeerTest, RotationAgrees) {
   if (!IsRotation()) return;
   const json& apply = peer_["apply"];
   if (!apply.is_object()) return;
-  std::vector<double> positions = PositionsOf(apply["positions"]);
-  const int axes = peer_["axes"].get<int>();
-  const auto tokens = static_cast<std::int64_t>(positions.size()) / axes;
-  ApplyRopeArgs args;
-  args.rope = LookupOf(RecordedSpec());
-  args.layout = Layout::kBhsd;
-  args.positions = PositionIds{ConstTensorView{
-      Dtype::kFloat64, axes == 1 ? Shape{tokens} : Shape{axes, tokens},
-      positions.data()}};
-  const Shape q_shape = apply["q"]["shape"].get<Shape>();
-  const Shape k_shape = apply["k"]["shape"].get<Shape>();
-  const std::vector<float> q = test::TensorData(apply["q"]),
-                           k = test::TensorData(apply["k"]);
-  std::vector<float> q_out(q.size()), k_out(k.size());
-  const ConstTensorView q_view = {Dtype::kFloat32, q_shape, q.data()};
-  const ConstTensorView k_view = {Dtype::kFloat32, k_shape, k.data()};
-  const TensorView q_out_view = {Dtype::kFloat32, q_shape, q_out.data()};
-  const TensorView k_out_view = {Dtype::kFloat32, k_shape, k_out.data()};
-  const absl::Status applied =
-      ApplyRope(args, &q_view, &q_out_view, &k_view, &k_out_view);
-  ASSERT_TRUE(applied.ok()) << applied;
-  const std::vector<float> peer_q = test::TensorData(apply["q_out"]);
-  const std::vector<float> peer_k = test::TensorData(apply["k_out"]);
-  ASSERT_EQ(peer_q.size(), q_out.size());
-  ASSERT_EQ(peer_k.size(), k_out.size());
-  for (std::size_t i = 0; i < q_out.size(); ++i) {
-    EXPECT_NEAR(q_out[i], peer_q[i], 5e-7 * amplitude()) << "q element " << i;
-  }
-  for (std::size_t i = 0; i < k_out.size(); ++i) {
-    EXPECT_NEAR(k_out[i], peer_k[i], 5e-7 * amplitude()) << "k element " << i;
+  for (const char* name : {"q", "k"}) {
+    const std::vector<float> out = test::Rotated(
+        LookupOf(RecordedSpec()), Layout::kBhsd,
+        apply[name]["shape"].get<Shape>(), test::TensorData(apply[name]),
+        PositionsOf(apply["positions"]), peer_["axes"].get<int>());
+    const std::vector<float> expected =
+        test::TensorData(apply[std::string(name) + "_out"]);
+    ASSERT_EQ(out.size(), expected.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      EXPECT_NEAR(out[i], expected[i], 5e-7 * amplitude())
+          << name << " element " << i;
+    }
   }
 }
 

@@ -1,11 +1,8 @@
-// Profiles against recorded numbers of mlx-lm, and against each other.
+// Profiles against each other.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "core/interpretation/compare.h"
@@ -47,49 +44,6 @@ json DeepseekV3(const json& scaling) {
       {"rope_theta", 10000.0}};
   if (!scaling.is_null()) config["rope_scaling"] = scaling;
   return config;
-}
-
-TEST(ProfilesTest, ReadMlxVectors) {
-  const std::filesystem::path folder =
-      std::filesystem::path(POSENC_TEST_DATA) / "peers" / "mlx";
-  ASSERT_TRUE(std::filesystem::is_directory(folder)) << folder;
-  int cases = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const json peer = json::parse(std::ifstream(entry.path()));
-    ASSERT_EQ(peer["kind"], "rope_apply_rows");
-    SCOPED_TRACE(peer["name"].get<std::string>());
-    json config = {{"model_type", "llama"},
-                   {"hidden_size", 4096},
-                   {"num_attention_heads", 32},
-                   {"head_dim", peer["head_dim"]},
-                   {"max_position_embeddings", peer["max_position_embeddings"]},
-                   {"rope_theta", peer["rope_theta"]},
-                   {"rope_traditional", peer["pairing"] == "interleaved"}};
-    if (peer.contains("scaling_config")) {
-      config["rope_scaling"] = peer["scaling_config"];
-    }
-    if (peer["rotary_dim"] != peer["head_dim"]) {
-      config["model_type"] = "phi3";
-      config["partial_rotary_factor"] =
-          peer["rotary_dim"].get<double>() / peer["head_dim"].get<double>();
-    }
-    const ResolvedRope rope = Read(config, Profile::kMlx);
-    EXPECT_EQ(rope.spec.rotary_dim, peer["rotary_dim"]);
-    EXPECT_EQ(rope.spec.pairing, peer["pairing"] == "interleaved"
-                                     ? Pairing::kInterleaved
-                                     : Pairing::kHalfSplit);
-    EXPECT_NEAR(rope.attention_factor, peer["amplitude"].get<double>(), 1e-15);
-    if (peer.contains("periods")) {
-      ASSERT_EQ(rope.inv_freq.size(), peer["periods"].size());
-      for (std::size_t i = 0; i < rope.inv_freq.size(); ++i) {
-        const float period = peer["periods"][i].get<float>();
-        // Some float32 roundings: power, product, blend.
-        EXPECT_NEAR(1 / rope.inv_freq[i], period, period * 8 * 0x1p-24) << i;
-      }
-    }
-    ++cases;
-  }
-  EXPECT_GE(cases, 7);
 }
 
 TEST(TrainedLengthTest, OfASpecIsThatOfItsScaling) {

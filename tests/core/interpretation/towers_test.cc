@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/interpretation/formats/tower_grid.h"
 #include "core/interpretation/source.h"
 #include "core/positions/position_schemes.h"
@@ -21,6 +20,7 @@
 #include "core/rotation/apply.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/core/peer_data.h"
+#include "tests/fixtures/core/peer_rotation.h"
 #include "tests/fixtures/gzip_json.h"
 #include "tests/fixtures/hex.h"
 
@@ -29,7 +29,6 @@ namespace {
 
 using nlohmann::json;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 const json& Record() {
   static const json* const record = new json(test::LoadGzipJson(
@@ -85,14 +84,7 @@ class RecordedTest : public testing::TestWithParam<std::size_t> {
   // Compares all bits.
   void ExpectTable(const ResolvedRope& rope) const {
     const std::int64_t pairs = rope.pairs();
-    std::vector<float> cos(tokens() * pairs), sin(tokens() * pairs);
-    const Shape shape = {tokens(), pairs};
-    const absl::Status built =
-        BuildRopeTable(rope, TokenPositions(Positions(), axes(), 1, tokens()),
-                       TableLayout::kHalf, TensorRole::kQuery,
-                       TensorView{Dtype::kFloat32, shape, cos.data()},
-                       TensorView{Dtype::kFloat32, shape, sin.data()});
-    ASSERT_TRUE(built.ok()) << built;
+    const auto [cos, sin] = test::BuildHalfTable(rope, Positions(), axes());
     const std::vector<float> peer_cos = FromHex(recorded()["cos"]);
     const std::vector<float> peer_sin = FromHex(recorded()["sin"]);
     ASSERT_EQ(peer_cos.size(), recorded()["rows"].size() * pairs);
@@ -195,20 +187,9 @@ TEST_P(TowerTest, CosinesAndSinesAreTheModulesBitByBit) {
 TEST_P(TowerTest, RotatedHeadsAreTheModulesBitByBit) {
   if (!recorded().contains("rotated") || axes() == 1) return;
   const std::int64_t width = recorded()["head_dim"].get<std::int64_t>();
-  const std::vector<double> positions = Positions();
-  ApplyRopeArgs args;
-  args.rope = LookupOf(WithFloat32Angles().spec);
-  args.layout = Layout::kBshd;
-  args.positions = PositionIds{ConstTensorView{
-      Dtype::kFloat64, Shape{axes(), tokens()}, positions.data()}};
-  const Shape shape = {1, tokens(), 1, width};
-  const std::vector<float> x = Heads(tokens(), width);
-  std::vector<float> out(x.size());
-  const ConstTensorView in_view = {Dtype::kFloat32, shape, x.data()};
-  const TensorView out_view = {Dtype::kFloat32, shape, out.data()};
-  const absl::Status applied =
-      ApplyRope(args, &in_view, &out_view, nullptr, nullptr);
-  ASSERT_TRUE(applied.ok()) << applied;
+  const std::vector<float> out = test::Rotated(
+      LookupOf(WithFloat32Angles().spec), Layout::kBshd,
+      {1, tokens(), 1, width}, Heads(tokens(), width), Positions(), axes());
   const std::vector<float> expected = FromHex(recorded()["rotated"]);
   std::size_t at = 0;
   for (const json& row : recorded()["rows"]) {
@@ -264,20 +245,6 @@ TEST(TowerRecordTest, HasAtLeastThirtyTowers) {
   EXPECT_GE(Record()["towers"].size(), 2 * 30);
 }
 
-TEST(TowerGridTest, ASpecHasNoGrid) {
-  RopeSource source;
-  source.source = RopeSpec{.rotary_dim = 8, .pairing = Pairing::kHalfSplit};
-  const absl::Status status = ResolveTowerGrid(source).status();
-  EXPECT_EQ(GetErrorDetails(status)->field, "spec");
-}
-
-TEST(TowerGridTest, ALanguageModelHasNoGrid) {
-  RopeSource source;
-  source.source = PresetName{"llama-3.1-8b"};
-  const absl::Status status = ResolveTowerGrid(source).status();
-  EXPECT_EQ(GetErrorDetails(status)->field, "preset");
-}
-
 TEST(VisionPositionsTest, GridsFollowOneAnother) {
   const PositionScheme scheme = VisionScheme{
       {.axes = {GridAxis::kHeight, GridAxis::kWidth}, .first = 1, .leading = 1},
@@ -288,28 +255,6 @@ TEST(VisionPositionsTest, GridsFollowOneAnother) {
   std::vector<std::int32_t> ids(12);
   FillPositions(scheme, 0, 12, reinterpret_cast<char*>(ids.data()));
   EXPECT_THAT(ids, ElementsAre(0, 1, 1, 0, 1, 2, 0, 1, 2, 0, 1, 1));
-}
-
-TEST(VisionPositionsTest, PatchesMustFillBlocks) {
-  const PositionScheme scheme = VisionScheme{
-      {.axes = {GridAxis::kHeight, GridAxis::kWidth}, .merge_size = 2},
-      {{1, 2, 2}, {1, 2, 3}}};
-  const absl::Status status = ValidateScheme(scheme).status();
-  EXPECT_EQ(GetErrorDetails(status)->field, "vision.grids[1].width");
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-}
-
-TEST(VisionPositionsTest, GridsAreRequiredAndBounded) {
-  const PositionScheme none = VisionScheme{};
-  EXPECT_EQ(GetErrorDetails(ValidateScheme(none).status())->field,
-            "vision.grids");
-  for (const PatchGrid& grid :
-       {PatchGrid{1, 0, 1}, PatchGrid{-1, 1, 1}, PatchGrid{1, 1, 1 << 21}}) {
-    const PositionScheme scheme =
-        VisionScheme{{.axes = {GridAxis::kHeight, GridAxis::kWidth}}, {grid}};
-    EXPECT_EQ(ValidateScheme(scheme).status().code(),
-              absl::StatusCode::kInvalidArgument);
-  }
 }
 
 }  // namespace

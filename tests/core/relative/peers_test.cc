@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <string>
@@ -16,6 +14,7 @@
 #include "core/relative/bias.h"
 #include "core/relative/score.h"
 #include "nlohmann/json.hpp"
+#include "tests/fixtures/core/peer_data.h"
 #include "tests/fixtures/core/relative.h"
 
 namespace posenc::core {
@@ -330,33 +329,19 @@ const std::map<std::string, Checker>& Checkers() {
   return checkers;
 }
 
-std::vector<std::string> Cases() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           std::string(POSENC_TEST_DATA) + "/peers/relative")) {
-    names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 class RelativePeersTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(RelativePeersTest, Agrees) {
-  std::ifstream file(std::string(POSENC_TEST_DATA) + "/peers/relative/" +
-                     GetParam() + ".json");
-  const json peer = json::parse(file);
+  const json peer = test::LoadPeer("relative", GetParam());
   const auto checker = Checkers().find(peer.at("kind").get<std::string>());
   ASSERT_NE(checker, Checkers().end()) << peer.at("kind");
   checker->second(peer);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recorded, RelativePeersTest,
-                         testing::ValuesIn(Cases()),
+                         testing::ValuesIn(test::PeerCases("relative")),
                          [](const testing::TestParamInfo<std::string>& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
+                           return test::TestName(info.param);
                          });
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "core/rotation/apply.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/core/peer_data.h"
+#include "tests/fixtures/core/peer_rotation.h"
 #include "tests/reference/float_formats.h"
 
 namespace posenc::core {
@@ -47,14 +48,7 @@ void CheckTable(const RopeSpec& spec, int head_dim,
   ASSERT_TRUE(rope.ok()) << rope.status();
   const auto rows = static_cast<std::int64_t>(values.size()) / axes;
   const std::int64_t pairs = rope->pairs();
-  const TokenPositions positions(values, axes, 1, rows);
-  std::vector<float> cos(rows * pairs), sin(rows * pairs);
-  const Shape shape = {rows, pairs};
-  const absl::Status built =
-      BuildRopeTable(*rope, positions, TableLayout::kHalf, TensorRole::kQuery,
-                     TensorView{Dtype::kFloat32, shape, cos.data()},
-                     TensorView{Dtype::kFloat32, shape, sin.data()});
-  ASSERT_TRUE(built.ok()) << built;
+  const auto [cos, sin] = test::BuildHalfTable(*rope, values, axes);
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::vector<float> peer_cos = Floats(table["cos"][row]);
     const std::vector<float> peer_sin = Floats(table["sin"][row]);
@@ -76,22 +70,9 @@ void CheckTable(const RopeSpec& spec, int head_dim,
 
 std::vector<float> Apply(const RopeSpec& spec, const json& tensor,
                          const std::vector<double>& values, int axes) {
-  const auto tokens = static_cast<std::int64_t>(values.size()) / axes;
-  ApplyRopeArgs args;
-  args.rope = interpretation::LookupOf(spec);
-  args.layout = Layout::kBhsd;
-  args.positions = PositionIds{ConstTensorView{
-      Dtype::kFloat64, axes == 1 ? Shape{tokens} : Shape{axes, tokens},
-      values.data()}};
-  const Shape shape = tensor["shape"].get<Shape>();
-  const std::vector<float> x = TensorData(tensor);
-  std::vector<float> out(x.size());
-  const ConstTensorView in_view = {Dtype::kFloat32, shape, x.data()};
-  const TensorView out_view = {Dtype::kFloat32, shape, out.data()};
-  const absl::Status applied =
-      ApplyRope(args, &in_view, &out_view, nullptr, nullptr);
-  EXPECT_TRUE(applied.ok()) << applied;
-  return out;
+  return test::Rotated(interpretation::LookupOf(spec), Layout::kBhsd,
+                       tensor["shape"].get<Shape>(), TensorData(tensor), values,
+                       axes);
 }
 
 class AxialPeerTest : public testing::TestWithParam<std::string> {
