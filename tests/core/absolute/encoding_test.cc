@@ -17,7 +17,6 @@
 
 #include "core/absolute/rows.h"
 #include "core/absolute/trig_rows.h"
-#include "core/base/error.h"
 #include "tests/fixtures/core/absolute.h"
 #include "tests/reference/float_formats.h"
 #include "tests/reference/rope_reference.h"
@@ -378,17 +377,6 @@ TEST(AbsoluteTest, Disagreement15MaeAxisOrder) {
   EXPECT_EQ(part(a, 20), zero);
   EXPECT_EQ(part(b, 16), zero);
   EXPECT_EQ(part(b, 20), two);
-}
-
-TEST(AbsoluteTest, TablesOfIntegersAreRefused) {
-  Timestep encoding;
-  encoding.dim = 4;
-  std::int32_t out[4];
-  const TokenPositions positions({0}, 1, 1, 1);
-  const absl::Status status =
-      BuildAbsolute(encoding, &positions, {Dtype::kInt32, {1, 4}, out});
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(GetErrorDetails(status)->field, "dtype");
 }
 
 TEST(AbsoluteTest, NoRowsAreBuiltForNoPositions) {

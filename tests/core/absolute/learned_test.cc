@@ -7,13 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <optional>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "core/absolute/encoding.h"
-#include "core/base/error.h"
 #include "tests/fixtures/core/absolute.h"
 #include "tests/reference/float_formats.h"
 #include "tests/reference/rope_reference.h"
@@ -143,44 +140,6 @@ TEST(LearnedTest, ExtendedRowsOfSixteenBitsKeepTheirOwn) {
   LearnedTable encoding = Learned(Dtype::kFloat16, {4, 1}, table.data());
   encoding.hierarchical_alpha = 0.9;
   EXPECT_EQ(Build<std::uint16_t>(encoding, {0, 1, 2, 3}), table);
-}
-
-struct OutOfReach {
-  double position;
-  bool extended;
-  std::string message;
-};
-
-TEST(LearnedTest, PositionsWithoutARowAreOutOfRange) {
-  const std::vector<double> table = RandomTable(4);
-  const std::vector<OutOfReach> cases = {
-      {4, false,
-       "positions: element 1 is 4; a table of 4 rows has 0 to 3; see "
-       "hierarchical_alpha"},
-      {-1, false, "positions: element 1 is -1; a table of 4 rows has 0 to 3"},
-      {0.5, false,
-       "positions: element 1 is 0.5; a trained table has whole positions only"},
-      {16, true,
-       "positions: element 1 is 16; a table of 4 rows extended to their square "
-       "has 0 to 15"},
-  };
-  for (const OutOfReach& bad : cases) {
-    LearnedTable encoding = Learned(Dtype::kFloat64, {4, 1}, table.data());
-    if (bad.extended) encoding.hierarchical_alpha = 0.4;
-    double out[2];
-    const TokenPositions positions({bad.extended ? 15. : 3., bad.position}, 1,
-                                   1, 2);
-    const absl::Status status =
-        BuildAbsolute(encoding, &positions, {Dtype::kFloat64, {2, 1}, out});
-    EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
-    EXPECT_EQ(status.message(), bad.message);
-    const std::optional<ErrorDetails> details = GetErrorDetails(status);
-    ASSERT_TRUE(details.has_value());
-    EXPECT_EQ(details->reason, ErrorReason::kPositionOutOfRange);
-    EXPECT_EQ(details->field, "positions");
-    EXPECT_THAT(details->metadata,
-                testing::ElementsAre(testing::Pair("index", "1")));
-  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Extents of absolute encodings, and of an absent encoding. Bad requests:
+// Extents of absolute encodings. Bad requests:
 // tests/data/bad_requests/build_table.json.
 
 #include <gtest/gtest.h>
@@ -7,17 +7,9 @@
 #include <vector>
 
 #include "core/absolute/encoding.h"
-#include "core/base/error.h"
 
 namespace posenc::core {
 namespace {
-
-TEST(AbsoluteValidationTest, AnEncodingIsRequired) {
-  const absl::Status status = ValidateAbsolute({}).status();
-  EXPECT_EQ(status.message(), "empty; give one encoding");
-  EXPECT_EQ(GetErrorDetails(status)->reason, ErrorReason::kFieldRequired);
-  EXPECT_EQ(GetErrorDetails(status)->field, "");
-}
 
 TEST(AbsoluteValidationTest, AGridHasARowForEachCell) {
   SincosGrid encoding = {.dim = 16, .extents = {3, 4}};

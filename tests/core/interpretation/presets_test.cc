@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/interpretation/source.h"
 #include "nlohmann/json.hpp"
 #include "tests/reference/rope_reference.h"
@@ -194,31 +193,6 @@ TEST(PresetsTest, HavePublishedWidthsAndPairings) {
     EXPECT_EQ(rope->spec.rotary_dim, model.rotary_dim) << model.name;
     EXPECT_EQ(rope->spec.pairing, model.pairing) << model.name;
   }
-}
-
-TEST(PresetsTest, GptOssDoesNotTruncateItsRamp) {
-  RopeSource source;
-  source.source = PresetName{"gpt-oss-20b"};
-  const auto rope = ResolveSource(source, 0, MissingLength::kError);
-  ASSERT_TRUE(rope.ok()) << rope.status();
-  EXPECT_EQ(std::get<YarnScaling>(rope->spec.scaling).truncate, false);
-}
-
-TEST(PresetsTest, UnknownNameListsNearOnes) {
-  RopeSource source;
-  source.source = PresetName{"llama3.1-8b"};
-  const absl::Status status =
-      ResolveSource(source, 0, MissingLength::kError).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  const auto details = GetErrorDetails(status);
-  ASSERT_TRUE(details.has_value());
-  EXPECT_EQ(details->reason, ErrorReason::kPresetUnknown);
-  EXPECT_EQ(details->field, "preset");
-  EXPECT_THAT(details->metadata,
-              testing::Contains(testing::Pair("preset", "llama3.1-8b")));
-  EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("llama-3.1-8b"));
-  EXPECT_EQ(FindPreset("llama3.1-8b"), nullptr);
 }
 
 }  // namespace

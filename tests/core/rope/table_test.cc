@@ -375,14 +375,5 @@ TEST_F(DirectionTest, QueryScaleIsForQueriesOnly) {
   EXPECT_EQ(k.HeadScale(&position_), 1);
 }
 
-TEST(TableTest, IntegerTablesAreRefused) {
-  const ResolvedRope rope = Resolve(Plain(2));
-  std::int32_t value = 0;
-  const absl::Status status = BuildRopeTable(
-      rope, OneAxis({1}), TableLayout::kHalf, TensorRole::kQuery,
-      {Dtype::kInt32, {1, 1}, &value}, {Dtype::kInt32, {1, 1}, &value});
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-}
-
 }  // namespace
 }  // namespace posenc::core

@@ -17,7 +17,6 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/error.h"
 #include "core/interpretation/source.h"
 #include "core/rotation/reposition.h"
 #include "gtest/gtest.h"
@@ -357,75 +356,6 @@ TEST(QuantisedRowsTest, CachesMoveAsInFloat32) {
       ASSERT_TRUE(status.ok()) << status;
       EXPECT_EQ(keys.bytes, expected);
     }
-  }
-}
-
-TEST(QuantisedRowsTest, FieldsMustFitTheFormat) {
-  struct Bad {
-    const char* claim;
-    const char* field;
-    Dtype dtype;
-    core::Shape shape;
-    BlockFormat format;
-    core::Saturation saturation;
-    const char* says;
-  };
-  using core::Saturation;
-  const std::vector<Bad> all = {
-      {"no saturation",
-       "saturation",
-       Dtype::kInt8,
-       {1, 1, 1, 8},
-       BlockFormat::kNone,
-       Saturation::kUnspecified,
-       "set block_format"},
-      {"an infinity",
-       "saturation",
-       Dtype::kInt8,
-       {1, 1, 1, 8},
-       BlockFormat::kNone,
-       Saturation::kNone,
-       "has no infinity"},
-      {"floats as blocks",
-       "k.dtype",
-       Dtype::kFloat16,
-       {1, 1, 1, 34},
-       BlockFormat::kQ8_0,
-       Saturation::kFinite,
-       "block_format is q8_0"},
-      {"a part of a block",
-       "k.shape",
-       Dtype::kInt8,
-       {1, 1, 1, 72},
-       BlockFormat::kQ8_0,
-       Saturation::kUnspecified,
-       "has heads of 72 bytes; q8_0 has blocks of 34 bytes"},
-      {"80 channels",
-       "k.shape",
-       Dtype::kInt8,
-       {1, 1, 1, 45},
-       BlockFormat::kQ4_0,
-       Saturation::kUnspecified,
-       "45 bytes"},
-      {"empty heads",
-       "k.shape",
-       Dtype::kInt8,
-       {1, 1, 1, 0},
-       BlockFormat::kQ4_0,
-       Saturation::kUnspecified,
-       "must be > 0"},
-  };
-  for (const Bad& bad : all) {
-    core::RepositionArgs args = AllEncodings().front().Args(Layout::kBshd);
-    args.movement.target = core::ShiftAll{1};
-    args.saturation = bad.saturation;
-    args.block_format = bad.format;
-    const absl::Status status =
-        core::PrepareReposition(args, {bad.dtype, bad.shape, nullptr}).status();
-    const auto details = core::GetErrorDetails(status);
-    ASSERT_TRUE(details.has_value()) << bad.claim;
-    EXPECT_EQ(details->field, bad.field) << bad.claim;
-    EXPECT_NE(status.message().find(bad.says), std::string::npos) << status;
   }
 }
 

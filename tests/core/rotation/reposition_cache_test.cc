@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -269,119 +268,6 @@ TEST(RepositionCacheTest, MovesWhatGatheringAndScatteringMoves) {
       }
     }
   }
-}
-
-TEST(RepositionCacheTest, RefusesWhatIsNoCache) {
-  const std::vector<std::int32_t> table = {4, 1, 2, 0};
-  const std::vector<std::int64_t> far = {0, 1, 1 << 20, 3};
-  const std::vector<float> none(5 * 4 * 2 * 2 * 8);
-  struct Bad {
-    const char* claim;
-    const char* field;
-    void (*damage)(core::CacheLayout*, core::ConstTensorView* k);
-    const char* says = "";
-  };
-  static constexpr Bad kBad[] = {
-      {"no dimensions", "cache.dimensions",
-       [](auto* cache, auto*) { cache->dimensions = ""; }},
-      {"an unknown engine", "cache.dimensions",
-       [](auto* cache, auto*) { cache->dimensions = "vllm_pack"; },
-       "near: vllm_packed;"},
-      {"a letter twice", "cache.dimensions",
-       [](auto* cache, auto*) { cache->dimensions = "BTTKD"; }, "T twice"},
-      {"no blocks", "cache.dimensions",
-       [](auto* cache, auto*) { cache->dimensions = "LTHKD"; }},
-      {"channels apart", "cache.dimensions",
-       [](auto* cache, auto*) { cache->dimensions = "BTHDK"; }},
-      {"tokens before blocks", "cache.dimensions",
-       [](auto* cache, auto*) { cache->dimensions = "TBHKD"; }},
-      {"another rank", "k.shape",
-       [](auto* cache, auto*) { cache->dimensions = "BTHD"; }},
-      {"three parts", "k.shape", [](auto*, auto* k) { k->shape[3] = 3; },
-       "keys and values are 2"},
-      {"an odd packed width", "k.shape",
-       [](auto*, auto* k) {
-         k->shape = {5, 4, 2, 33};
-       },
-       "2 * head_dim"},
-      {"neither table nor slots", "cache.block_table",
-       [](auto* cache, auto*) { cache->block_table.reset(); }},
-      {"table and slots", "cache.slots",
-       [](auto* cache, auto*) { cache->slots = cache->block_table; }},
-      {"a table of fractions", "cache.block_table.dtype",
-       [](auto* cache, auto*) { cache->block_table->dtype = Dtype::kFloat32; }},
-      {"a table of rank 3", "cache.block_table.shape",
-       [](auto* cache, auto*) {
-         cache->block_table->shape = {1, 2, 2};
-       }},
-      {"a table of empty sequences", "cache.block_table.shape",
-       [](auto* cache, auto*) {
-         cache->block_table->shape = {std::int64_t{1} << 61, 0};
-       },
-       "no elements"},
-      {"slots of empty sequences", "cache.slots.shape",
-       [](auto* cache, auto*) {
-         cache->slots = std::exchange(cache->block_table, std::nullopt);
-         cache->slots->shape = {2, 0};
-       },
-       "no elements"},
-      {"a block that k lacks", "cache.block_table",
-       [](auto*, auto* k) { k->shape[0] = 4; }, "element 0 is 4; k has 4"},
-      {"a longer table than k", "cache.block_table",
-       [](auto*, auto* k) { k->shape[0] = 3; }, "names 4 blocks"},
-      {"lengths of more sequences", "cache.lengths",
-       [](auto* cache, auto*) {
-         cache->lengths = {4, 4};
-       }},
-      {"a length over the table", "cache.lengths[0]",
-       [](auto* cache, auto*) { cache->lengths = {17}; }},
-      {"a negative length", "cache.lengths[0]",
-       [](auto* cache, auto*) { cache->lengths = {-1}; }},
-      {"a layer that k lacks", "cache.layers[1]",
-       [](auto* cache, auto*) {
-         cache->layers = {0, 1};
-       }},
-  };
-  const auto refusal = [&](core::CacheLayout cache, core::ConstTensorView k) {
-    core::RepositionArgs args = AllEncodings().front().Args();
-    args.movement.target = core::ShiftAll{1};
-    args.cache = std::move(cache);
-    return core::PrepareReposition(args, k).status();
-  };
-  core::CacheLayout cache;
-  cache.dimensions = "BTHKD";
-  cache.block_table = {Dtype::kInt32, {4}, table.data()};
-  const core::ConstTensorView k = {
-      Dtype::kFloat32, {5, 4, 2, 2, 24}, none.data()};
-  ASSERT_TRUE(refusal(cache, k).ok()) << refusal(cache, k);
-  const auto expect = [](const absl::Status& status, const std::string& claim,
-                         const std::string& field, const std::string& says) {
-    const auto details = core::GetErrorDetails(status);
-    ASSERT_TRUE(details.has_value()) << claim;
-    EXPECT_EQ(details->field, field) << claim;
-    EXPECT_NE(status.message().find(says), std::string::npos)
-        << claim << ": " << status;
-  };
-  for (const Bad& bad : kBad) {
-    core::CacheLayout layout = cache;
-    core::ConstTensorView tensor = k;
-    bad.damage(&layout, &tensor);
-    expect(refusal(layout, tensor), bad.claim, bad.field, bad.says);
-  }
-  const std::vector<std::int32_t> shared = {3, 1, 2, 1};
-  cache.block_table = {Dtype::kInt32, {2, 2}, shared.data()};
-  expect(refusal(cache, k), "a shared block", "cache.block_table",
-         "block 1 holds token 4 of sequence 0 and token 4 of sequence 1");
-  cache.block_table.reset();
-  cache.slots = {Dtype::kInt64, {4}, far.data()};
-  expect(refusal(cache, k), "a slot that k lacks", "cache.slots",
-         "element 2 is 1048576; k has 20 slots");
-  const std::vector<std::int64_t> twice = {7, 8, 9, 8};
-  cache.slots = {Dtype::kInt64, {4}, twice.data()};
-  expect(refusal(cache, k), "a slot twice", "cache.slots",
-         "block 2 holds token 1 of sequence 0 and token 3 of sequence 0");
-  cache.lengths = {4};
-  expect(refusal(cache, k), "lengths beside slots", "cache.lengths", "slots");
 }
 
 // Returns arguments for a cache [layers, 1, heads, head_dim] in which each
