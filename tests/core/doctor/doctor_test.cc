@@ -78,22 +78,6 @@ TEST(DoctorPresetsTest, NoPresetHasAFalseError) {
   }
 }
 
-TEST(DoctorPresetsTest, GptOssIsKeptTo5443AndAlarmsAt46) {
-  DoctorInput input;
-  input.path = "config.json";
-  input.text =
-      std::string(interpretation::FindPreset("gpt-oss-20b")->config_json);
-  const auto diagnosis = Diagnose({input}, {});
-  ASSERT_TRUE(diagnosis.ok());
-  const Finding* const finding = Find(*diagnosis, "readers.frequencies");
-  ASSERT_NE(finding, nullptr);
-  ASSERT_EQ(finding->readers.size(), 2);
-  EXPECT_EQ(finding->readers[0].name, "llama.cpp");
-  EXPECT_EQ(finding->readers[1].name, "mlx-lm");
-  EXPECT_NEAR(static_cast<double>(finding->readers[0].first_distance), 5443, 4);
-  EXPECT_EQ(finding->readers[0].first_angle, 46);
-}
-
 TEST(DoctorShapeTest, RowsOfKProjProveWidthsThatAreNoPowerOfTwo) {
   DoctorInput weights;
   weights.kind = InputKind::kSafetensors;
@@ -198,29 +182,6 @@ TEST(DoctorBadInputTest, KeysThatStandTwiceAreToldWithBothValues) {
           HasSubstr(": more.a.c stands twice, as 1 and as \"x\""),
           HasSubstr(": more.a stands twice, as a list and as 2")));
   EXPECT_EQ(Find(Diagnosed(Plain()), "config.key-twice"), nullptr);
-}
-
-TEST(DoctorBadInputTest, AFileThatEveryLayerRefusesIsUnreadable) {
-  json config = Plain();
-  config["model_type"] = "gemma3_text";
-  config["num_hidden_layers"] = 4;
-  config["sliding_window_pattern"] = {"L", "G"};
-  EXPECT_THAT(Diagnosed(config).inputs[0].unreadable,
-              HasSubstr("sliding_window_pattern is of type array"));
-}
-
-TEST(DoctorScalingTest, AnAlphaThatVllmAloneReadsIsToldBesideDynamic) {
-  json config = Plain();
-  config["rope_scaling"] = {
-      {"type", "dynamic"}, {"alpha", 1000.0}, {"factor", 2.0}};
-  const Diagnosis diagnosis = Diagnosed(config);
-  ASSERT_NE(Find(diagnosis, "config.dynamic-ntk"), nullptr);
-  ASSERT_NE(Find(diagnosis, "config.warned"), nullptr);
-  EXPECT_THAT(Find(diagnosis, "config.warned")->message,
-              HasSubstr("rope_scaling.alpha is not read"));
-  ASSERT_NE(Find(diagnosis, "readers.frequencies"), nullptr);
-  EXPECT_THAT(Find(diagnosis, "readers.frequencies")->message,
-              HasSubstr("vLLM"));
 }
 
 // Returns base^(-i/64) / factor in a dtype of 8 bits.
