@@ -4,14 +4,11 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include <cmath>
-#include <numbers>
 #include <sstream>
 
 #include "core/doctor/finding.h"
 #include "server/service/server.h"
-#include "tests/fixtures/cli.h"
-#include "tests/fixtures/model_files.h"
+#include "tests/fixtures/doctor_cases.h"
 
 namespace posenc::cli {
 namespace {
@@ -21,7 +18,7 @@ namespace fs = std::filesystem;
 
 const fs::path kPairs = fs::path(POSENC_TEST_DATA) / "doctor";
 
-class DoctorTest : public PosencTest {
+class DoctorTest : public DoctorCases {
  protected:
   void Write(const std::string& name, const Json& json) {
     WriteText(name, json.dump());
@@ -35,14 +32,6 @@ Json Plain() {
   return {{"model_type", "llama"},    {"hidden_size", 512},
           {"num_attention_heads", 8}, {"head_dim", 64},
           {"rope_theta", 500000.0},   {"max_position_embeddings", 131072}};
-}
-
-// Returns only the JSON; the lines of stderr follow it in the text.
-Json Output(const std::string& arguments) {
-  const std::string text = Posenc("--json doctor " + arguments).text;
-  const std::size_t end = text.rfind("\n}\n");
-  return Json::parse(text.substr(0, end == std::string::npos ? end : end + 2),
-                     nullptr, false);
 }
 
 // Returns the lines on stderr.
@@ -69,13 +58,6 @@ std::string CommandOf(const fs::path& folder) {
   return words;
 }
 
-const Json* FindId(const Json& output, const std::string& id) {
-  for (const Json& finding : output["findings"]) {
-    if (finding["id"] == id) return &finding;
-  }
-  return nullptr;
-}
-
 TEST_F(DoctorTest, EveryPairShowsItsCheckInTheBadFolderAlone) {
   for (const core::doctor::CheckRow& row : core::doctor::CheckRows()) {
     // certificate_test covers the checks of a cache.
@@ -90,7 +72,9 @@ TEST_F(DoctorTest, EveryPairShowsItsCheckInTheBadFolderAlone) {
     ASSERT_NE(row, nullptr) << id;
     for (const bool bad : {true, false}) {
       const fs::path folder = entry.path() / (bad ? "bad" : "good");
-      const Json output = Output(Quoted(folder.string()) + CommandOf(folder));
+      int exit_code = -1;
+      const Json output =
+          Output(Quoted(folder.string()) + CommandOf(folder), &exit_code);
       ASSERT_TRUE(output.is_object()) << id;
       for (const Json& input : output["inputs"]) {
         EXPECT_TRUE(input["unreadable"].is_null()) << id << input;
@@ -171,71 +155,6 @@ TEST_F(DoctorTest, AServerElsewhereSaysTheSame) {
                               " --server unix:" + Path("nobody"));
   EXPECT_EQ(away.exit_code, 1);
   EXPECT_THAT(away.text, HasSubstr("UNAVAILABLE"));
-}
-
-// llama.cpp's frequencies of a head of 64 channels, scaled linearly by 4.
-std::string LinearGguf() {
-  return GgufBytes({{"architecture", "llama"},
-                    {"keys",
-                     {{"context_length", 8192},
-                      {"embedding_length", 512},
-                      {"attention.head_count", 8},
-                      {"rope.freq_base", 10000.0},
-                      {"rope.scaling.type", "linear"},
-                      {"rope.scaling.factor", 4.0}}}});
-}
-
-TEST_F(DoctorTest, AGgufIsAnEncodingForEveryCommand) {
-  WriteText("m.gguf", LinearGguf());
-  const Json resolved =
-      Posenc("--json resolve --config " + Path("m.gguf")).json();
-  const Json& values = resolved["spec"]["explicit_frequencies"]["values"];
-  ASSERT_EQ(values.size(), 32) << resolved;
-  for (int i = 0; i < 32; ++i) {
-    EXPECT_NEAR(values[i].get<double>() * 4 * std::pow(10000.0, i / 32.0), 1,
-                1e-12);
-  }
-  EXPECT_EQ(resolved["spec"]["pairing"], "PAIRING_INTERLEAVED");
-  const Json plot =
-      Posenc("--json plot wavelengths --config " + Path("m.gguf")).json();
-  EXPECT_NEAR(plot["curves"][0]["y"][0].get<double>(), 8 * std::numbers::pi,
-              1e-9)
-      << plot;
-}
-
-TEST_F(DoctorTest, FlagsThatAGgufDoesNotHaveAreNamed) {
-  WriteText("m.gguf", LinearGguf());
-  const auto text = [&](const std::string& flags) {
-    const Outcome outcome =
-        Posenc("resolve --config " + Path("m.gguf") + " " + flags);
-    EXPECT_EQ(outcome.exit_code, 2) << flags;
-    return outcome.text;
-  };
-  EXPECT_THAT(text("--profile vllm"), HasSubstr("--profile: a GGUF is read"));
-  EXPECT_THAT(text("--layer-index 3"), HasSubstr("--layer-index: the layers"));
-  EXPECT_THAT(text("--layer-type chunked"),
-              HasSubstr("--layer-type: 'chunked"));
-  WriteText("cut.gguf", LinearGguf().substr(0, 100));
-  const Outcome cut = Posenc("resolve --config " + Path("cut.gguf"));
-  EXPECT_EQ(cut.exit_code, 3);
-  EXPECT_THAT(cut.text, HasSubstr("cut.gguf: 7 keys in 76 bytes"));
-  WriteText("none.gguf",
-            GgufBytes({{"architecture", "gpt2"}, {"keys", Json::object()}}));
-  EXPECT_THAT(Posenc("resolve --config " + Path("none.gguf")).text,
-              HasSubstr("architecture gpt2 does not rotate"));
-}
-
-TEST_F(DoctorTest, APresetIsTheReferenceForOtherInputs) {
-  const Json alone = Output("--preset gpt-oss-20b");
-  EXPECT_EQ(alone["inputs"][0]["path"], "gpt-oss-20b");
-  EXPECT_NE(FindId(alone, "readers.frequencies"), nullptr);
-  WriteText("m.gguf", LinearGguf());
-  const Json both = Output("--preset llama-3.1-8b " + Path("m.gguf"));
-  ASSERT_EQ(both["inputs"].size(), 2);
-  EXPECT_NE(FindId(both, "gguf.freq-base"), nullptr);
-  const Outcome unknown = Doctor("--preset nobody");
-  EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.text, HasSubstr("--preset: 'nobody' is no preset"));
 }
 
 }  // namespace

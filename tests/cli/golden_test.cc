@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "tests/fixtures/claims.h"
 #include "tests/fixtures/cli.h"
+#include "tests/fixtures/model_files.h"
 
 namespace posenc::cli {
 namespace {
@@ -36,6 +37,8 @@ class GoldenTest : public PosencTest,
     for (const auto& [name, content] : files.items()) {
       if (content.is_string()) {
         WriteText(name, content.get<std::string>());
+      } else if (content.contains("architecture")) {
+        WriteText(name, GgufBytes(content));
       } else if (content.contains("dtype")) {
         WriteArray(name, content);
       } else {
