@@ -27,30 +27,17 @@ class Client {
   virtual Sample Run(double seconds, int at_least) = 0;
 };
 
-// kRepaired: rotated and converted from half-split to interleaved pairs, so
-// that the result cannot overwrite the request. kInferred: rotated, in KServe's
-// protocol. kShared: rotated in place in shared memory, by a call of some
-// hundred bytes.
-enum class Answer { kEcho, kRotated, kRepaired, kInferred, kShared };
+// kShared: rotated in place in shared memory, by a call of some hundred bytes.
+enum class Answer { kEcho, kRotated, kShared };
 
 // Sends messages of `bytes`, which the server echoes or multiplies.
 std::unique_ptr<Client> PlainClient(const std::string& address,
                                     std::int64_t bytes);
 
-// Calls ApplyRope with `bytes` of float32, `in_flight` calls at a time, over
-// `channels` connections.
+// Calls ApplyRope with `bytes` of float32, `in_flight` calls at a time.
 std::unique_ptr<Client> UnaryClient(const std::string& address,
                                     std::int64_t bytes, int in_flight,
-                                    int channels, Answer answer);
-
-// Calls ApplyRopeStream with `bytes` in total, in chunks.
-std::unique_ptr<Client> StreamClient(const std::string& address,
-                                     std::int64_t bytes,
-                                     std::int64_t chunk_bytes, Answer answer);
-
-// Makes no calls: runs the kernel in this process and thread, in place over
-// `bytes` of shared memory.
-std::unique_ptr<Client> KernelClient(std::int64_t bytes);
+                                    Answer answer);
 
 // The prefix of file names in shared memory.
 inline constexpr char kSharedPrefix[] = "/dev/shm/posenc_bench_";

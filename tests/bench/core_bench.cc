@@ -465,7 +465,6 @@ int Main(int argc, char** argv) {
         stderr);
     return 1;
   }
-  PrintFigures(rows);
   if (json.empty()) return 0;
   std::ofstream file(json);
   file << nlohmann::json(rows).dump(1) << "\n";

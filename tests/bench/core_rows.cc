@@ -40,62 +40,6 @@ std::string Size(std::int64_t bytes) {
                           : std::to_string(bytes >> 10) + " KB";
 }
 
-struct Figure {
-  const char* text;
-  const char* ratio_to;
-  double least;
-  std::function<bool(const CoreRow&)> about;
-};
-
-bool IsAvx512(const CoreRow& row) { return row.isa.starts_with("avx512"); }
-bool FromMemory(const CoreRow& row) { return row.bytes >= 64 << 20; }
-
-std::vector<Figure> Figures() {
-  const auto tokens = [](bool avx512) {
-    return [avx512](const CoreRow& row) {
-      return row.layout == "token_major" && row.name == "memory" &&
-             FromMemory(row) && (avx512 ? IsAvx512(row) : row.isa == "avx2");
-    };
-  };
-  const auto in_l2 = [](auto about) {
-    return [about](const CoreRow& row) {
-      return row.name == "L2" && IsAvx512(row) && about(row);
-    };
-  };
-  const auto f32 = [](const CoreRow& row) { return row.dtype == "float32"; };
-  return {
-      {"64, 256 MB out, AVX-512", "best_copy", 0.95, tokens(true)},
-      {"64, 256 MB out, AVX2", "best_copy", 0.85, tokens(false)},
-      {"64, 256 MB in place, AVX-512", "best_scale", 1.0, tokens(true)},
-      {"64, 256 MB in place, AVX2", "best_scale", 0.9, tokens(false)},
-      {"L2 float32 out, AVX-512", "vector_copy", 0.95, in_l2(f32)},
-      {"L2 float32 in place, AVX-512", "in_place_scale", 0.93, in_l2(f32)},
-      {"L2 float16 out, AVX-512", "vector_copy", 0.55,
-       in_l2([](const CoreRow& row) { return row.dtype == "float16"; })},
-      {"L2 bfloat16 out, avx512", "vector_copy", 0.55,
-       in_l2([](const CoreRow& row) {
-         return row.dtype == "bfloat16" && row.isa == "avx512";
-       })},
-      {"L2 bfloat16 out, avx512_bf16", "vector_copy", 0.70,
-       in_l2([](const CoreRow& row) {
-         return row.dtype == "bfloat16" && row.isa == "avx512_bf16";
-       })},
-      {"partial rotary out, AVX-512", "best_copy", 0.95,
-       [](const CoreRow& row) {
-         return row.name.starts_with("partial") && IsAvx512(row);
-       }},
-      {"head-major out, AVX-512", "best_copy", 0.9,
-       [](const CoreRow& row) {
-         return row.layout == "head_major" && IsAvx512(row);
-       }},
-      {"decode, AVX-512", "ready_table", 1 / 1.2, IsAvx512},
-      {"table 131072 x 64, AVX-512", "best_fill", 1 / 2.1, IsAvx512},
-      {"table 131072 x 64, AVX2", "best_fill", 1 / 3.5,
-       [](const CoreRow& row) { return row.isa == "avx2"; }},
-      {"table 131072 x 64, AVX-512", "libm", 40, IsAvx512},
-  };
-}
-
 }  // namespace
 
 void to_json(nlohmann::json& json, const CoreRow& row) {
@@ -194,28 +138,6 @@ void PrintRow(const CoreRow& row) {
       row.mode.c_str(), row.gbps, row.ratio, row.ratio_to.c_str(),
       100 * row.spread);
   std::fflush(stdout);
-}
-
-void PrintFigures(const std::vector<CoreRow>& rows) {
-  bool first = true;
-  for (const Figure& figure : Figures()) {
-    const CoreRow* least = nullptr;
-    for (const CoreRow& row : rows) {
-      if (row.ratio_to != figure.ratio_to || !figure.about(row)) continue;
-      if (least == nullptr || row.ratio < least->ratio) least = &row;
-    }
-    if (least == nullptr) continue;
-    if (std::exchange(first, false)) {
-      std::printf(
-          "\nWhat is aimed at. Some CPUs cannot reach all of it: docs/speed.md "
-          "says why.\n%-34s %-15s %6s  %s\n",
-          "figure", "ratio to", "wanted", "least measured");
-    }
-    std::printf("%-34s %-15s %6.3f  %.3f %s (%s)\n", figure.text,
-                figure.ratio_to, figure.least, least->ratio,
-                least->ratio >= figure.least ? "reached" : "missed",
-                Describe(*least).c_str());
-  }
 }
 
 }  // namespace posenc::bench

@@ -54,7 +54,5 @@ const std::pair<std::string, Work>& Fastest(
     const std::vector<std::pair<std::string, Work>>& works, std::int64_t bytes);
 
 void PrintRow(const CoreRow& row);
-// Prints the goals, with the least figure that was measured for each.
-void PrintFigures(const std::vector<CoreRow>& rows);
 
 }  // namespace posenc::bench

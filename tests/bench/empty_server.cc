@@ -1,6 +1,6 @@
 // posenc-bench-empty UNIX_PATH READY_FILE [refuse]: a raw gRPC handler that
-// echoes every message, one by one if the method is a stream, or refuses every
-// call at its headers. It measures the cost of gRPC alone.
+// echoes every message, or refuses every call at its headers. It measures the
+// cost of gRPC alone.
 
 #include <malloc.h>
 
@@ -20,24 +20,17 @@ namespace {
 
 class Echo final : public grpc::ServerGenericBidiReactor {
  public:
-  explicit Echo(bool stream) : stream_(stream) { StartRead(&message_); }
+  Echo() { StartRead(&message_); }
   void OnReadDone(bool ok) override {
-    if (!ok) {
-      Finish(grpc::Status::OK);
-    } else if (stream_) {
-      StartWrite(&message_);
-    } else {
+    if (ok) {
       StartWriteAndFinish(&message_, {}, grpc::Status::OK);
+    } else {
+      Finish(grpc::Status::OK);
     }
-  }
-  void OnWriteDone(bool ok) override {
-    if (ok && stream_) StartRead(&message_);
-    if (!ok && stream_) Finish(grpc::Status::CANCELLED);
   }
   void OnDone() override { delete this; }
 
  private:
-  const bool stream_;
   grpc::ByteBuffer message_;
 };
 
@@ -87,12 +80,8 @@ class Refusals {
 class EchoService final : public grpc::CallbackGenericService {
  public:
   grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* context) override {
-    const std::string& method = context->method();
-    const std::string kind = "Stream";
-    return new Echo(
-        method.size() >= kind.size() &&
-        method.compare(method.size() - kind.size(), kind.size(), kind) == 0);
+      grpc::GenericCallbackServerContext* /*context*/) override {
+    return new Echo;
   }
 };
 

@@ -1,6 +1,5 @@
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <climits>
 #include <cmath>
@@ -10,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/tensor.h"
@@ -19,7 +17,6 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "inference/inference.pb.h"
 #include "posenc/shared_region.h"
 #include "posenc/v1/service.pb.h"
 #include "posenc/wire/frame.h"
@@ -34,10 +31,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kDim = 128;
 std::int64_t Heads(std::int64_t bytes) { return bytes < 1 << 20 ? 8 : 32; }
 
-constexpr char kUnary[] = "/posenc.v1.PositionalEncodingService/ApplyRope";
-constexpr char kInfer[] = "/inference.GRPCInferenceService/ModelInfer";
-constexpr char kStream[] =
-    "/posenc.v1.PositionalEncodingService/ApplyRopeStream";
+constexpr char kMethod[] = "/posenc.v1.PositionalEncodingService/ApplyRope";
 
 // Elements of a tensor: an arbitrary sequence within [-4, 4).
 std::vector<float> Elements(std::int64_t bytes) {
@@ -50,15 +44,6 @@ std::vector<float> Elements(std::int64_t bytes) {
   return elements;
 }
 
-core::RopeSpec Spec(Answer answer) {
-  core::RopeSpec spec;
-  spec.pairing = core::Pairing::kHalfSplit;
-  if (answer == Answer::kRepaired) {
-    spec.output_pairing = core::Pairing::kInterleaved;
-  }
-  return spec;
-}
-
 // A request message whose tensor's bytes are borrowed.
 struct Message {
   grpc::ByteBuffer buffer;
@@ -67,12 +52,9 @@ struct Message {
 
 // Returns a call for a tensor q of `bytes`. The returned message does not
 // contain the bytes of q.
-v1::ApplyRopeRequest CallOf(std::int64_t bytes, Answer answer) {
+v1::ApplyRopeRequest CallOf(std::int64_t bytes) {
   v1::ApplyRopeRequest call;
-  v1::RopeSpec* const spec = call.mutable_rope()->mutable_spec();
-  spec->set_pairing(static_cast<v1::Pairing>(Spec(answer).pairing));
-  spec->set_output_pairing(
-      static_cast<v1::Pairing>(Spec(answer).output_pairing));
+  call.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
   call.set_layout(v1::LAYOUT_BSHD);
   call.mutable_positions()->set_start(0);
   call.mutable_q()->set_dtype(v1::DTYPE_FLOAT32);
@@ -83,8 +65,8 @@ v1::ApplyRopeRequest CallOf(std::int64_t bytes, Answer answer) {
   return call;
 }
 
-Message MakeMessage(const float* elements, std::int64_t bytes, Answer answer) {
-  v1::ApplyRopeRequest request = CallOf(bytes, answer);
+Message MakeMessage(const float* elements, std::int64_t bytes) {
+  v1::ApplyRopeRequest request = CallOf(bytes);
   const std::vector<std::int64_t> shape(request.q().shape().begin(),
                                         request.q().shape().end());
   request.clear_q();
@@ -98,56 +80,11 @@ Message MakeMessage(const float* elements, std::int64_t bytes, Answer answer) {
   return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
 }
 
-// Returns a message of a stream. It has only the bytes of tensors.
-Message MakeBytes(const float* elements, std::int64_t bytes) {
-  std::string prefix;
-  wire::AppendFieldHeader(v1::ApplyRopeStreamRequest::kDataFieldNumber,
-                          static_cast<std::uint64_t>(bytes), &prefix);
-  const grpc::Slice slices[] = {
-      grpc::Slice(prefix),
-      grpc::Slice(elements, bytes, grpc::Slice::STATIC_SLICE)};
-  return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
-}
-
-// The same request as ModelInfer of KServe's protocol.
-Message MakeInference(const float* elements, std::int64_t bytes,
-                      std::int64_t heads) {
-  inference::ModelInferRequest request;
-  request.set_model_name("apply_rope");
-  auto& parameters = *request.mutable_parameters();
-  parameters["layout"].set_string_param("LAYOUT_BSHD");
-  parameters["positions.start"].set_int64_param(0);
-  parameters["rope.spec.pairing"].set_string_param("PAIRING_HALF_SPLIT");
-  auto* const q = request.add_inputs();
-  q->set_name("q");
-  q->set_datatype("FP32");
-  const std::int64_t row = heads * kDim * static_cast<int>(sizeof(float));
-  for (const std::int64_t extent : {std::int64_t{1}, bytes / row, heads, kDim})
-    q->add_shape(extent);
-  std::string prefix = request.SerializeAsString();
-  wire::AppendFieldHeader(
-      inference::ModelInferRequest::kRawInputContentsFieldNumber,
-      static_cast<std::size_t>(bytes), &prefix);
-  const grpc::Slice slices[] = {
-      grpc::Slice(prefix),
-      grpc::Slice(elements, bytes, grpc::Slice::STATIC_SLICE)};
-  return {grpc::ByteBuffer(slices, 2), prefix.size() + bytes};
-}
-
 // The same request in place, for a tensor in this shared file.
-Message MakeShared(const std::string& name, std::int64_t bytes,
-                   std::int64_t heads) {
-  v1::ApplyRopeRequest request;
-  request.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
-  request.set_layout(v1::LAYOUT_BSHD);
-  request.mutable_positions()->set_start(0);
-  v1::Tensor* const q = request.mutable_q();
-  q->set_dtype(v1::DTYPE_FLOAT32);
-  const std::int64_t row = heads * kDim * static_cast<int>(sizeof(float));
-  for (const std::int64_t extent : {std::int64_t{1}, bytes / row, heads, kDim})
-    q->add_shape(extent);
-  q->mutable_shared()->set_name(name);
-  *request.mutable_q_output() = q->shared();
+Message MakeShared(const std::string& name, std::int64_t bytes) {
+  v1::ApplyRopeRequest request = CallOf(bytes);
+  request.mutable_q()->mutable_shared()->set_name(name);
+  *request.mutable_q_output() = request.q().shared();
   const grpc::Slice slice(request.SerializeAsString());
   return {grpc::ByteBuffer(&slice, 1), slice.size()};
 }
@@ -164,13 +101,6 @@ std::string TensorBytes(const grpc::ByteBuffer& answer, Answer wanted,
   if (!answer.Dump(&slices).ok()) return "";
   for (const grpc::Slice& slice : slices) {
     bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  if (wanted == Answer::kInferred) {
-    inference::ModelInferResponse response;
-    return response.ParseFromString(bytes) &&
-                   response.raw_output_contents_size() == 1
-               ? response.raw_output_contents(0)
-               : "";
   }
   v1::ApplyRopeResponse response;
   return response.ParseFromString(bytes) ? response.q().data() : "";
@@ -195,14 +125,15 @@ std::shared_ptr<SharedRegion> MakeRegion(const std::vector<float>& elements) {
 // languages round angles and products differently, hence a bound of 2^-18
 // (magnitudes are up to 6): any wrong pair, row or sign exceeds it.
 std::string CheckRotated(const std::string& tensor,
-                         const std::vector<float>& elements, std::int64_t start,
-                         Answer wanted) {
+                         const std::vector<float>& elements) {
   const std::size_t size = elements.size() * sizeof(float);
   if (tensor.size() != size) return "the answer's size is wrong";
   std::vector<float> expected(elements.size());
+  core::RopeSpec spec;
+  spec.pairing = core::Pairing::kHalfSplit;
   core::ApplyRopeArgs args;
-  args.rope = core::interpretation::LookupOf(Spec(wanted));
-  args.positions = core::StartPosition{start};
+  args.rope = core::interpretation::LookupOf(spec);
+  args.positions = core::StartPosition{0};
   const std::int64_t heads = Heads(static_cast<std::int64_t>(size));
   const core::Shape shape = {
       1, static_cast<std::int64_t>(elements.size()) / (heads * kDim), heads,
@@ -233,19 +164,12 @@ std::string Describe(const grpc::Status& status) {
          status.error_message();
 }
 
-std::vector<grpc::GenericStub> Connect(const std::string& address,
-                                       int channels) {
+std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(INT_MAX);
   arguments.SetMaxSendMessageSize(INT_MAX);
-  // Gives each channel its own connection.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  std::vector<grpc::GenericStub> stubs;
-  for (int i = 0; i < channels; ++i) {
-    stubs.emplace_back(grpc::CreateCustomChannel(
-        address, grpc::InsecureChannelCredentials(), arguments));
-  }
-  return stubs;
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   arguments);
 }
 
 double Since(Clock::time_point start) {
@@ -255,13 +179,13 @@ double Since(Clock::time_point start) {
 class Unary final : public Client {
  public:
   Unary(const std::string& address, std::int64_t bytes, int in_flight,
-        int channels, Answer answer)
+        Answer answer)
       : elements_(Elements(bytes)),
         region_(answer == Answer::kShared ? MakeRegion(elements_) : nullptr),
         request_(Request(bytes, answer)),
         announced_(std::to_string(request_.size)),
         answer_(answer),
-        stubs_(Connect(address, channels)),
+        stub_(Connect(address)),
         calls_(in_flight) {}
 
   ~Unary() override {
@@ -281,7 +205,7 @@ class Unary final : public Client {
     if (!call.status.ok()) return Describe(call.status);
     if (answer_ != Answer::kEcho) {
       return CheckRotated(TensorBytes(call.response, answer_, region_),
-                          elements_, 0, answer_);
+                          elements_);
     }
     return call.response.Length() == request_.size ? "" : "not an echo";
   }
@@ -316,14 +240,10 @@ class Unary final : public Client {
   };
 
   Message Request(std::int64_t bytes, Answer answer) const {
-    if (answer == Answer::kInferred) {
-      return MakeInference(elements_.data(), bytes, Heads(bytes));
-    }
     if (answer == Answer::kShared) {
-      return MakeShared(region_ == nullptr ? "" : region_->name(), bytes,
-                        Heads(bytes));
+      return MakeShared(region_ == nullptr ? "" : region_->name(), bytes);
     }
-    return MakeMessage(elements_.data(), bytes, answer);
+    return MakeMessage(elements_.data(), bytes);
   }
 
   void Start(std::size_t index) {
@@ -336,9 +256,8 @@ class Unary final : public Client {
     // early.
     call.context->AddMetadata("posenc-message-bytes", announced_);
     call.response.Clear();
-    call.reader = stubs_[index % stubs_.size()].PrepareUnaryCall(
-        &*call.context, answer_ == Answer::kInferred ? kInfer : kUnary,
-        request_.buffer, &queue_);
+    call.reader = stub_.PrepareUnaryCall(&*call.context, kMethod,
+                                         request_.buffer, &queue_);
     call.reader->StartCall();
     call.reader->Finish(&call.response, &call.status, &call);
   }
@@ -356,211 +275,16 @@ class Unary final : public Client {
   const std::string announced_;
   const Answer answer_;
   grpc::CompletionQueue queue_;
-  std::vector<grpc::GenericStub> stubs_;
+  grpc::GenericStub stub_;
   std::vector<Call> calls_;
-};
-
-// Runs one stream after the other; writes as fast as the server reads, and
-// reads concurrently.
-class Stream final : public Client {
- public:
-  Stream(const std::string& address, std::int64_t bytes, std::int64_t chunk,
-         Answer answer)
-      : elements_(Elements(chunk)),
-        answer_(answer),
-        stubs_(Connect(address, 1)) {
-    v1::ApplyRopeStreamRequest first;
-    *first.mutable_call() = CallOf(bytes, answer);
-    const grpc::Slice slice(first.SerializeAsString());
-    messages_.push_back({grpc::ByteBuffer(&slice, 1), slice.size()});
-    for (std::int64_t i = 0; i < bytes / chunk; ++i) {
-      messages_.push_back(MakeBytes(elements_.data(), chunk));
-    }
-    last_start_ = (bytes - chunk) /
-                  (Heads(bytes) * kDim * static_cast<int>(sizeof(float)));
-  }
-
-  ~Stream() override {
-    queue_.Shutdown();
-    void* tag;
-    bool ok;
-    while (queue_.Next(&tag, &ok)) {
-    }
-  }
-
-  std::string Check() override {
-    std::string answer;
-    const grpc::Status status = Call(&answer);
-    if (!status.ok()) return Describe(status);
-    if (answer_ == Answer::kEcho) {
-      std::size_t sent = 0;
-      for (const Message& message : messages_) sent += message.size;
-      return answer.size() == sent ? "" : "not an echo";
-    }
-    const std::size_t chunk = elements_.size() * sizeof(float);
-    if (answer.size() != (messages_.size() - 1) * chunk) {
-      return "the answer's size is wrong";
-    }
-    return CheckRotated(answer.substr(answer.size() - chunk), elements_,
-                        last_start_, answer_);
-  }
-
-  Sample Run(double seconds, int at_least) override {
-    Sample sample;
-    const Clock::time_point start = Clock::now();
-    while (Since(start) < seconds ||
-           static_cast<int>(sample.latencies.size()) < at_least) {
-      const Clock::time_point before = Clock::now();
-      if (!Call(nullptr).ok()) return {};
-      sample.latencies.push_back(Since(before));
-    }
-    sample.seconds = Since(start);
-    return sample;
-  }
-
- private:
-  enum Tag : std::intptr_t { kBegun, kWritten, kWritesDone, kRead, kFinished };
-  static void* ToTag(Tag tag) { return reinterpret_cast<void*>(tag); }
-
-  // Joins the answers in `answer`, if it is not null.
-  grpc::Status Call(std::string* answer) {
-    grpc::ClientContext context;
-    context.set_wait_for_ready(true);
-    const auto stream = stubs_[0].PrepareCall(&context, kStream, &queue_);
-    stream->StartCall(ToTag(kBegun));
-    grpc::ByteBuffer response;
-    grpc::Status status;
-    std::size_t written = 0;
-    // Writing and reading end independently; Finish comes after both.
-    int open = 2;
-    const auto write = [&] {
-      if (written < messages_.size()) {
-        stream->Write(messages_[written++].buffer, ToTag(kWritten));
-      } else {
-        stream->WritesDone(ToTag(kWritesDone));
-      }
-    };
-    void* tag;
-    bool ok;
-    while (queue_.Next(&tag, &ok)) {
-      switch (static_cast<Tag>(reinterpret_cast<std::intptr_t>(tag))) {
-        case kBegun:
-          stream->Read(&response, ToTag(kRead));
-          [[fallthrough]];
-        case kWritten:
-          if (ok) {
-            write();
-            break;
-          }
-          [[fallthrough]];
-        case kWritesDone:
-          --open;
-          break;
-        case kRead:
-          if (ok) {
-            if (answer != nullptr) Join(response, answer);
-            stream->Read(&response, ToTag(kRead));
-          } else {
-            --open;
-          }
-          break;
-        case kFinished:
-          return status;
-      }
-      if (open == 0) {
-        open = -1;
-        stream->Finish(&status, ToTag(kFinished));
-      }
-    }
-    return status;
-  }
-
-  void Join(const grpc::ByteBuffer& response, std::string* answer) const {
-    std::vector<grpc::Slice> slices;
-    (void)response.Dump(&slices);
-    std::string bytes;
-    for (const grpc::Slice& slice : slices) {
-      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-    }
-    v1::ApplyRopeStreamResponse parsed;
-    if (answer_ == Answer::kEcho) {
-      *answer += bytes;
-    } else if (parsed.ParseFromString(bytes)) {
-      *answer += parsed.data();
-    }
-  }
-
-  const std::vector<float> elements_;
-  const Answer answer_;
-  std::vector<Message> messages_;
-  std::int64_t last_start_ = 0;  // position of the last message's first token
-  grpc::CompletionQueue queue_;
-  std::vector<grpc::GenericStub> stubs_;
-};
-
-class Kernel final : public Client {
- public:
-  explicit Kernel(std::int64_t bytes)
-      : elements_(Elements(bytes)), region_(MakeRegion(elements_)) {}
-
-  std::string Check() override {
-    if (region_ == nullptr) return "no shared memory here";
-    if (!Rotate()) return "the kernel failed";
-    return CheckRotated(
-        std::string(region_->bytes().data(), region_->bytes().size()),
-        elements_, 0, Answer::kRotated);
-  }
-
-  Sample Run(double seconds, int at_least) override {
-    Sample sample;
-    const Clock::time_point start = Clock::now();
-    while (Since(start) < seconds ||
-           static_cast<int>(sample.latencies.size()) < at_least) {
-      const Clock::time_point before = Clock::now();
-      if (!Rotate()) return {};
-      sample.latencies.push_back(Since(before));
-    }
-    sample.seconds = Since(start);
-    return sample;
-  }
-
- private:
-  bool Rotate() {
-    const auto bytes = static_cast<std::int64_t>(region_->bytes().size());
-    const std::int64_t heads = Heads(bytes);
-    const core::Shape shape = {
-        1, bytes / (heads * kDim * static_cast<int>(sizeof(float))), heads,
-        kDim};
-    core::ApplyRopeArgs args;
-    args.rope = core::interpretation::LookupOf(Spec(Answer::kRotated));
-    args.positions = core::StartPosition{0};
-    const core::ConstTensorView in{core::Dtype::kFloat32, shape,
-                                   region_->bytes().data()};
-    const core::TensorView out{core::Dtype::kFloat32, shape,
-                               region_->bytes().data()};
-    return core::ApplyRope(args, &in, &out, nullptr, nullptr).ok();
-  }
-
-  const std::vector<float> elements_;
-  const std::shared_ptr<SharedRegion> region_;
 };
 
 }  // namespace
 
-std::unique_ptr<Client> KernelClient(std::int64_t bytes) {
-  return std::make_unique<Kernel>(bytes);
-}
-
 std::unique_ptr<Client> UnaryClient(const std::string& address,
                                     std::int64_t bytes, int in_flight,
-                                    int channels, Answer answer) {
-  return std::make_unique<Unary>(address, bytes, in_flight, channels, answer);
-}
-
-std::unique_ptr<Client> StreamClient(const std::string& address,
-                                     std::int64_t bytes,
-                                     std::int64_t chunk_bytes, Answer answer) {
-  return std::make_unique<Stream>(address, bytes, chunk_bytes, answer);
+                                    Answer answer) {
+  return std::make_unique<Unary>(address, bytes, in_flight, answer);
 }
 
 }  // namespace posenc::bench

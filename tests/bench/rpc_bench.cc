@@ -17,7 +17,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -34,14 +33,11 @@ namespace posenc::bench {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kChunk = 4 * kMiB;
-
-enum class Way { kPlain, kUnary, kStream, kKernel };
 
 struct Peer {
   std::string name;
   std::vector<std::string> command;
-  Way way;
+  bool plain = false;  // over plain sockets, else by gRPC
   Answer answer = Answer::kRotated;
 };
 
@@ -69,22 +65,9 @@ class Case {
         result_.transport == "tcp" && peer.answer != Answer::kShared
             ? server_.tcp()
             : server_.unix();
-    switch (peer.way) {
-      case Way::kPlain:
-        client_ = PlainClient(address, result_.bytes);
-        break;
-      case Way::kUnary:
-        client_ = UnaryClient(address, result_.bytes, result_.in_flight,
-                              result_.channels, peer.answer);
-        break;
-      case Way::kStream:
-        client_ = StreamClient(address, result_.bytes,
-                               std::min(result_.bytes, kChunk), peer.answer);
-        break;
-      case Way::kKernel:
-        client_ = KernelClient(result_.bytes);
-        break;
-    }
+    client_ = peer.plain ? PlainClient(address, result_.bytes)
+                         : UnaryClient(address, result_.bytes,
+                                       result_.in_flight, peer.answer);
     result_.absent = client_->Check();
   }
 
@@ -127,7 +110,6 @@ struct Block {
   std::string transport;
   std::int64_t bytes;
   int in_flight = 1;
-  std::vector<int> channels = {1};
 };
 
 void Measure(const Block& block, const std::vector<Peer>& peers,
@@ -135,25 +117,16 @@ void Measure(const Block& block, const std::vector<Peer>& peers,
              std::vector<Result>* results) {
   std::vector<std::unique_ptr<Case>> cases;
   for (const Peer& peer : peers) {
-    // Plain sockets carry one call at a time.
-    if (peer.way == Way::kPlain && block.in_flight > 1) continue;
-    // In place, concurrent calls would change the same bytes.
-    if ((peer.way == Way::kKernel || peer.answer == Answer::kShared) &&
-        block.in_flight > 1) {
+    // Plain sockets carry one call at a time. In place, concurrent calls would
+    // change the same bytes.
+    if ((peer.plain || peer.answer == Answer::kShared) && block.in_flight > 1) {
       continue;
     }
-    if (peer.way == Way::kStream &&
-        (block.bytes <= kChunk || block.in_flight > 1)) {
-      continue;
-    }
-    for (const int channels : block.channels) {
-      Result settings;
-      settings.transport = block.transport;
-      settings.bytes = block.bytes;
-      settings.in_flight = block.in_flight;
-      settings.channels = channels;
-      cases.push_back(std::make_unique<Case>(peer, settings, plan, directory));
-    }
+    Result settings;
+    settings.transport = block.transport;
+    settings.bytes = block.bytes;
+    settings.in_flight = block.in_flight;
+    cases.push_back(std::make_unique<Case>(peer, settings, plan, directory));
   }
   for (const auto& c : cases) c->WarmUp();
   for (int round = 0; round < plan.rounds; ++round) {
@@ -164,20 +137,6 @@ void Measure(const Block& block, const std::vector<Peer>& peers,
   }
   for (const auto& c : cases) results->push_back(c->Finish());
   std::fprintf(stderr, ".");
-}
-
-// Sends 4 GiB once, and measures how much stays in the server's memory.
-void MeasureEndless(const Peer& stream, const Plan& plan,
-                    const std::string& directory,
-                    std::vector<Result>* results) {
-  Plan once = plan;
-  once.at_least = 1;
-  Result settings;
-  settings.transport = "tcp";
-  settings.bytes = std::int64_t{4} << 30;
-  Case measured(stream, settings, plan, directory);
-  measured.Round(once);
-  results->push_back(measured.Finish());
 }
 
 std::vector<std::string> Words(const std::string& text) {
@@ -200,22 +159,16 @@ std::vector<Peer> Peers(const std::string& bin,
       "--ready-file=READY_FILE",
       absl::StrCat("--shared-memory-prefix=", kSharedPrefix)};
   std::vector<Peer> peers = {
-      {"base", own("plain"), Way::kPlain},
-      {"base+pass", pass, Way::kPlain},
-      {"empty", own("empty"), Way::kUnary, Answer::kEcho},
-      {"empty stream", own("empty"), Way::kStream, Answer::kEcho},
-      {"posenc", posencd, Way::kUnary},
-      {"posenc re-paired", posencd, Way::kUnary, Answer::kRepaired},
-      {"posenc stream", posencd, Way::kStream},
-      {"posenc shared", posencd, Way::kUnary, Answer::kShared},
-      {"kernel in place", posencd, Way::kKernel},
-      {"posenc kserve", posencd, Way::kUnary, Answer::kInferred},
-      {"generated sync", own("generated"), Way::kUnary},
+      {"base", own("plain"), true},
+      {"base+pass", pass, true},
+      {"empty", own("empty"), false, Answer::kEcho},
+      {"posenc", posencd},
+      {"posenc shared", posencd, false, Answer::kShared},
+      {"generated sync", own("generated")},
   };
   for (const std::string& other : others) {
     const std::size_t equals = other.find('=');
-    peers.push_back({other.substr(0, equals), Words(other.substr(equals + 1)),
-                     Way::kUnary});
+    peers.push_back({other.substr(0, equals), Words(other.substr(equals + 1))});
   }
   return peers;
 }
@@ -302,18 +255,11 @@ int Run(int argc, char** argv) {
     }
   }
   measure({"unix", 16 << 10});
-  measure({"tcp", kMiB, 4, {1, 4}});
+  measure({"tcp", kMiB, 4});
   measure({"tcp", 4096, 64});
-  for (const Peer& peer : peers) {
-    if (peer.way == Way::kStream && peer.answer == Answer::kRotated &&
-        sizes.empty()) {
-      MeasureEndless(peer, plan, directory, &results);
-    }
-  }
   std::fprintf(stderr, "\n");
   std::filesystem::remove_all(directory);
   PrintTable(results);
-  PrintFigures(results);
   if (json.empty() || WriteJson(results, json)) return 0;
   std::fprintf(stderr, "posenc-rpc-bench: cannot write %s\n", json.c_str());
   return 1;
