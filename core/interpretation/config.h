@@ -16,6 +16,7 @@
 #include "core/interpretation/classes/reading_rules.h"
 #include "core/interpretation/report.h"
 #include "core/interpretation/source.h"
+#include "core/positions/vision_positions.h"
 #include "core/rope/frequencies.h"
 #include "core/rope/spec.h"
 
@@ -40,6 +41,8 @@ struct ModelRope {
   LengthUse length_use = LengthUse::kEach;
   std::int64_t length = 0;
   std::string length_reason;
+  // How a vision tower numbers the patches of a grid.
+  std::optional<TowerGrid> grid;
   Report report;  // without an error
 };
 

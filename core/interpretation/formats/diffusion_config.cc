@@ -129,6 +129,10 @@ ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
     return {};
   }
   ModelRope rope;
+  rope.grid = {.axes = GridAxesOf(family->axes),
+               .text = family->text,
+               .centered = family->centered,
+               .counts_grids = family->counts_grids};
   const std::vector<std::int32_t> widths = ReadWidths(config, *family);
   const double theta = ReadTheta(config, *family);
   RotaryAxes axes = {.assignment = AxisAssignment::kPerAxis};
@@ -176,17 +180,6 @@ ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
                                                     : "time, height, width",
                          absl::StrCat("order of a position's axes in ", name));
   return rope;
-}
-
-TowerGrid ReadDiffusionGrid(const JsonObject& config) {
-  const DiffusionFamily& family =
-      *FindClass(config.Text("_class_name").value_or(""));
-  TowerGrid grid;
-  grid.axes = GridAxesOf(family.axes);
-  grid.text = family.text;
-  grid.centered = family.centered;
-  grid.counts_grids = family.counts_grids;
-  return grid;
 }
 
 }  // namespace posenc::core::interpretation

@@ -11,7 +11,6 @@
 #include "core/interpretation/config.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/source.h"
-#include "core/positions/vision_positions.h"
 
 namespace posenc::core::interpretation {
 
@@ -23,8 +22,5 @@ bool IsDiffusionConfig(const JsonObject& root);
 // kModelConfigInvalid for an unknown class or an invalid value.
 ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
                         Profile profile);
-
-// Returns the grid of a configuration that ReadDiffusion has accepted.
-TowerGrid ReadDiffusionGrid(const JsonObject& config);
 
 }  // namespace posenc::core::interpretation

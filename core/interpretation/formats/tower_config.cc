@@ -152,7 +152,7 @@ class TowerReader {
   ModelRope Read(Profile profile) {
     Report& report = config_.report();
     ModelRope rope;
-    ReadGrid();  // to check the keys of the grid
+    rope.grid = ReadGrid();
     const double theta = ReadTheta();
     const std::int64_t head_dim = ReadHeadDim();
     rope.head_dim = head_dim;
@@ -174,25 +174,24 @@ class TowerReader {
     return rope;
   }
 
+ private:
   TowerGrid ReadGrid() {
-    TowerGrid grid;
-    grid.axes = GridAxesOf(tower_.axes);
-    grid.merge_size = tower_.merge;
+    TowerGrid grid = {.axes = GridAxesOf(tower_.axes),
+                      .merge_size = tower_.merge,
+                      .first = tower_.first,
+                      .leading = tower_.leading,
+                      .trailing = tower_.trailing,
+                      .centers = tower_.centers};
     if (!tower_.merge_key.empty()) {
       grid.merge_size = static_cast<std::int32_t>(
           PositiveInteger(tower_.merge_key, tower_.merge));
     }
-    grid.first = tower_.first;
-    grid.leading = tower_.leading;
-    grid.trailing = tower_.trailing;
-    grid.centers = tower_.centers;
     if (tower_.window > 0) {
       grid.window = PositiveInteger("window_size", tower_.window);
     }
     return grid;
   }
 
- private:
   // Returns the value of a key, or `absent` if the key is absent. A value
   // outside of [1, kGreatest] is an error, and the result is 1.
   std::int64_t PositiveInteger(absl::string_view key, std::int64_t absent) {
@@ -436,15 +435,12 @@ bool IsTowerConfig(const JsonObject& root) {
 TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
   const std::string whole = TypeOf(root);
   TowerPart found{root, whole};
-  const auto refuse = [&](absl::Status error) {
-    root.report().Refuse(std::move(error));
-    return found;
-  };
   if (part == ModelPart::kText) {
-    return refuse(FieldInvalid(
+    root.report().Refuse(FieldInvalid(
         "part", absl::StrCat("text, but the configuration is that of "
                              "a vision tower, ",
                              whole, "; leave it unset, or vision")));
+    return found;
   }
   // The type of the innermost surrounding configuration that names a type.
   std::string parent;
@@ -468,9 +464,8 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
   }
   const Tower* const named = FindTower(found.model_type);
   if (named != nullptr && !named->no_rotation.empty()) {
-    return refuse(
-        ConfigError(found.config.Path("model_type"),
-                    absl::StrCat(found.model_type, " ", named->no_rotation)));
+    found.config.Fail("model_type", found.model_type, " ", named->no_rotation);
+    return found;
   }
   const auto find = [&](const std::string& type) {
     const Tower* const tower = FindTower(type);
@@ -512,38 +507,32 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
     }
     return found;
   }
-  if (depth == 0) {
-    return refuse(FieldInvalid(
-        "part",
-        absl::StrCat(NameOf(part), ", but the configuration",
-                     whole.empty() ? "" : absl::StrCat(", of ", whole, ","),
-                     " has no ", NameOf(part),
-                     "_config; give a configuration with one, or no part")));
-  }
+  const absl::string_view name = NameOf(part);
   const std::string type =
       found.model_type.empty() ? "(absent)" : found.model_type;
-  if (HasRotaryKey(found.config)) {
-    return refuse(ConfigError(
-        found.config.Path("model_type"),
-        absl::StrCat(type,
-                     part == ModelPart::kAudio ? " is not an " : " is not a ",
-                     NameOf(part),
-                     " tower with a rotary encoding that is known here; send "
-                     "its frequencies as a spec")));
+  if (depth == 0) {
+    root.report().Refuse(FieldInvalid(
+        "part",
+        absl::StrCat(name, ", but the configuration",
+                     whole.empty() ? "" : absl::StrCat(", of ", whole, ","),
+                     " has no ", name,
+                     "_config; give a configuration with one, or no part")));
+  } else if (HasRotaryKey(found.config)) {
+    found.config.Fail("model_type", type,
+                      part == ModelPart::kAudio ? " is not an " : " is not a ",
+                      name,
+                      " tower with a rotary encoding that is known here; send "
+                      "its frequencies as a spec");
+  } else {
+    found.config.Fail("model_type", type, ": this ", name,
+                      " tower has no rotary encoding, or its encoding is not "
+                      "known here; its configuration has no rotary key");
   }
-  return refuse(ConfigError(
-      found.config.Path("model_type"),
-      absl::StrCat(type, ": this ", NameOf(part),
-                   " tower has no rotary encoding, or its encoding is not "
-                   "known here; its configuration has no rotary key")));
+  return found;
 }
 
 ModelRope ReadTower(const TowerPart& part, Profile profile) {
   return TowerReader(part).Read(profile);
-}
-
-TowerGrid ReadTowerGrid(const TowerPart& part) {
-  return TowerReader(part).ReadGrid();
 }
 
 std::vector<GridAxis> GridAxesOf(absl::string_view letters) {

@@ -41,9 +41,6 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part);
 
 ModelRope ReadTower(const TowerPart& part, Profile profile);
 
-// Returns how the tower numbers the patches of a grid.
-TowerGrid ReadTowerGrid(const TowerPart& part);
-
 // Returns the axes that the letters stand for: t is time, h height, w width,
 // and l an axis on which all patches have position 0.
 std::vector<GridAxis> GridAxesOf(absl::string_view letters);
