@@ -106,24 +106,25 @@ void JsonObject::MarkRead(absl::string_view key) const {
   read_->insert(std::string(key));
 }
 
-void JsonObject::WrongType(absl::string_view key,
-                           absl::string_view wanted) const {
-  const nlohmann::json& value = (*json_)[std::string(key)];
+const nlohmann::json* JsonObject::ReadTyped(absl::string_view key,
+                                            bool (nlohmann::json::*is_type)()
+                                                const,
+                                            absl::string_view wanted) const {
+  const nlohmann::json* value = Read(key);
+  if (value == nullptr || (value->*is_type)()) return value;
   const bool is_word =
-      value == "NaN" || value == "Infinity" || value == "-Infinity";
-  Fail(key, is_word ? absl::StrCat("is ", value.get<std::string>(),
-                                   "; it must be ", wanted)
-                    : absl::StrCat("is of type ", value.type_name(), ", ",
-                                   Shortened(value), "; it must be ", wanted));
+      *value == "NaN" || *value == "Infinity" || *value == "-Infinity";
+  Fail(key,
+       is_word ? absl::StrCat("is ", value->get<std::string>())
+               : absl::StrCat("is of type ", value->type_name(), ", ",
+                              Shortened(*value)),
+       "; it must be ", wanted);
+  return nullptr;
 }
 
 std::optional<double> JsonObject::Number(absl::string_view key) const {
-  const nlohmann::json* value = Read(key);
+  const auto* value = ReadTyped(key, &nlohmann::json::is_number, "a number");
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number()) {
-    WrongType(key, "a number");
-    return std::nullopt;
-  }
   return value->get<double>();
 }
 
@@ -160,37 +161,27 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
 }
 
 std::optional<bool> JsonObject::Flag(absl::string_view key) const {
-  const nlohmann::json* value = Read(key);
+  const auto* value =
+      ReadTyped(key, &nlohmann::json::is_boolean, "true or false");
   if (value == nullptr) return std::nullopt;
-  if (!value->is_boolean()) {
-    WrongType(key, "true or false");
-    return std::nullopt;
-  }
   return value->get<bool>();
 }
 
 std::optional<std::string> JsonObject::Text(absl::string_view key) const {
-  const nlohmann::json* value = Read(key);
+  const auto* value = ReadTyped(key, &nlohmann::json::is_string, "a string");
   if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) {
-    WrongType(key, "a string");
-    return std::nullopt;
-  }
   return value->get<std::string>();
 }
 
 std::vector<double> JsonObject::Numbers(absl::string_view key) const {
-  const nlohmann::json* value = Read(key);
+  constexpr absl::string_view kWanted = "an array of numbers";
+  const auto* value = ReadTyped(key, &nlohmann::json::is_array, kWanted);
   std::vector<double> numbers;
   if (value == nullptr) return numbers;
-  if (!value->is_array()) {
-    WrongType(key, "an array of numbers");
-    return numbers;
-  }
   for (const nlohmann::json& element : *value) {
     if (!element.is_number()) {
       Fail(key, "has an element of type ", element.type_name(), ", ",
-           Shortened(element), "; it must be an array of numbers");
+           Shortened(element), "; it must be ", kWanted);
       return {};
     }
     numbers.push_back(element.get<double>());
@@ -199,11 +190,7 @@ std::vector<double> JsonObject::Numbers(absl::string_view key) const {
 }
 
 JsonObject JsonObject::Object(absl::string_view key) const {
-  const nlohmann::json* value = Read(key);
-  if (value != nullptr && !value->is_object()) {
-    WrongType(key, "an object");
-    value = nullptr;
-  }
+  const auto* value = ReadTyped(key, &nlohmann::json::is_object, "an object");
   return JsonObject(value, Path(key), report_, given_);
 }
 

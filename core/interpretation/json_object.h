@@ -120,8 +120,12 @@ class JsonObject {
   bool WasRead(absl::string_view key) const;
 
  private:
+  // Returns null if the key is absent or null.
   const nlohmann::json* Read(absl::string_view key) const;
-  void WrongType(absl::string_view key, absl::string_view wanted) const;
+  // Does the same for a value of another type, which is an error.
+  const nlohmann::json* ReadTyped(absl::string_view key,
+                                  bool (nlohmann::json::*is_type)() const,
+                                  absl::string_view wanted) const;
 
   const nlohmann::json* json_;
   std::string path_;

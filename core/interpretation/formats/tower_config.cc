@@ -215,23 +215,19 @@ class TowerReader {
   }
 
   double ReadTheta() {
-    std::optional<double> theta;
-    absl::string_view dict_key;
-    if (tower_.dict != TowerDict::kNone) {
-      for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
-        if (!config_.Has(key)) continue;
-        if (!dict_key.empty()) {
-          config_.Warn(key,
-                       " is not read: rope_scaling, which is given "
-                       "too, replaces it");
-          break;
-        }
-        dict_key = key;
-      }
+    JsonObject of_theta = config_;
+    const bool reads_dict = tower_.dict != TowerDict::kNone;
+    const bool has_older = reads_dict && config_.Has("rope_scaling");
+    const bool has_newer = reads_dict && config_.Has("rope_parameters");
+    if (has_older && has_newer) {
+      config_.Warn("rope_parameters",
+                   " is not read: rope_scaling, which is given too, replaces "
+                   "it");
     }
-    if (!dict_key.empty()) {
-      const JsonObject dict = config_.Object(dict_key);
-      theta = dict.Number("rope_theta");
+    if (has_older || has_newer) {
+      const JsonObject dict =
+          config_.Object(has_older ? "rope_scaling" : "rope_parameters");
+      if (dict.Has("rope_theta")) of_theta = dict;
       std::string type = dict.Text("type").value_or("default");
       type = dict.Text("rope_type").value_or(type);
       // The classes treat "default" as axial.
@@ -250,13 +246,10 @@ class TowerReader {
         partial_ = dict.Number("partial_rotary_factor");
       }
       for (const std::string& key : dict.Keys()) {
-        if (!dict.WasRead(key)) {
-          dict.Warn(key, " is not read");
-        }
+        if (!dict.WasRead(key)) dict.Warn(key, " is not read");
       }
     }
-    JsonObject of_theta = theta ? config_.Object(dict_key) : config_;
-    if (!theta) theta = config_.Number("rope_theta");
+    std::optional<double> theta = of_theta.Number("rope_theta");
     if (!theta) {
       theta = tower_.theta;
       Assume("rope_theta", NumberText(*theta));

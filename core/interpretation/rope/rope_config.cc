@@ -219,12 +219,15 @@ void CheckType(const RopeDict& from) {
   const bool is_left = from.config.Find("head_dim") == nullptr &&
                        from.defaults != nullptr &&
                        from.Row(ReadingRule::kNullHeadDim) != nullptr;
-  if ((from.config.HasNull("head_dim") || is_left) &&
-      IsAmong(from.type, "yarn dynamic longrope") && !ScalesBaseByAlpha(from)) {
+  const bool may_fail = (from.config.HasNull("head_dim") || is_left) &&
+                        IsAmong(from.type, "yarn dynamic longrope");
+  const bool by_alpha = may_fail && ScalesBaseByAlpha(from);
+  if (may_fail && (!by_alpha || from.type == "dynamic")) {
     from.config.Warn("head_dim", is_left ? " is absent" : " is null",
-                     ", and transformers' ", from.type,
-                     " fails on that unless the class fills it in; hidden_size "
-                     "/ num_attention_heads is used");
+                     ", and transformers' ", by_alpha ? "alpha" : from.type,
+                     " fails on that",
+                     by_alpha ? "" : " unless the class fills it in",
+                     "; hidden_size / num_attention_heads is used");
   }
   const bool knows_mrope =
       IsAmong("mrope", KnownTypes(from.rules, from.model_type));

@@ -217,14 +217,6 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
   const JsonObject& dict = from.dict;
   const Profile profile = from.rules.profile;
   if (ScalesBaseByAlpha(from)) {
-    const bool is_absent = from.config.Find("head_dim") == nullptr &&
-                           from.defaults != nullptr &&
-                           from.Row(ReadingRule::kNullHeadDim) != nullptr;
-    if (from.is_hf() && (is_absent || from.config.HasNull("head_dim"))) {
-      from.config.Warn("head_dim", is_absent ? " is absent" : " is null",
-                       ", and transformers' alpha fails on that; hidden_size / "
-                       "num_attention_heads is used");
-    }
     // Hunyuan's alpha changes the base in the same way for every length.
     // Published dicts with alpha have a factor of 1, which has no effect.
     if (dict.Find("factor") == nullptr && from.is_hf()) {
