@@ -184,11 +184,8 @@ RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
                          "; attention logits differ by the square of the "
                          "ratio"));
   }
-  if (a.softmax_scale_multiplier != b.softmax_scale_multiplier) {
-    explain(absl::StrCat(
-        "softmax scale multiplier: ", NumberText(a.softmax_scale_multiplier),
-        " against ", NumberText(b.softmax_scale_multiplier)));
-  }
+  differ("softmax scale multiplier", NumberText(a.softmax_scale_multiplier),
+         NumberText(b.softmax_scale_multiplier));
   differ("position-dependent factor of queries", QueryScaleText(a.query_scale),
          QueryScaleText(b.query_scale));
   if (a.spec.angle_precision != b.spec.angle_precision) {

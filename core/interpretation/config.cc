@@ -52,7 +52,8 @@ void CheckNoLayer(const Question& question, absl::string_view whose,
 
 // Reads a language model's part in transformers' spelling. `of_parent` are the
 // keys that AddParentsDefaults() added.
-ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
+ModelRope ReadPart(JsonObject config, std::string model_type,
+                   const Question& question,
                    const std::vector<std::string>& of_parent) {
   const ProfileRules rules = RulesFor(question.reader);
   // The small language models of DeepSeek-VL2 and DeepSeek-OCR have the type
@@ -75,16 +76,7 @@ ModelRope ReadPart(JsonObject config, std::string model_type, Question question,
   // Warnings about key names that the class does not read are added last.
   std::vector<std::string> of_names;
   of_names.swap(config.report().warnings);
-  const bool is_indexer = question.part == ModelPart::kIndexer;
-  // The class may have an indexer only in layers of one kind.
-  if (is_indexer && !family.indexer_type.empty()) {
-    question.layer_type = std::string(family.indexer_type);
-    question.layer_index.reset();
-  }
   ModelRope rope = ReadLanguageModel(config, model_type, question);
-  if (is_indexer && config.report().ok()) {
-    MakeIndexer(config, model_type, family, rules, &rope);
-  }
   keys.filled.insert(keys.filled.end(), of_parent.begin(), of_parent.end());
   for (const std::string& key : keys.filled) {
     const json* value = config.Find(key);

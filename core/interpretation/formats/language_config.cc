@@ -62,13 +62,27 @@ class ConfigReader {
   ConfigReader(const JsonObject& config, const std::string& model_type,
                const ProfileVersion& reader)
       : config_(config),
+        given_type_(model_type),
         model_type_(ModelKey(model_type)),
         rules_(RulesFor(reader)),
         family_(FamilyFor(config, model_type, rules_, &known_family_)),
         class_dict_(json::parse(family_.rope_parameters, nullptr, false)),
         dicts_(ReadRopeDicts(layers(), rules_, class_dict_)) {}
 
-  ModelRope Read(const Question& question) {
+  ModelRope Read(Question question) {
+    if (question.part != ModelPart::kIndexer) return ReadAttention(question);
+    // The class may have an indexer only in layers of one kind.
+    if (!family_.indexer_type.empty()) {
+      question.layer_type = std::string(family_.indexer_type);
+      question.layer_index.reset();
+    }
+    ModelRope rope = ReadAttention(question);
+    if (ok()) MakeIndexer(&rope);
+    return rope;
+  }
+
+ private:
+  ModelRope ReadAttention(const Question& question) {
     ModelRope rope;
     CheckKnownKeys(config_);
     CheckRefusals(config_, model_type_, "", is_hf());
@@ -108,7 +122,6 @@ class ConfigReader {
     return rope;
   }
 
- private:
   Report& report() const { return config_.report(); }
   bool ok() const { return report().ok(); }
   bool is_hf() const { return rules_.profile == Profile::kHf; }
@@ -430,7 +443,74 @@ class ConfigReader {
                    config_.Number("floor_scale").value_or(8192), 1};
   }
 
+  // Changes `rope` from the encoding of a layer's attention to the encoding of
+  // the layer's indexer.
+  void MakeIndexer(ModelRope* rope) const {
+    if (family_.indexer == Pairing::kUnspecified) {
+      report().Refuse(FieldInvalid(
+          "part",
+          absl::StrCat("no indexer is known for model_type ",
+                       given_type_.empty() ? "(absent)" : given_type_)));
+      return;
+    }
+    const absl::string_view key = family_.indexer_key;
+    std::optional<std::int64_t> width = config_.Integer(key);
+    // MiniMax M3's class prefers the older key sparse_index_dim, if the file
+    // has it.
+    const JsonObject older = config_.Object("sparse_attention_config");
+    if (const auto given = older.Integer("sparse_index_dim")) width = given;
+    if (!width && family_.indexer_head_dim == 0) {
+      config_.Fail(key, "is absent: without it the class of model_type ",
+                   given_type_, " has no indexer");
+      return;
+    }
+    if (!width) {
+      width = family_.indexer_head_dim;
+      config_.Assume(key, absl::StrCat(*width), DefaultOf(rules_));
+    }
+    rope->head_dim = *width;
+    // The indexer scales scores only by 1 / sqrt(head_dim).
+    rope->softmax_scale_multiplier = 1;
+    if (rope->spec.nope) return;
+    if (rope->head_dim < rope->spec.rotary_dim) {
+      config_.Fail(key, "is ", rope->head_dim, ", and ",
+                   family_.width == RotaryWidth::kMla
+                       ? "qk_rope_head_dim "
+                       : "the channels that turn are ",
+                   rope->spec.rotary_dim,
+                   "; an indexer rotates that slice of its heads");
+      return;
+    }
+    rope->spec.slice = family_.indexer_slice;
+    rope->spec.pairing = PairingOfIndexer();
+    // transformers writes the indexer's interleaved pairs in the same order as
+    // the attention's pairs.
+    rope->spec.output_pairing =
+        rope->spec.pairing == Pairing::kInterleaved && is_hf()
+            ? family_.output_pairing
+            : Pairing::kUnspecified;
+  }
+
+  // Returns the indexer's pairing. vLLM's modules read it from a key that
+  // transformers does not read. Without the key, the class decides.
+  Pairing PairingOfIndexer() const {
+    constexpr absl::string_view kKey = "indexer_rope_interleave";
+    const std::optional<bool> given = config_.Flag(kKey);
+    if (!given) return family_.indexer;
+    const Pairing pairing =
+        *given ? Pairing::kInterleaved : Pairing::kHalfSplit;
+    if (rules_.vllm_modules) return pairing;
+    if (pairing != family_.indexer) {
+      config_.Warn(
+          kKey, " is ", *given ? "true" : "false",
+          ", which transformers does not read: its class's indexer has ",
+          *given ? "half-split" : "interleaved", " pairs, and these are used");
+    }
+    return family_.indexer;
+  }
+
   const JsonObject config_;
+  const std::string given_type_;
   const std::string model_type_;
   const ProfileRules rules_;
   bool known_family_;
@@ -438,24 +518,6 @@ class ConfigReader {
   const json class_dict_;
   const RopeDicts dicts_;
 };
-
-// Returns the indexer's pairing. vLLM's modules read it from a key that
-// transformers does not read. Without the key, the class decides.
-Pairing PairingOfIndexer(const JsonObject& config, const Family& family,
-                         const ProfileRules& rules) {
-  constexpr absl::string_view kKey = "indexer_rope_interleave";
-  const std::optional<bool> given = config.Flag(kKey);
-  if (!given) return family.indexer;
-  const Pairing pairing = *given ? Pairing::kInterleaved : Pairing::kHalfSplit;
-  if (rules.vllm_modules) return pairing;
-  if (pairing != family.indexer) {
-    config.Warn(kKey, " is ", *given ? "true" : "false",
-                ", which transformers does not read: its class's indexer has ",
-                *given ? "half-split" : "interleaved",
-                " pairs, and these are used");
-  }
-  return family.indexer;
-}
 
 }  // namespace
 
@@ -465,51 +527,6 @@ ModelRope ReadLanguageModel(const JsonObject& config,
   ConfigReader text(config, model_type, question.reader);
   if (!config.report().ok()) return {};
   return text.Read(question);
-}
-
-void MakeIndexer(const JsonObject& config, const std::string& model_type,
-                 const Family& family, const ProfileRules& rules,
-                 ModelRope* rope) {
-  if (family.indexer == Pairing::kUnspecified) {
-    config.report().Refuse(FieldInvalid(
-        "part", absl::StrCat("no indexer is known for model_type ",
-                             model_type.empty() ? "(absent)" : model_type)));
-    return;
-  }
-  const absl::string_view key = family.indexer_key;
-  std::optional<std::int64_t> width = config.Integer(key);
-  // MiniMax M3's class prefers the older key sparse_index_dim, if the file has
-  // it.
-  const JsonObject older = config.Object("sparse_attention_config");
-  if (const auto given = older.Integer("sparse_index_dim")) width = given;
-  if (!width && family.indexer_head_dim == 0) {
-    config.Fail(key, "is absent: without it the class of model_type ",
-                model_type, " has no indexer");
-    return;
-  }
-  if (!width) {
-    config.Assume(key, absl::StrCat(family.indexer_head_dim), DefaultOf(rules));
-  }
-  rope->head_dim = width.value_or(family.indexer_head_dim);
-  // The indexer scales scores only by 1 / sqrt(head_dim).
-  rope->softmax_scale_multiplier = 1;
-  if (rope->spec.nope) return;
-  if (rope->head_dim < rope->spec.rotary_dim) {
-    config.Fail(
-        key, "is ", rope->head_dim, ", and ",
-        family.width == RotaryWidth::kMla ? "qk_rope_head_dim "
-                                          : "the channels that turn are ",
-        rope->spec.rotary_dim, "; an indexer rotates that slice of its heads");
-    return;
-  }
-  rope->spec.slice = family.indexer_slice;
-  rope->spec.pairing = PairingOfIndexer(config, family, rules);
-  // transformers writes the indexer's interleaved pairs in the same order as
-  // the attention's pairs.
-  rope->spec.output_pairing = rope->spec.pairing == Pairing::kInterleaved &&
-                                      rules.profile == Profile::kHf
-                                  ? family.output_pairing
-                                  : Pairing::kUnspecified;
 }
 
 }  // namespace posenc::core::interpretation

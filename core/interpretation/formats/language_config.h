@@ -13,22 +13,17 @@
 
 namespace posenc::core::interpretation {
 
-// Reports the errors of ReadModelConfig() to the report of `config`.
-ModelRope ReadLanguageModel(const JsonObject& config,
-                            const std::string& model_type,
-                            const Question& question);
-
+// Reads the encoding of a layer's attention, or of its indexer. Reports the
+// errors of ReadModelConfig() to the report of `config`.
+//
 // The indexer of sparse attention (DeepSeek V3.2, GLM 5) is a small attention
 // module beside the attention of a layer. The indexer chooses the tokens to
 // which the layer attends. It has the layer's frequencies, but its own heads,
-// slice and pairing.
-//
-// Changes `rope` from the encoding of a layer's attention to the encoding of
-// the layer's indexer. Reports FieldInvalid of "part" if the class has no
-// indexer. `config` is the language model's part.
-void MakeIndexer(const JsonObject& config, const std::string& model_type,
-                 const Family& family, const ProfileRules& rules,
-                 ModelRope* rope);
+// slice and pairing. If the class has no indexer, this is FieldInvalid of
+// "part".
+ModelRope ReadLanguageModel(const JsonObject& config,
+                            const std::string& model_type,
+                            const Question& question);
 
 // The rotary parameters of the layers: one dict for all layers, or one for each
 // layer type. They come from the file or from the class.
