@@ -21,9 +21,9 @@ std::int64_t ClaimedLength(const JsonObject& root) {
   for (const char* key : {"max_position_embeddings", "n_positions",
                           "max_seq_len", "seq_length", "max_seqlen"}) {
     for (const JsonObject* object : {&part, &root}) {
-      const nlohmann::json* value = object->Find(key);
-      if (value == nullptr || !value->is_number()) continue;
-      const double length = value->get<double>();
+      const nlohmann::json& value = object->At(key);
+      if (!value.is_number()) continue;
+      const double length = value.get<double>();
       if (length >= 1 && length <= 0x1p31) {
         return static_cast<std::int64_t>(length);
       }

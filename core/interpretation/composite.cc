@@ -66,13 +66,14 @@ const Parents* FindParents(absl::string_view model_type) {
   return nullptr;
 }
 
-// Returns the model_type if it is a string; else empty.
-std::string TypeOf(const json* type) {
-  return type != nullptr && type->is_string() ? type->get<std::string>() : "";
+// Returns the text if the value is a string; else empty.
+std::string TextOf(const json& value) {
+  return value.is_string() ? value.get<std::string>() : "";
 }
+
+// Returns the model_type if it is a string; else empty.
 std::string TypeOf(const json& part) {
-  const auto it = part.find("model_type");
-  return TypeOf(it == part.end() ? nullptr : &*it);
+  return TextOf(part.value("model_type", json()));
 }
 
 bool IsKnownFamily(const std::string& type) {
@@ -87,7 +88,7 @@ bool HasHeads(const JsonObject& config) {
   for (const absl::string_view key :
        {"num_attention_heads", "n_head", "n_heads", "num_heads", "head_dim",
         "qk_rope_head_dim"}) {
-    if (config.Find(key) != nullptr) return true;
+    if (config.Contains(key)) return true;
   }
   return false;
 }
@@ -114,14 +115,14 @@ constexpr char kSoundKeys[] =
 // True if the type has a text part that rotates. Then the audio part is not the
 // language model.
 bool HasOwnText(const JsonObject& config) {
-  const std::string type = TypeOf(config.Find("model_type"));
+  const std::string type = TextOf(config.At("model_type"));
   return IsKnownFamily(type) || Holds(PartRule::kOwnText, type);
 }
 
 // True if the class has no part `key`, and reads only the keys beside that
 // part.
 bool LacksPart(const JsonObject& config, absl::string_view key) {
-  const std::string name = TypeOf(config.Find("model_type"));
+  const std::string name = TextOf(config.At("model_type"));
   return FindClassDefaults(ModelKey(name)) != nullptr &&
          FindParents(name) == nullptr && !Holds(PartRule::kOwnText, name) &&
          !(key == "text_config" && Holds(PartRule::kHasText, name));
@@ -130,8 +131,7 @@ bool LacksPart(const JsonObject& config, absl::string_view key) {
 // Returns the key of the part to read; empty if `config` is the part itself.
 std::string PartKey(const JsonObject& config) {
   for (const absl::string_view key : absl::StrSplit(kLanguageKeys, ' ')) {
-    const json* part = config.Find(key);
-    if (part == nullptr || part->is_null()) continue;
+    if (config.At(key).is_null()) continue;
     // A nested part is not read if the class does not have it.
     if (!config.Path().empty() && HasHeads(config) && LacksPart(config, key)) {
       continue;
@@ -140,13 +140,12 @@ std::string PartKey(const JsonObject& config) {
   }
   if (HasHeads(config)) return "";
   for (const absl::string_view key : {"decoder_config", "encoder_config"}) {
-    const json* part = config.Find(key);
-    if (part != nullptr && part->is_object()) return std::string(key);
+    if (config.At(key).is_object()) return std::string(key);
   }
   for (const std::string& key : config.Keys()) {
     // DBRX's attn_config is not a part, because it has keys of the model. The
     // audio part of a type with a text part is not the language model.
-    const json& part = *config.Find(key);
+    const json& part = config.At(key);
     const bool is_part =
         (absl::EndsWith(key, "_config") && key != "attn_config") ||
         HasKnownType(part);
@@ -217,8 +216,8 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
       Holds(PartRule::kNoLength, config.Peek().Text("model_type").value_or(""));
   for (const absl::string_view name : {"rope_scaling", "rope_parameters",
                                        "rope_theta", "partial_rotary_factor"}) {
-    const json* value = config.Find(name);
-    if (value == nullptr || part.Keys().empty()) continue;
+    if (!config.Contains(name) || part.Keys().empty()) continue;
+    const json& value = config.At(name);
     if (lacks_length && IsAmong(name, "rope_scaling rope_parameters")) {
       config.Warn(name, " stands beside ", key,
                   ": transformers looks there for max_position_embeddings, "
@@ -226,11 +225,11 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
                   key, " is read");
       continue;
     }
-    if (value->is_null()) continue;
-    const json* inner = part.Find(name);
-    if (inner != nullptr && *inner == *value) {
-      if (name == "rope_parameters" && value->is_object() &&
-          value->contains("rope_type") && !value->contains("rope_theta")) {
+    if (value.is_null()) continue;
+    const json& inner = part.At(name);
+    if (inner == value) {
+      if (name == "rope_parameters" && value.contains("rope_type") &&
+          !value.contains("rope_theta")) {
         config.Warn(
             name, " has no rope_theta beside ", key,
             "; transformers checks the dict there, too, and refuses it; ", key,
@@ -239,10 +238,10 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
       continue;
     }
     config.Warn(
-        name, " ", Shortened(*value), " is not read by transformers: ", key,
+        name, " ", Shortened(value), " is not read by transformers: ", key,
         " describes the model that rotates",
-        inner == nullptr ? ", and does not have the key"
-                         : absl::StrCat(", and has ", Shortened(*inner)));
+        part.Contains(name) ? absl::StrCat(", and has ", Shortened(inner))
+                            : ", and does not have the key");
   }
 }
 
@@ -260,10 +259,9 @@ bool ListsMlps(const json& layer_types, absl::string_view model_type) {
 }
 
 void WarnOfFile(const json& root, Report* report) {
-  Report ignored;
-  const JsonObject config(&root, "", &ignored);
-  const std::string key = PartKey(config);
-  const auto type = config.Text("model_type");
+  const JsonObject whole(&root, "", report);
+  const std::string key = PartKey(whole);
+  const auto type = whole.Text("model_type");
   const bool has_parent = type && FindParents(*type) != nullptr;
   const bool has_text = (IsLanguageKey(key) && !IsUnreadDecoder(key, type)) ||
                         (!key.empty() && type && !has_parent);
@@ -277,7 +275,6 @@ void WarnOfFile(const json& root, Report* report) {
         " read here");
   }
   if (key.empty()) return;
-  const JsonObject whole(&root, "", report);
   JsonObject part = whole.Peek().Object(key);
   if (type) CheckRefusals(whole, *type, absl::StrCat(key, "."), true);
   if (type && part.Peek().Text("model_type") == *type) {

@@ -59,8 +59,7 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
   // The small language models of DeepSeek-VL2 and DeepSeek-OCR have the type
   // deepseek_v2, but not the latent attention of that type. So they are read as
   // type deepseek.
-  const json* const latent = config.Find("use_mla");
-  const bool is_plain = latent != nullptr && *latent == false &&
+  const bool is_plain = config.At("use_mla") == false &&
                         FindFamily(model_type).width == RotaryWidth::kMla;
   if (is_plain) model_type = "deepseek";
   ClassKeys keys;
@@ -79,11 +78,10 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
   ModelRope rope = ReadLanguageModel(config, model_type, question);
   keys.filled.insert(keys.filled.end(), of_parent.begin(), of_parent.end());
   for (const std::string& key : keys.filled) {
-    const json* value = config.Find(key);
-    if (value == nullptr || !config.WasRead(key)) continue;
+    if (!config.Contains(key) || !config.WasRead(key)) continue;
     // transformers has no class for a remote type, so the default does not come
     // from transformers.
-    config.Assume(key, Shortened(*value),
+    config.Assume(key, Shortened(config.At(key)),
                   rules.profile == Profile::kHf && IsRemote(model_type)
                       ? "absent; default of the code beside its checkpoint"
                       : DefaultOf(rules));

@@ -80,16 +80,19 @@ JsonObject JsonObject::With(const nlohmann::json* json) const {
   return JsonObject(json, path_, report_, given_);
 }
 
-const nlohmann::json* JsonObject::Find(absl::string_view key) const {
-  if (json_ == nullptr) return nullptr;
-  const auto it = json_->find(std::string(key));
-  return it == json_->end() ? nullptr : &*it;
+const nlohmann::json& JsonObject::At(absl::string_view key) const {
+  static const auto& null = *new nlohmann::json();
+  return Contains(key) ? (*json_)[std::string(key)] : null;
+}
+
+bool JsonObject::Contains(absl::string_view key) const {
+  return json_ != nullptr && json_->contains(std::string(key));
 }
 
 const nlohmann::json* JsonObject::Read(absl::string_view key) const {
   MarkRead(key);
-  const nlohmann::json* value = Find(key);
-  return value == nullptr || value->is_null() ? nullptr : value;
+  const nlohmann::json& value = At(key);
+  return value.is_null() ? nullptr : &value;
 }
 
 bool JsonObject::Has(absl::string_view key) const {
@@ -98,8 +101,7 @@ bool JsonObject::Has(absl::string_view key) const {
 
 bool JsonObject::HasNull(absl::string_view key) const {
   MarkRead(key);
-  const nlohmann::json* value = Find(key);
-  return value != nullptr && value->is_null();
+  return Contains(key) && At(key).is_null();
 }
 
 void JsonObject::MarkRead(absl::string_view key) const {
@@ -150,7 +152,7 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
   const auto has = [](const auto& list, const auto& value) {
     return std::find(std::begin(list), std::end(list), value) != std::end(list);
   };
-  if (Find(key)->is_number_float() && has(kIntegers, key)) {
+  if (At(key).is_number_float() && has(kIntegers, key)) {
     const std::string warning =
         absl::StrCat(Path(key), " is ", NumberText(*number),
                      ", written with a point; transformers since 5.0 refuses "

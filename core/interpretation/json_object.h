@@ -81,8 +81,10 @@ class JsonObject {
   std::string Path(absl::string_view key) const;
   // The object's own path; empty for the whole file.
   const std::string& Path() const { return path_; }
-  // Returns null if the key is absent. Does not count as reading the key.
-  const nlohmann::json* Find(absl::string_view key) const;
+  // At returns JSON's null if the key is absent. Neither function counts as
+  // reading the key.
+  const nlohmann::json& At(absl::string_view key) const;
+  bool Contains(absl::string_view key) const;
 
   std::optional<double> Number(absl::string_view key) const;
   std::optional<std::int64_t> Integer(absl::string_view key) const;

@@ -81,7 +81,7 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
                       const std::string& model_type) {
   ClassKeys keys = {.config = json::object()};
   for (const std::string& key : config.Keys()) {
-    keys.config[key] = *config.Find(key);
+    keys.config[key] = config.At(key);
   }
   if (class_row == nullptr) {
     if (!config.Path().empty() || keys.config.contains("hidden_size") ||
@@ -92,7 +92,7 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
   }
   const ClassDefaults& row = *class_row;
   const auto warn = [&](absl::string_view key, absl::string_view fact) {
-    config.Warn(key, " ", Shortened(*config.Find(key)),
+    config.Warn(key, " ", Shortened(config.At(key)),
                 " is not read: ", ClassOf(model_type, rules.project), " ",
                 fact);
   };
@@ -152,22 +152,21 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
   if (family.width == RotaryWidth::kMla && has_width) {
     FillSlices(&row, rules, model_type, &keys);
   }
-  const json* head_dim = config.Find("head_dim");
+  const json& head_dim = config.At("head_dim");
   if (row.ignores_head_dim && family.width != RotaryWidth::kMla &&
-      head_dim != nullptr) {
+      config.Contains("head_dim")) {
     const json hidden = keys.config.value("hidden_size", json());
     const json heads = keys.config.value("num_attention_heads", json());
     const bool is_derived =
         hidden.is_number_integer() && heads.is_number_integer() && heads > 0 &&
-        *head_dim == hidden.get<std::int64_t>() / heads.get<std::int64_t>();
-    if (!head_dim->is_null() && !is_derived) {
+        head_dim == hidden.get<std::int64_t>() / heads.get<std::int64_t>();
+    if (!head_dim.is_null() && !is_derived) {
       warn("head_dim", "takes hidden_size / num_attention_heads");
     }
     keys.config.erase("head_dim");
   }
-  if (family.global_head_dim == 0 &&
-      config.Find("global_head_dim") != nullptr) {
-    if (!config.Find("global_head_dim")->is_null()) {
+  if (family.global_head_dim == 0 && config.Contains("global_head_dim")) {
+    if (!config.At("global_head_dim").is_null()) {
       warn("global_head_dim", "has heads of one width");
     }
     keys.config.erase("global_head_dim");

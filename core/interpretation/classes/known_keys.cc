@@ -98,7 +98,7 @@ void CheckTypes(const JsonObject& object, absl::string_view key) {
   } else if (key == "layer_types") {
     LayerTypes(object);
   } else if (key == "layers_block_type") {
-    const json& list = *object.Find(key);
+    const json& list = object.At(key);
     bool is_list = list.is_array() || list.is_null();
     for (const json& text : list) is_list = is_list && text.is_string();
     if (!is_list) object.Fail(key, "must be an array of strings");
@@ -120,7 +120,7 @@ void WarnOfTypes(const ModelLayers& model) {
   }
   // family.layer_types has the spelling of files, so the file's own spelling is
   // compared.
-  for (const json& type : *config.Find(kKey)) {
+  for (const json& type : config.At(kKey)) {
     if (family.layer_types.empty() || !type.is_string() ||
         IsAmong(type.get_ref<const std::string&>(), family.layer_types)) {
       continue;
@@ -145,8 +145,7 @@ std::optional<std::pair<JsonObject, absl::string_view>> PlaceOf(
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(key, absl::MaxSplits('.', 1));
   if (parts.second.empty()) return std::pair(config, key);
-  const json* const object = config.Find(parts.first);
-  if (object == nullptr || !object->is_object()) return std::nullopt;
+  if (!config.At(parts.first).is_object()) return std::nullopt;
   return std::pair(config.Peek().Object(parts.first), parts.second);
 }
 
@@ -182,15 +181,14 @@ bool IsRefused(const json& value, RefusedValue when) {
 // True if the row applies to the file.
 bool IsMet(const Refusal& row, const JsonObject& config,
            const JsonObject& object, absl::string_view name) {
-  const json* const value = object.Find(name);
-  const json* const other = config.Find(row.without);
+  const json& value = object.At(name);
+  const json& other = config.At(row.without);
   if (row.when == RefusedValue::kDiffers) {
-    return value != nullptr && !value->is_null() &&
-           (other == nullptr || *other != *value);
+    return !value.is_null() && other != value;
   }
-  if (other != nullptr && !other->is_null()) return false;
-  if (row.when == RefusedValue::kAbsent) return value == nullptr;
-  return value != nullptr && IsRefused(*value, row.when);
+  if (!other.is_null()) return false;
+  if (row.when == RefusedValue::kAbsent) return !object.Contains(name);
+  return object.Contains(name) && IsRefused(value, row.when);
 }
 
 // Names that files use for encodings without rotation.
@@ -201,10 +199,10 @@ constexpr char kOtherEncodings[] =
 // the file has switches that the class does not read.
 void WarnOfSwitches(const ModelLayers& model) {
   const auto& [config, model_type, family] = model;
-  const json* const own = config.Find(family.rope_switch);
-  if (own != nullptr && own->is_string() && IsSwitchedOff(model) &&
-      !IsAmong(own->get_ref<const std::string&>(), kOtherEncodings)) {
-    config.Warn(family.rope_switch, " is ", Shortened(*own), ", and ",
+  const json& own = config.At(family.rope_switch);
+  if (own.is_string() && IsSwitchedOff(model) &&
+      !IsAmong(own.get_ref<const std::string&>(), kOtherEncodings)) {
+    config.Warn(family.rope_switch, " is ", Shortened(own), ", and ",
                 ClassOf(model_type), " rotates for ", family.rope_switch_value,
                 " alone: no layer rotates");
   }
@@ -214,25 +212,23 @@ void WarnOfSwitches(const ModelLayers& model) {
                                 : ClassOf(model_type);
   for (const absl::string_view key :
        {"use_rope", "rope", "alibi", "use_alibi", "position_embedding_type"}) {
-    const json* const value = config.Find(key);
-    if (value == nullptr || value->is_null() || key == family.rope_switch) {
-      continue;
-    }
+    const json& value = config.At(key);
+    if (value.is_null() || key == family.rope_switch) continue;
     // BERT's "absolute" does not turn rotation off, because files of types that
     // rotate also have this value.
     const bool turns_off = key == "position_embedding_type"
                                ? IsAmong(config.Peek().Text(key).value_or(""),
                                          "alibi learned none nope sinusoidal")
-                               : *value != !absl::StrContains(key, "alibi");
+                               : value != !absl::StrContains(key, "alibi");
     if (!turns_off) continue;
-    config.Warn(key, " is ", Shortened(*value), ", which ", whose,
+    config.Warn(key, " is ", Shortened(value), ", which ", whose,
                 " does not read: its layers rotate",
-                *value == "nope" ? "; read as no rope" : "");
+                value == "nope" ? "; read as no rope" : "");
   }
-  const json* const list = config.Find("no_rope_layers");
-  if (list != nullptr && !list->is_null() && *list != json::array() &&
+  const json& list = config.At("no_rope_layers");
+  if (!list.is_null() && list != json::array() &&
       family.nope == NopeRule::kNone) {
-    config.Warn("no_rope_layers", " is ", Shortened(*list), ", which ", whose,
+    config.Warn("no_rope_layers", " is ", Shortened(list), ", which ", whose,
                 " does not read: all of its layers rotate");
   }
 }
@@ -268,21 +264,21 @@ void WarnOfPattern(const ModelLayers& model) {
 void WarnOfNopeList(const ModelLayers& model) {
   const JsonObject& config = model.config;
   if (!HasLayerList(model.family)) return;
-  const json* list = config.Find("no_rope_layers");
-  if (list == nullptr || !list->is_array()) return;
-  bool has_fraction = false, has_other = false, has_rope = list->empty();
-  for (const json& one : *list) {
+  const json& list = config.At("no_rope_layers");
+  if (!list.is_array()) return;
+  bool has_fraction = false, has_other = false, has_rope = list.empty();
+  for (const json& one : list) {
     has_fraction |= one.is_number_float();
     has_other |= one.is_number() && one != 0 && one != 1;
     has_rope |= one != 0;
   }
   if (has_fraction) {
-    config.Warn("no_rope_layers", " is ", Shortened(*list),
+    config.Warn("no_rope_layers", " is ", Shortened(list),
                 ", and transformers refuses elements that are no integers; 0 "
                 "is read as no rope");
   }
   if (has_other) {
-    config.Warn("no_rope_layers", " is ", Shortened(*list),
+    config.Warn("no_rope_layers", " is ", Shortened(list),
                 ", which looks like indices of layers; transformers' class "
                 "reads one element for each layer (0: no rope, 1: rope); it is "
                 "read the same way here");
@@ -314,7 +310,7 @@ void CheckRefusals(const JsonObject& config, absl::string_view model_type,
         "is ",
         row.when == RefusedValue::kGiven    ? "given"
         : row.when == RefusedValue::kAbsent ? "absent"
-                                            : Shortened(*object.Find(name)),
+                                            : Shortened(object.At(name)),
         absl::StrReplaceAll(row.says, {{"{}", std::string(model_type)}}));
     if (row.fails) {
       object.Fail(name, fact);
@@ -362,18 +358,18 @@ void WarnOfLists(const ModelLayers& model) {
       {"compress_ratios", !has_types, "0 4 128",
        "transformers fails on it, and it is read as a layer that compresses"}};
   for (const auto& [key, is_read, marks, otherwise] : lists) {
-    const json* list = config.Find(key);
-    if (!is_read || list == nullptr || list->is_null()) continue;
-    if (!list->is_array()) {
+    const json& list = config.At(key);
+    if (!is_read || list.is_null()) continue;
+    if (!list.is_array()) {
       if (key == "mlp_layer_types") {
-        config.Warn(key, " is ", Shortened(*list),
+        config.Warn(key, " is ", Shortened(list),
                     ", which is no list: ", otherwise);
       }
       continue;
     }
     const std::size_t told = marks.empty() ? 0 : kMostMarks;
-    for (std::size_t i = 0; i < std::min(list->size(), told); ++i) {
-      const json& mark = (*list)[i];
+    for (std::size_t i = 0; i < std::min(list.size(), told); ++i) {
+      const json& mark = list[i];
       const std::string text = mark.is_number() ? NumberText(mark.get<double>())
                                : mark.is_string() ? mark.get<std::string>()
                                                   : mark.dump();
@@ -383,7 +379,7 @@ void WarnOfLists(const ModelLayers& model) {
       break;
     }
     if (!layers) continue;
-    const auto size = static_cast<std::int64_t>(list->size());
+    const auto size = static_cast<std::int64_t>(list.size());
     const bool is_types = absl::EndsWith(key, "layer_types");
     // The two lists named below may be longer, because they may also list the
     // layers for multi-token prediction.
@@ -415,7 +411,7 @@ void WarnOfLists(const ModelLayers& model) {
 void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
   const JsonObject& config = model.config;
   for (const std::string& key : config.Keys()) {
-    const json& value = *config.Find(key);
+    const json& value = config.At(key);
     bool is_base = key == model.family.theta_key;
     for (const LayerKind& kind : model.family.kinds) {
       is_base = is_base || (!kind.type.empty() && kind.theta_key == key);
@@ -447,20 +443,19 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
   WarnOfNopeList(model);
   WarnOfSwitches(model);
   WarnOfPattern(model);
-  const json* const is_long = config.Find(model.family.long_switch);
+  const bool is_long = !model.family.long_switch.empty() &&
+                       config.At(model.family.long_switch) == true;
   const auto maximum = config.Peek().Integer("max_position_embeddings");
-  if (!model.family.long_switch.empty() && is_long != nullptr &&
-      *is_long == json(true) && maximum &&
-      *maximum != model.family.long_length) {
+  if (is_long && maximum && *maximum != model.family.long_length) {
     config.Warn("max_position_embeddings", " is ", *maximum, ", and ",
                 model.family.long_switch, " is true, so ",
                 ClassOf(model.model_type), " takes ", model.family.long_length,
                 "; it is read the same way here");
   }
-  const json* thetas = config.Find("layer_rope_theta");
-  if (thetas != nullptr && !thetas->is_null() && *thetas != json::array() &&
+  const json& thetas = config.At("layer_rope_theta");
+  if (!thetas.is_null() && thetas != json::array() &&
       !model.family.layer_bases && model.family.nope != NopeRule::kFromLast) {
-    config.Warn("layer_rope_theta", " is ", Shortened(*thetas),
+    config.Warn("layer_rope_theta", " is ", Shortened(thetas),
                 ", which transformers' class of model_type ", model.model_type,
                 " does not read: its layers turn alike; the list is used here");
   }
@@ -481,7 +476,7 @@ bool HasRotaryKey(const JsonObject& config) {
         key == "qk_rope_head_dim" || key == "rotary_emb_base") {
       return true;
     }
-    const json& value = *config.Find(key);
+    const json& value = config.At(key);
     if (key == "use_rope" && value != false) return true;
     if (absl::StartsWith(key, "position_embedding") &&
         (value == "rotary" || value == "rope")) {

@@ -53,7 +53,7 @@ bool WarnOfSlices(const JsonObject& config, const JsonObject& entries) {
               " is another width; transformers refuses that");
     return true;
   };
-  if (config.Find(kEntries)->is_null()) {
+  if (config.At(kEntries).is_null()) {
     return differs(none, config, kEntries, " is null: ");
   }
   for (const std::string& key : entries.Keys()) {
@@ -74,20 +74,20 @@ bool WarnOfEntry(const ModelLayers& model, const JsonObject& entries,
                  "is ignored");
     return true;
   }
-  if (entries.Find(key)->is_null()) {
+  if (entries.At(key).is_null()) {
     entries.Warn(key, " is null, and transformers fails on it; it is ignored");
     return true;
   }
   const JsonObject entry = entries.Peek().Object(key);
   for (const std::string& name : entry.Keys()) {
     if (!IsForAllLayers(model, name)) continue;
-    const json* whole = model.config.Find(name);
-    if (whole != nullptr && *whole == *entry.Find(name)) continue;
-    entry.Warn(name, " is ", Shortened(*entry.Find(name)), ", and ",
-               model.config.Path(name),
-               whole == nullptr ? std::string(" is absent")
-                                : absl::StrCat(" is ", Shortened(*whole)),
-               "; ", ClassOf(model.model_type),
+    const bool is_absent = !model.config.Contains(name);
+    const json& whole = model.config.At(name);
+    if (!is_absent && whole == entry.At(name)) continue;
+    entry.Warn(name, " is ", Shortened(entry.At(name)), ", and ",
+               model.config.Path(name), " is ",
+               is_absent ? "absent" : Shortened(whole), "; ",
+               ClassOf(model.model_type),
                " reads one value for all layers and refuses entries that "
                "differ: the model's is used");
     return true;
@@ -109,11 +109,11 @@ void WarnOfTypesThatDiffer(const ModelLayers& model,
   const auto differing = [&](std::size_t index) {
     json entry = json::object();
     const auto it = keys.find(index);
-    const json* given = it == keys.end() ? nullptr : entries.Find(it->second);
-    if (given == nullptr || !given->is_object()) return entry;
-    for (const auto& [name, value] : given->items()) {
-      const json* whole = model.config.Find(name);
-      if (whole == nullptr || *whole != value) entry[name] = value;
+    if (it == keys.end() || !entries.At(it->second).is_object()) return entry;
+    for (const auto& [name, value] : entries.At(it->second).items()) {
+      const bool is_same =
+          model.config.Contains(name) && model.config.At(name) == value;
+      if (!is_same) entry[name] = value;
     }
     return entry;
   };
@@ -144,7 +144,7 @@ void CheckLayerEntries(const JsonObject& entries) {
 
 void WarnOfLayerEntries(const ModelLayers& model,
                         const std::optional<std::int64_t>& layers) {
-  if (model.config.Find(kEntries) == nullptr) return;
+  if (!model.config.Contains(kEntries)) return;
   const JsonObject entries = model.config.Peek().Object(kEntries);
   if (model.family.entries_by_type && model.family.width == RotaryWidth::kMla &&
       WarnOfSlices(model.config, entries)) {

@@ -78,14 +78,14 @@ std::vector<std::string> LayerTypes(const JsonObject& config) {
   constexpr std::size_t kMostTypes = 64;
   std::vector<std::string> types;
   std::set<std::string> different;
-  const json* list = config.Find("layer_types");
-  if (list == nullptr || list->is_null()) return types;
-  if (!list->is_array()) {
-    config.Fail("layer_types", "is of type ", list->type_name(), ", ",
-                Shortened(*list), "; it must be an array of strings");
+  const json& list = config.At("layer_types");
+  if (list.is_null()) return types;
+  if (!list.is_array()) {
+    config.Fail("layer_types", "is of type ", list.type_name(), ", ",
+                Shortened(list), "; it must be an array of strings");
     return types;
   }
-  for (const json& type : *list) {
+  for (const json& type : list) {
     if (!type.is_string()) {
       config.Fail("layer_types", "has an element of type ", type.type_name(),
                   ", ", Shortened(type), "; it must be an array of strings");
@@ -164,11 +164,11 @@ std::optional<std::string> ListedType(const ModelLayers& model,
                                       const std::string& other) {
   const JsonObject& config = model.config;
   const auto list = [&config](absl::string_view key) {
-    const json* value = config.Find(key);
+    const json& value = config.At(key);
     // Only LFM2's class reads an empty list; other classes ignore it.
-    const bool is_list = value != nullptr && value->is_array() &&
-                         (!value->empty() || key == "full_attn_idxs");
-    return is_list ? value : nullptr;
+    const bool is_list =
+        value.is_array() && (!value.empty() || key == "full_attn_idxs");
+    return is_list ? &value : nullptr;
   };
   const auto i = static_cast<std::size_t>(index);
   for (const absl::string_view key : {"attn_layer_indices", "full_attn_idxs"}) {
@@ -233,12 +233,11 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
   }
   if (auto listed = ListedType(model, index, full, other)) return *listed;
   if (!family.layer_pattern.empty()) {
-    const json* every = family.interval_key.empty()
-                            ? nullptr
-                            : config.Find(family.interval_key);
-    if (every != nullptr && every->is_number_integer() && *every >= 1) {
-      return (index + 1) % every->get<std::int64_t>() == 0 ? full
-                                                           : "linear_attention";
+    const json& every = config.At(family.interval_key);
+    if (!family.interval_key.empty() && every.is_number_integer() &&
+        every >= 1) {
+      return (index + 1) % every.get<std::int64_t>() == 0 ? full
+                                                          : "linear_attention";
     }
     return PatternType(family.layer_pattern, index, full, other);
   }
@@ -246,10 +245,10 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
   for (const absl::string_view key :
        {"sliding_window_pattern", "_sliding_window_pattern",
         "global_attn_every_n_layers"}) {
-    const json* value = config.Find(key);
-    if (value == nullptr || value->is_null()) continue;
-    if (value->is_string()) {  // EXAONE: "LLLG"
-      const std::string pattern = value->get<std::string>();
+    const json& value = config.At(key);
+    if (value.is_null()) continue;
+    if (value.is_string()) {  // EXAONE: "LLLG"
+      const std::string pattern = value.get<std::string>();
       if (pattern.empty()) return "";
       return pattern[index % pattern.size()] == 'G' ? full : other;
     }
@@ -344,9 +343,12 @@ std::optional<double> LayerTheta(
 std::string SwitchValue(const ModelLayers& model) {
   const auto& [config, model_type, family] = model;
   config.MarkRead(family.rope_switch);
-  const json* const given = config.Find(family.rope_switch);
-  if (given == nullptr) return std::string(family.rope_switch_absent);
-  if (!IsAmong(family.rope_switch_value, "true false")) return given->dump();
+  if (!config.Contains(family.rope_switch)) {
+    return std::string(family.rope_switch_absent);
+  }
+  if (!IsAmong(family.rope_switch_value, "true false")) {
+    return config.At(family.rope_switch).dump();
+  }
   return config.Flag(family.rope_switch).value_or(false) ? "true" : "false";
 }
 
@@ -415,9 +417,9 @@ bool IsNopeByList(const ModelLayers& model, const Question& question) {
 // True if the base that OLMo Hybrid's class reads is null.
 bool HasNullBase(const JsonObject& config) {
   for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
-    const json* dict = config.Find(key);
-    if (dict == nullptr || !dict->is_object() || dict->empty()) continue;
-    if (dict->contains("rope_theta")) return (*dict)["rope_theta"].is_null();
+    const json& dict = config.At(key);
+    if (!dict.is_object() || dict.empty()) continue;
+    if (dict.contains("rope_theta")) return dict["rope_theta"].is_null();
     break;
   }
   return config.HasNull("rope_theta");
@@ -426,12 +428,12 @@ bool HasNullBase(const JsonObject& config) {
 // True for a dense layer of Cohere 2 MoE that rotates without a window.
 bool IsTurningDense(const JsonObject& config, std::int64_t index) {
   if (config.Integer(kDensePattern).value_or(1) != 1) return false;
-  const json* list = config.Find("mlp_layer_types");
-  if (list == nullptr || !list->is_array()) {
+  const json& list = config.At("mlp_layer_types");
+  if (!list.is_array()) {
     return index < config.Integer("first_k_dense_replace").value_or(0);
   }
-  return index < static_cast<std::int64_t>(list->size()) &&
-         list->at(static_cast<std::size_t>(index)) == "dense";
+  return index < static_cast<std::int64_t>(list.size()) &&
+         list.at(static_cast<std::size_t>(index)) == "dense";
 }
 
 // True if the chosen layer has no rope, in a class in which only layers with a
@@ -501,11 +503,10 @@ bool HasNoSelfAttention(const ModelLayers& model, const Question& question) {
   if (index < 0) {
     return IsAmong(question.layer_type.value_or(""), "conv linear_attention");
   }
-  const json* const cross = config.Find("cross_attention_layers");
-  const bool is_cross =
-      cross != nullptr && cross->is_array()
-          ? std::count(cross->begin(), cross->end(), index) > 0
-          : IsAmong(absl::StrCat(index), family.cross_layers);
+  const json& cross = config.At("cross_attention_layers");
+  const bool is_cross = cross.is_array()
+                            ? std::count(cross.begin(), cross.end(), index) > 0
+                            : IsAmong(absl::StrCat(index), family.cross_layers);
   return is_cross ||
          IsAmong(TypeOfLayer(model, index), "conv linear_attention");
 }
@@ -515,10 +516,8 @@ bool HasNoSelfAttention(const ModelLayers& model, const Question& question) {
 bool IsNopeLayer(const ModelLayers& model, const Question& question) {
   const auto& [config, model_type, family] = model;
   const auto& layer_index = question.layer_index;
-  if (config.Has("position_embedding_type") &&
-      *config.Find("position_embedding_type") == "nope") {
-    return true;
-  }
+  config.MarkRead("position_embedding_type");
+  if (config.At("position_embedding_type") == "nope") return true;
   if (family.nope == NopeRule::kEveryLayer) return true;
   const std::vector<double> thetas = config.Numbers("layer_rope_theta");
   if (!thetas.empty()) return IsNopeByBase(config, thetas, layer_index);

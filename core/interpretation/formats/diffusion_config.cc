@@ -109,8 +109,7 @@ double ReadTheta(const JsonObject& config, const DiffusionFamily& family) {
 }  // namespace
 
 bool IsDiffusionConfig(const JsonObject& root) {
-  return root.Find("model_type") == nullptr &&
-         root.Text("_class_name").has_value();
+  return !root.Contains("model_type") && root.Text("_class_name").has_value();
 }
 
 ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,

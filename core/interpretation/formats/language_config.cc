@@ -33,8 +33,8 @@ using nlohmann::json;
 Family FamilyFor(const JsonObject& config, const std::string& model_type,
                  const ProfileRules& rules, bool* known) {
   Family family = FindFamily(model_type, known);
-  const json* slice = config.Find("qk_rope_head_dim");
-  if (!*known && slice != nullptr && slice->is_number() && *slice > 0) {
+  const json& slice = config.At("qk_rope_head_dim");
+  if (!*known && slice.is_number() && slice > 0) {
     family = UnknownLatentFamily();
   }
   if (FindReadingRow(rules, ModelKey(model_type), ReadingRule::kOneRope) !=
@@ -154,7 +154,7 @@ class ConfigReader {
     if (!has_switch || !IsSwitchedOff(layers())) {
       return IsNopeLayer(layers(), question);
     }
-    if (config_.Find(family_.rope_switch) == nullptr) {
+    if (!config_.Contains(family_.rope_switch)) {
       config_.Assume(family_.rope_switch, SwitchValue(layers()),
                      absl::StrCat("absent; default of the class of model_type ",
                                   model_type_, ": no layer rotates"));
@@ -174,13 +174,13 @@ class ConfigReader {
     }
     WarnOfShare(rope);
     for (const std::string& key : config_.Keys()) {
-      if (config_.Find(key)->is_null() || config_.WasRead(key) ||
+      if (config_.At(key).is_null() || config_.WasRead(key) ||
           !(absl::StartsWith(key, "rope_") ||
             absl::StartsWith(key, "rotary_")) ||
           SaysTheSame(key, rope)) {
         continue;
       }
-      const std::string value = Shortened(*config_.Find(key));
+      const std::string value = Shortened(config_.At(key));
       if (!rope.spec.rope_theta || !IsBaseName(key)) {
         config_.Warn(key, " ", value, " is not read");
         continue;
@@ -194,7 +194,7 @@ class ConfigReader {
   // True if `key` is an older name of another key and has the value that is
   // used.
   bool SaysTheSame(const std::string& key, const ModelRope& rope) const {
-    const json& value = *config_.Find(key);
+    const json& value = config_.At(key);
     if (key == "rope_interleaved" || key == "rotary_emb_interleaved") {
       return value == (rope.spec.pairing == Pairing::kInterleaved);
     }
@@ -355,10 +355,10 @@ class ConfigReader {
     }
     for (const std::string& type : types) {
       if (dicts_.nested && !FillsIn()) {
-        if (*dicts_.dict.Find(type) != *dicts_.dict.Find(types[0])) return true;
+        if (dicts_.dict.At(type) != dicts_.dict.At(types[0])) return true;
       } else if (FindKind(type)->partial != FindKind(types[0])->partial) {
         return true;
-      } else if (dicts_.nested && dicts_.dict.Find(type) != nullptr &&
+      } else if (dicts_.nested && dicts_.dict.Contains(type) &&
                  RopeType(DictOf(type)) != "default") {
         return true;
       } else if (FindKind(type)->scaled != FindKind(types[0])->scaled &&
@@ -431,13 +431,12 @@ class ConfigReader {
 
   void ReadQueryTemperature(bool nope, ModelRope* rope) const {
     if (!nope || !family_.scales_queries) return;
-    const json* tuning = config_.Find("attn_temperature_tuning");
+    constexpr absl::string_view kTuning = "attn_temperature_tuning";
+    const json& tuning = config_.At(kTuning);
     // Published configurations have true or the number 4 here. The class's
     // default is true.
-    if (tuning != nullptr && (tuning->is_null() || *tuning == false ||
-                              (tuning->is_number() && *tuning == 0))) {
-      return;
-    }
+    const bool is_off = tuning.is_null() || tuning == false || tuning == 0;
+    if (config_.Contains(kTuning) && is_off) return;
     rope->query_scale =
         QueryScale{config_.Number("attn_scale").value_or(0.1),
                    config_.Number("floor_scale").value_or(8192), 1};

@@ -48,12 +48,12 @@ nlohmann::json MistralYarn(const JsonObject& yarn, bool latent,
                                                     {"beta", "beta_fast"}};
   for (const std::string& key : yarn.Keys()) {
     if (key != "apply_scale" && names.count(key) == 0) {
-      dict[key] = *yarn.Find(key);
+      dict[key] = yarn.At(key);
     }
     (*given)[absl::StrCat("rope_scaling.", key)] = yarn.Path(key);
   }
   for (const auto& [key, name] : names) {
-    if (yarn.Has(key)) dict[name] = *yarn.Find(key);
+    if (yarn.Has(key)) dict[name] = yarn.At(key);
     (*given)[absl::StrCat("rope_scaling.", name)] = yarn.Path(key);
   }
   std::optional<bool> scales = yarn.Flag("apply_scale");
@@ -101,7 +101,7 @@ Respelled MistralAsTransformers(const JsonObject& params) {
   }
   for (const std::string& key : params.Keys()) {
     if (!IsAmong(key, "dim n_layers n_heads head_dim yarn llama_4_scaling")) {
-      same[key] = *params.Find(key);
+      same[key] = params.At(key);
     }
   }
   // For latent attention, the slices give the width of a head.
@@ -184,11 +184,10 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
 // training adds a model_type of its own to them.
 bool IsMegatronArgs(const JsonObject& config, absl::string_view model_type) {
   absl::ConsumePrefix(&model_type, "ModelType.");
-  return (config.Find("model_type") == nullptr ||
+  return (!config.Contains("model_type") ||
           IsAmong(model_type, "encoder_or_decoder encoder_and_decoder")) &&
-         config.Find("num_attention_heads") != nullptr &&
-         (config.Find("rotary_base") != nullptr ||
-          config.Find("rotary_percent") != nullptr);
+         config.Contains("num_attention_heads") &&
+         (config.Contains("rotary_base") || config.Contains("rotary_percent"));
 }
 
 Respelled MegatronAsTransformers(const JsonObject& args) {
@@ -205,7 +204,7 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
         std::pair("rotary_base", "rope_theta"),
         std::pair("rotary_percent", "partial_rotary_factor")}) {
     if (!args.Number(key)) continue;
-    same[name] = *args.Find(key);
+    same[name] = args.At(key);
     given[name] = args.Path(key);
   }
   std::string type =
@@ -226,7 +225,7 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
     args.Fail("multi_latent_attention", "is true", kUnread);
   }
   if (args.Has("no_rope_freq")) {
-    args.Fail("no_rope_freq", "is ", Shortened(*args.Find("no_rope_freq")),
+    args.Fail("no_rope_freq", "is ", Shortened(args.At("no_rope_freq")),
               kUnread);
   }
   if (type != "rope") same["position_embedding_type"] = "nope";
@@ -277,32 +276,28 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
 // converts the lists to parameters for each layer type.
 bool IsStepConfig(const JsonObject& config) {
   const auto is_list = [&config](absl::string_view key) {
-    const nlohmann::json* list = config.Find(key);
-    return list != nullptr && list->is_array() && !list->empty();
+    return config.At(key).is_array() && !config.At(key).empty();
   };
-  bool known = false;
   const std::string type = config.Peek().Text("model_type").value_or("");
-  const bool has_lists = FindFamily(type, &known).lists;
+  const bool has_lists = FindFamily(type).lists;
   if (config.Has("rope_parameters")) return false;
   if (is_list("rope_theta")) {
     return has_lists || config.Has("partial_rotary_factors");
   }
-  const nlohmann::json* base = config.Find("rope_theta");
   return has_lists && is_list("partial_rotary_factors") &&
-         (base == nullptr || !base->is_array());
+         !config.At("rope_theta").is_array();
 }
 
 Respelled StepAsTransformers(const JsonObject& config) {
   nlohmann::json same = nlohmann::json::object();
   for (const std::string& key : config.Keys()) {
     if (!IsAmong(key, "rope_theta partial_rotary_factors rope_scaling")) {
-      same[key] = *config.Find(key);
+      same[key] = config.At(key);
     }
   }
   GivenKeys given;
   // A base that is not a list applies to every layer.
-  const nlohmann::json* base = config.Find("rope_theta");
-  const bool has_list = base != nullptr && base->is_array();
+  const bool has_list = config.At("rope_theta").is_array();
   const std::vector<double> thetas =
       has_list ? config.Numbers("rope_theta") : std::vector<double>();
   const std::vector<double> shares = config.Numbers("partial_rotary_factors");
@@ -351,7 +346,7 @@ Respelled StepAsTransformers(const JsonObject& config) {
   const JsonObject scaling = config.Object("rope_scaling");
   if (parameters.contains("full_attention")) {
     for (const std::string& key : scaling.Keys()) {
-      parameters["full_attention"][key] = *scaling.Find(key);
+      parameters["full_attention"][key] = scaling.At(key);
       given[config.Path(absl::StrCat("rope_parameters.full_attention.", key))] =
           scaling.Path(key);
     }
@@ -363,8 +358,8 @@ Respelled StepAsTransformers(const JsonObject& config) {
 // layers.
 Respelled WithoutMlps(const JsonObject& config) {
   nlohmann::json same = nlohmann::json::object();
-  for (const std::string& key : config.Keys()) same[key] = *config.Find(key);
-  const nlohmann::json& listed = *config.Find("layer_types");
+  for (const std::string& key : config.Keys()) same[key] = config.At(key);
+  const nlohmann::json& listed = config.At("layer_types");
   nlohmann::json types = nlohmann::json::array();
   for (std::size_t i = 0; i < listed.size(); i += 2) types.push_back(listed[i]);
   same["layer_types"] = std::move(types);
@@ -381,8 +376,7 @@ Respelled InTransformersSpelling(const JsonObject& config,
                                  ProfileVersion* reader) {
   if (IsGptOssConfig(config)) return GptOssAsTransformers(config);
   if (IsStepConfig(config)) return StepAsTransformers(config);
-  const nlohmann::json* const types = config.Find("layer_types");
-  if (types != nullptr && ListsMlps(*types, model_type)) {
+  if (ListsMlps(config.At("layer_types"), model_type)) {
     return WithoutMlps(config);
   }
   const auto read_as = [&](Profile profile, std::string name, std::string why) {

@@ -402,7 +402,7 @@ class TowerReader {
                           absl::StartsWith(key, "rotary_") ||
                           key == "partial_rotary_factor";
       if (rotary && !config_.WasRead(key)) {
-        config_.Warn(key, " is not read: ", Shortened(*config_.Find(key)),
+        config_.Warn(key, " is not read: ", Shortened(config_.At(key)),
                      " has no part in this tower's rotation");
       }
     }
@@ -419,9 +419,9 @@ class TowerReader {
 }  // namespace
 
 bool IsTowerConfig(const JsonObject& root) {
-  const nlohmann::json* type = root.Find("model_type");
-  if (type == nullptr || !type->is_string()) return false;
-  const Tower* tower = FindTower(type->get_ref<const std::string&>());
+  const nlohmann::json& type = root.At("model_type");
+  const Tower* const tower =
+      type.is_string() ? FindTower(type.get<std::string>()) : nullptr;
   return tower != nullptr && tower->sequence.empty();
 }
 
@@ -442,8 +442,7 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
     descends = false;
     for (const absl::string_view key : absl::StrSplit(
              part == ModelPart::kAudio ? kAudioKeys : kVisionKeys, ' ')) {
-      const nlohmann::json* value = found.config.Find(key);
-      if (value == nullptr || value->is_null()) continue;
+      if (found.config.At(key).is_null()) continue;
       if (!found.model_type.empty()) parent = found.model_type;
       found.config = found.config.Object(key);
       found.model_type = TypeOf(found.config);

@@ -48,7 +48,7 @@ std::optional<RotaryAxes> GivenAxes(const RopeDict& from) {
       from.dict.Has("mrope_section") ? "mrope_section" : "xdrope_section";
   if (!from.dict.Has(key)) return std::nullopt;
   if (!ReadsSections(from)) {
-    from.dict.Warn(key, " ", Shortened(*from.dict.Find(key)),
+    from.dict.Warn(key, " ", Shortened(from.dict.At(key)),
                    " is not read: ", from.Class(), " has one position axis");
     from.dict.MarkRead("mrope_interleaved");
     return std::nullopt;

@@ -24,7 +24,7 @@ void CheckNeededKeys(const RopeDict& from) {
   const ReadingRow* const row = from.Row(ReadingRule::kNeedsKeys);
   if (row == nullptr) return;
   for (const absl::string_view key : absl::StrSplit(row->what, ' ')) {
-    if (from.config.Find(key) != nullptr) continue;
+    if (from.config.Contains(key)) continue;
     from.config.Fail(key, "is missing; ", from.Class(), " needs it, and ",
                      row->says);
   }
@@ -160,7 +160,7 @@ void WarnOfUnreadKeys(const RopeDict& from) {
     if (key == "max_position_embeddings" || key == "finetuned") continue;
     // Qwen3-Omni's dicts have one flag under two names.
     if (key == "interleaved" && from.dict.Has("mrope_interleaved") &&
-        *from.dict.Find(key) == *from.dict.Find("mrope_interleaved")) {
+        from.dict.At(key) == from.dict.At("mrope_interleaved")) {
       continue;
     }
     if (from.dict.WasRead(key)) continue;
@@ -216,7 +216,7 @@ void CheckType(const RopeDict& from) {
                    *given);
   }
   if (!from.is_hf()) return;
-  const bool is_left = from.config.Find("head_dim") == nullptr &&
+  const bool is_left = !from.config.Contains("head_dim") &&
                        from.defaults != nullptr &&
                        from.Row(ReadingRule::kNullHeadDim) != nullptr;
   const bool may_fail = (from.config.HasNull("head_dim") || is_left) &&
@@ -286,10 +286,9 @@ Value HeadDim(const JsonObject& config, const Family& family,
     keys.insert(keys.begin(), "global_head_dim");
     // The class's per_layer_config gives layers with full attention their
     // width. A per_layer_config in the file may replace the class's.
-    const nlohmann::json* entries = config.Find("per_layer_config");
     const bool is_replaced =
-        entries != nullptr && (!family.merges_entries || entries->is_null() ||
-                               *entries == nlohmann::json::object());
+        config.Contains("per_layer_config") &&
+        (!family.merges_entries || config.At("per_layer_config").empty());
     if (family.global_head_dim > 0 && !is_replaced &&
         !config.Has("global_head_dim")) {
       return Whole(family.global_head_dim, config.Path("head_dim"));
@@ -326,7 +325,7 @@ Value HeadDim(const JsonObject& config, const Family& family,
 void WarnOfNulls(const RopeDict& from) {
   if (!from.is_hf() || from.from_class) return;
   for (const std::string& key : from.dict.Keys()) {
-    if (!from.dict.Find(key)->is_null() ||
+    if (!from.dict.At(key).is_null() ||
         !IsAmong(key,
                  "rope_type type rope_theta partial_rotary_factor "
                  "mrope_section original_max_position_embeddings")) {
@@ -336,7 +335,7 @@ void WarnOfNulls(const RopeDict& from) {
                    " is null, and transformers fails on it; read as absent");
   }
   if (from.nested && from.family.dicts == DictRule::kNested &&
-      from.dict.Find("rope_theta") == nullptr) {
+      !from.dict.Contains("rope_theta")) {
     from.dict.Warn("rope_theta",
                    " is absent, and transformers' class has no default for it "
                    "in an entry that is given: it fails");
@@ -362,8 +361,7 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec) {
   const std::string type = RopeType(from);
   // Classes without needs_original fill in an absent original length.
   if (from.family.needs_original && !from.from_class && from.scales &&
-      IsAmong(type, "yarn llama3 longrope") &&
-      from.dict.Find(kOriginal) == nullptr) {
+      IsAmong(type, "yarn llama3 longrope") && !from.dict.Contains(kOriginal)) {
     from.dict.Warn(kOriginal, " is absent, and ", from.Class(),
                    " needs it for ", type,
                    ": it refuses the file; max_position_embeddings is used");
@@ -403,7 +401,7 @@ void ReadRopeDict(RopeDict from, ModelRope* rope) {
   if (from.rules.profile != Profile::kMlx) ReadAxes(from, &spec);
   if (!from.is_hf() && !spec.axes &&
       from.dict.Text(TypeKey(from.dict)) == "mrope" &&
-      from.dict.Find("mrope_section") == nullptr) {
+      !from.dict.Contains("mrope_section")) {
     from.dict.Warn(TypeKey(from.dict),
                    " is \"mrope\", and mrope_section, which says how many "
                    "pairs turn by each axis, is absent; read as one axis");

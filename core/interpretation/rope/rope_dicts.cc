@@ -20,8 +20,8 @@ using nlohmann::json;
 // empty.
 std::string GivenKey(const JsonObject& config, ReadingRule spelling) {
   const bool newer = config.Has("rope_parameters");
-  const bool older = config.Has("rope_scaling") &&
-                     *config.Find("rope_scaling") != json::object();
+  const bool older =
+      config.Has("rope_scaling") && config.At("rope_scaling") != json::object();
   if (spelling == ReadingRule::kParametersReplace && newer) {
     return "rope_parameters";
   }
@@ -33,11 +33,10 @@ std::string GivenKey(const JsonObject& config, ReadingRule spelling) {
 
 bool IsNested(const ModelLayers& model, const JsonObject& dict) {
   // In a dict that is not flat, an entry for a layer type may be null.
-  const bool is_flat = dict.Find("rope_type") != nullptr ||
-                       dict.Find("type") != nullptr ||
-                       dict.Find("rope_theta") != nullptr;
+  const bool is_flat = dict.Contains("rope_type") || dict.Contains("type") ||
+                       dict.Contains("rope_theta");
   for (const std::string& key : dict.Keys()) {
-    const json& entry = *dict.Find(key);
+    const json& entry = dict.At(key);
     if ((entry.is_object() || (entry.is_null() && !is_flat)) &&
         IsLayerType(model, key)) {
       return true;
@@ -83,12 +82,11 @@ void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
   const ReadingRow* const at_null =
       ClassRow(model.model_type, ReadingRule::kFailsAtNullEntry);
   for (const std::string& type : NeededTypes(model, class_dict)) {
-    const json* entry = dict.Find(type);
-    if (entry == nullptr) {
+    if (!dict.Contains(type)) {
       dict.Warn(type, " is absent, and the class of model_type ",
                 model.model_type, " needs an entry for ", type,
                 ": transformers fails");
-    } else if (entry->is_null() && at_null != nullptr) {
+    } else if (dict.At(type).is_null() && at_null != nullptr) {
       dict.Warn(type, " is null: ", ClassOf(model.model_type), " ",
                 at_null->says);
     }
@@ -99,8 +97,7 @@ void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
 // fails if the class has an entry for each layer type.
 void WarnOfEmpty(const JsonObject& config) {
   for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
-    const json* dict = config.Find(key);
-    if (dict == nullptr || *dict != json::object()) continue;
+    if (config.At(key) != json::object()) continue;
     config.Warn(key,
                 " is {}, and transformers looks in it for entries of layers' "
                 "types and fails; read as absent");
@@ -113,8 +110,8 @@ void WarnOfStrangeTypes(const ModelLayers& model) {
   for (const std::string& type : dict.Keys()) {
     const bool is_known = type == model.family.kinds[0].type ||
                           type == model.family.kinds[1].type;
-    if (is_known && dict.Find(type)->is_object()) continue;
-    dict.Warn(type, " is ", Shortened(*dict.Find(type)),
+    if (is_known && dict.At(type).is_object()) continue;
+    dict.Warn(type, " is ", Shortened(dict.At(type)),
               "; the class of model_type ", model.model_type,
               " takes only dicts for its types of layers, and transformers "
               "refuses the file");
@@ -142,7 +139,7 @@ void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
   const std::string whose = spelling.families.empty()
                                 ? std::string(rules.project)
                                 : ClassOf(model.model_type, rules.project);
-  const json& newer = *config.Find("rope_parameters");
+  const json& newer = config.At("rope_parameters");
   if (spelling.rule == ReadingRule::kParametersUnread) {
     config.Warn(
         "rope_parameters", " ", Shortened(newer), " is not read: ", whose, " ",
@@ -164,7 +161,7 @@ void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
     return;
   }
   if (!config.Has("rope_scaling")) return;
-  const json& older = *config.Find("rope_scaling");
+  const json& older = config.At("rope_scaling");
   const bool takes_newer = key == "rope_parameters";
   const bool same = Bare(older) == Bare(newer);
   const json& taken = takes_newer ? newer : older;
@@ -193,7 +190,7 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
   }
   const std::string kinds =
       absl::StrJoin(KindsOf(model.family, class_dict), ", ");
-  const std::string text = Shortened(*model.config.Find(key));
+  const std::string text = Shortened(model.config.At(key));
   if (rule == DictRule::kMerged) {
     model.config.Warn(key, " ", text,
                       " is not read: transformers reads entries for ", kinds,
@@ -223,8 +220,8 @@ void MergeScaling(const ModelLayers& model, RopeDicts* dicts) {
       !config.Has("rope_parameters") || !config.Has("rope_scaling")) {
     return;
   }
-  const json& scaling = *config.Find("rope_scaling");
-  json merged = *config.Find("rope_parameters");
+  const json& scaling = config.At("rope_scaling");
+  json merged = config.At("rope_parameters");
   GivenKeys given;
   for (const LayerKind& kind : model.family.kinds) {
     const std::string type(kind.type);
@@ -287,7 +284,7 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
     const bool has_type =
         types.empty() ||
         std::any_of(types.begin(), types.end(), [&](const std::string& type) {
-          return dicts->dict.Find(type) != nullptr;
+          return dicts->dict.Contains(type);
         });
     if (ClassRow(model.model_type, ReadingRule::kFailsAtEntries) != nullptr &&
         has_type && !dicts->dict.Has("rope_type")) {
@@ -325,7 +322,7 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
       .from_class = from_class};
   if (by_class) MergeScaling(model, &dicts);
   if (dicts.merged != nullptr) {
-    config.Warn("rope_scaling", " ", Shortened(*config.Find("rope_scaling")),
+    config.Warn("rope_scaling", " ", Shortened(config.At("rope_scaling")),
                 " goes into the entries of rope_parameters that ",
                 ClassOf(model.model_type),
                 " scales; other readers take one of the two");

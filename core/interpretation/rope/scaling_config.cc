@@ -219,7 +219,7 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
   if (ScalesBaseByAlpha(from)) {
     // Hunyuan's alpha changes the base in the same way for every length.
     // Published dicts with alpha have a factor of 1, which has no effect.
-    if (dict.Find("factor") == nullptr && from.is_hf()) {
+    if (!dict.Contains("factor") && from.is_hf()) {
       dict.Warn(
           "factor",
           " is absent, and transformers refuses that; alpha sets the base");
@@ -288,7 +288,7 @@ void ReadStaticNtk(const RopeDict& from, RopeSpec* spec) {
 }  // namespace
 
 bool ScalesBaseByAlpha(const RopeDict& from) {
-  if (from.rules.vllm_modules) return from.dict.Find("alpha") != nullptr;
+  if (from.rules.vllm_modules) return from.dict.Contains("alpha");
   return from.family.alpha && from.dict.Number("alpha").value_or(0) != 0;
 }
 
@@ -335,10 +335,8 @@ std::string RopeType(const RopeDict& from) {
 }
 
 std::optional<std::int64_t> MaxPositions(const RopeDict& from) {
-  const nlohmann::json* const is_long =
-      from.config.Find(from.family.long_switch);
-  if (!from.family.long_switch.empty() && is_long != nullptr &&
-      *is_long == nlohmann::json(true)) {
+  if (!from.family.long_switch.empty() &&
+      from.config.At(from.family.long_switch) == true) {
     from.config.MarkRead("max_position_embeddings");
     return from.family.long_length;
   }
@@ -445,7 +443,7 @@ void WriteOutFrequencies(const std::vector<double>& inv_freq, RopeSpec* spec) {
 
 double RequiredFactor(const RopeDict& from) {
   const ReadingRow* const row = from.Row(ReadingRule::kDefaultFactor);
-  if (row == nullptr || from.dict.Find("factor") != nullptr) {
+  if (row == nullptr || from.dict.Contains("factor")) {
     return from.dict.RequiredNumber(
         "factor", absl::StrCat("rope type ", from.type, " needs it"));
   }

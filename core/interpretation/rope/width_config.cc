@@ -245,9 +245,9 @@ std::optional<Value> PartialFactor(const RopeDict& from) {
 
 // In most classes a null removes the default share, so the whole head rotates.
 double DefaultShare(const RopeDict& from) {
-  const nlohmann::json* given = from.config.Find(from.family.partial_key);
-  if (from.is_hf() && given != nullptr && given->is_null() &&
-      ReadsShareOfConfig(from) &&
+  const absl::string_view key = from.family.partial_key;
+  if (from.is_hf() && from.config.Contains(key) &&
+      from.config.At(key).is_null() && ReadsShareOfConfig(from) &&
       from.Row(ReadingRule::kNullShare) == nullptr) {
     return 1;
   }
