@@ -218,6 +218,10 @@ std::vector<std::string> JsonObject::Keys() const {
   return keys;
 }
 
+nlohmann::json JsonObject::Copy() const {
+  return json_ == nullptr ? nlohmann::json::object() : *json_;
+}
+
 bool JsonObject::WasRead(absl::string_view key) const {
   return read_->count(std::string(key)) > 0;
 }

@@ -119,6 +119,8 @@ class JsonObject {
   }
   Report& report() const { return *report_; }
   std::vector<std::string> Keys() const;
+  // The JSON of the object; {} for an object without keys.
+  nlohmann::json Copy() const;
   bool WasRead(absl::string_view key) const;
 
  private:

@@ -304,9 +304,7 @@ RopeLookup LookupOf(RopeSource source) {
 }
 
 RopeLookup LookupOf(RopeSpec spec) {
-  RopeSource source;
-  source.source = std::move(spec);
-  return LookupOf(std::move(source));
+  return LookupOf(RopeSource{.source = std::move(spec)});
 }
 
 }  // namespace posenc::core::interpretation

@@ -79,10 +79,7 @@ const ClassDefaults* FindClassDefaults(absl::string_view model_type) {
 ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
                       const Family& family, const ProfileRules& rules,
                       const std::string& model_type) {
-  ClassKeys keys = {.config = json::object()};
-  for (const std::string& key : config.Keys()) {
-    keys.config[key] = config.At(key);
-  }
+  ClassKeys keys = {.config = config.Copy()};
   if (class_row == nullptr) {
     if (!config.Path().empty() || keys.config.contains("hidden_size") ||
         keys.config.contains("num_attention_heads")) {

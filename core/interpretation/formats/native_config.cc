@@ -289,11 +289,10 @@ bool IsStepConfig(const JsonObject& config) {
 }
 
 Respelled StepAsTransformers(const JsonObject& config) {
-  nlohmann::json same = nlohmann::json::object();
-  for (const std::string& key : config.Keys()) {
-    if (!IsAmong(key, "rope_theta partial_rotary_factors rope_scaling")) {
-      same[key] = config.At(key);
-    }
+  nlohmann::json same = config.Copy();
+  for (const char* key :
+       {"rope_theta", "partial_rotary_factors", "rope_scaling"}) {
+    same.erase(key);
   }
   GivenKeys given;
   // A base that is not a list applies to every layer.
@@ -357,8 +356,7 @@ Respelled StepAsTransformers(const JsonObject& config) {
 // The class keeps every second element of such a list, and has half of the
 // layers.
 Respelled WithoutMlps(const JsonObject& config) {
-  nlohmann::json same = nlohmann::json::object();
-  for (const std::string& key : config.Keys()) same[key] = config.At(key);
+  nlohmann::json same = config.Copy();
   const nlohmann::json& listed = config.At("layer_types");
   nlohmann::json types = nlohmann::json::array();
   for (std::size_t i = 0; i < listed.size(); i += 2) types.push_back(listed[i]);

@@ -462,15 +462,10 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
   const auto find = [&](const std::string& type) {
     const Tower* const tower = FindTower(type);
     if (tower == nullptr) return false;
-    if (!tower->sequence.empty()) {
-      if (!IsAmong(NameOf(part), tower->sequence)) return false;
-      found.tower = nullptr;
-    } else if (part != ModelPart::kAudio) {
-      found.tower = tower;
-    } else {
-      return false;
-    }
-    return true;
+    const bool is_sequence = !tower->sequence.empty();
+    found.tower = is_sequence ? nullptr : tower;
+    return is_sequence ? IsAmong(NameOf(part), tower->sequence)
+                       : part != ModelPart::kAudio;
   };
   bool known = find(found.model_type);
   if (!known && depth > 0 && part != ModelPart::kAudio) {
