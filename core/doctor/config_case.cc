@@ -108,7 +108,7 @@ ConfigCase::ConfigCase(std::string path, json root,
     : path_(std::move(path)),
       root_(std::move(root)),
       part_(LanguagePartOf(&root_, &model_type_, &part_path_)),
-      family_(interpretation::FindFamily(model_type_, &known_family_)),
+      family_(interpretation::FindFamily(model_type_)),
       reach_(std::move(reach)) {
   const Reader* const hf = FindReader("hf");
   groups_ = GroupLayers(root_, reach_);

@@ -69,7 +69,6 @@ class ConfigCase {
   const std::string& model_type() const { return model_type_; }
   std::string type() const { return interpretation::ModelKey(model_type_); }
   const Family& family() const { return family_; }
-  bool known_family() const { return known_family_; }
   const json& root() const { return root_; }
   const json& part() const { return *part_; }
   const Reach& reach() const { return reach_; }
@@ -164,7 +163,6 @@ class ConfigCase {
   json root_;
   std::string model_type_, part_path_;
   const json* part_;
-  bool known_family_ = false;
   const Family& family_;
   Reach reach_;
   std::vector<LayerGroup> groups_;

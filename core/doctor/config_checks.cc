@@ -83,7 +83,7 @@ void CheckNewSpelling(ConfigCase* config) {
   // A class with one dict for all layers drops entries for layer types. A
   // warning already says this. Another spelling would not change it, so none is
   // proposed.
-  if (config->known_family() &&
+  if (config->family().known() &&
       config->family().dicts == interpretation::DictRule::kOne &&
       config->family().kinds[0].type.empty() &&
       !IsFlat(part["rope_parameters"])) {

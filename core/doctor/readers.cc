@@ -38,8 +38,7 @@ std::vector<std::string> KnownTypes(const json& part,
       types.emplace_back(type);
     }
   };
-  bool known = false;
-  const Family& family = interpretation::FindFamily(model_type, &known);
+  const Family& family = interpretation::FindFamily(model_type);
   for (const interpretation::LayerKind& kind : family.kinds) add(kind.type);
   for (const json& dict :
        {json::parse(family.rope_parameters, nullptr, false),

@@ -213,7 +213,7 @@ double PairsOf(const ConfigCase& config) {
 
 void CheckSections(ConfigCase* config) {
   const auto& [a, b, c] = config->family().sections;
-  const bool has_axes = config->known_family() && a > 0;
+  const bool has_axes = config->family().known() && a > 0;
   const double pairs = PairsOf(*config);
   const std::string by_sum =
       pairs == 0 ? "a list" : Say("sections.sum", {pairs});

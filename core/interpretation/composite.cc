@@ -76,12 +76,6 @@ std::string TypeOf(const json& part) {
   return TextOf(part.value("model_type", json()));
 }
 
-bool IsKnownFamily(const std::string& type) {
-  bool known = false;
-  FindFamily(type, &known);
-  return known;
-}
-
 // True if the configuration itself, not one of its parts, has a key about
 // heads.
 bool HasHeads(const JsonObject& config) {
@@ -99,14 +93,14 @@ bool Rotates(const json& part) {
   for (const auto& [key, value] : part.items()) {
     if (absl::StartsWith(key, "rope_") && !value.is_null()) return true;
   }
-  const std::string type = TypeOf(part);
-  return IsKnownFamily(type) && FindFamily(type).nope != NopeRule::kEveryLayer;
+  const Family& family = FindFamily(TypeOf(part));
+  return family.known() && family.nope != NopeRule::kEveryLayer;
 }
 
 // True if the part has a known model_type. The type identifies parts whose key
 // does not end in _config: LFM2-Audio's language model has the key `lfm`.
 bool HasKnownType(const json& part) {
-  return part.is_object() && IsKnownFamily(TypeOf(part));
+  return part.is_object() && FindFamily(TypeOf(part)).known();
 }
 
 constexpr char kSoundKeys[] =
@@ -116,7 +110,7 @@ constexpr char kSoundKeys[] =
 // language model.
 bool HasOwnText(const JsonObject& config) {
   const std::string type = TextOf(config.At("model_type"));
-  return IsKnownFamily(type) || Holds(PartRule::kOwnText, type);
+  return FindFamily(type).known() || Holds(PartRule::kOwnText, type);
 }
 
 // True if the class has no part `key`, and reads only the keys beside that
@@ -247,14 +241,14 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
 
 // True if transformers has a class of that type.
 bool IsKnown(const std::string& type) {
-  return IsKnownFamily(type) || FindParents(type) != nullptr ||
+  return FindFamily(type).known() || FindParents(type) != nullptr ||
          Holds(PartRule::kComposite, ModelKey(type));
 }
 
 }  // namespace
 
 bool ListsMlps(const json& layer_types, absl::string_view model_type) {
-  return FindFamily(model_type, nullptr).lists_mlps && layer_types.is_array() &&
+  return FindFamily(model_type).lists_mlps && layer_types.is_array() &&
          std::count(layer_types.begin(), layer_types.end(), "mlp") > 0;
 }
 

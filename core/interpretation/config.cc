@@ -63,9 +63,8 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
                         FindFamily(model_type).width == RotaryWidth::kMla;
   if (is_plain) model_type = "deepseek";
   ClassKeys keys;
-  bool known = false;
-  const Family& family = FindFamily(model_type, &known);
-  const ClassDefaults* defaults = known && ReadsByClass(rules)
+  const Family& family = FindFamily(model_type);
+  const ClassDefaults* defaults = family.known() && ReadsByClass(rules)
                                       ? FindClassDefaults(ModelKey(model_type))
                                       : nullptr;
   if (defaults != nullptr || family.width == RotaryWidth::kMla) {

@@ -39,15 +39,13 @@ std::string ModelKey(absl::string_view model_type) {
 
 absl::Span<const Family> Families() { return kFamilies; }
 
-const Family& FindFamily(absl::string_view model_type, bool* known) {
-  if (known != nullptr) *known = true;
+const Family& FindFamily(absl::string_view model_type) {
   for (const std::string& key :
        {Underscored(model_type), ModelKey(model_type)}) {
     for (const Family& family : kFamilies) {
       if (IsAmong(key, family.model_types)) return family;
     }
   }
-  if (known != nullptr) *known = false;
   return kOther;
 }
 

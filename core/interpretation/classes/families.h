@@ -174,6 +174,9 @@ struct Family {
   // else remote_types. The code of these types lies beside the checkpoints.
   bool remote = false;
   absl::string_view remote_types = {};
+
+  // False for the families of unknown types.
+  bool known() const { return !any_names; }
 };
 
 absl::Span<const Family> Families();
@@ -181,10 +184,9 @@ absl::Span<const Family> Families();
 // Returns a model type as rows spell it: "Llama_4" for "Llama-4_text".
 std::string ModelKey(absl::string_view model_type);
 
-// Returns the family of a model type. If no row has the type, sets `known` to
-// false and returns the family for unknown types, which is Llama's family with
-// a few more keys.
-const Family& FindFamily(absl::string_view model_type, bool* known = nullptr);
+// Returns the family of a model type. If no row has the type, returns the
+// family for unknown types, which is Llama's family with a few more keys.
+const Family& FindFamily(absl::string_view model_type);
 
 // Returns the family of an unknown type whose heads have a slice
 // qk_rope_head_dim. This family has DeepSeek V3's rules.

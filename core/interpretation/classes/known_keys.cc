@@ -207,7 +207,7 @@ void WarnOfSwitches(const ModelLayers& model) {
                 " alone: no layer rotates");
   }
   if (family.nope == NopeRule::kEveryLayer) return;
-  const std::string whose = family.any_names || IsRemote(model_type)
+  const std::string whose = !family.known() || IsRemote(model_type)
                                 ? "the class that is known here"
                                 : ClassOf(model_type);
   for (const absl::string_view key :

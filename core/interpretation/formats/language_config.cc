@@ -31,10 +31,10 @@ using nlohmann::json;
 // qk_rope_head_dim is read as latent attention. For a reader with one rope for
 // all layers (kOneRope), removes the differences between layers.
 Family FamilyFor(const JsonObject& config, const std::string& model_type,
-                 const ProfileRules& rules, bool* known) {
-  Family family = FindFamily(model_type, known);
+                 const ProfileRules& rules) {
+  Family family = FindFamily(model_type);
   const json& slice = config.At("qk_rope_head_dim");
-  if (!*known && slice.is_number() && slice > 0) {
+  if (!family.known() && slice.is_number() && slice > 0) {
     family = UnknownLatentFamily();
   }
   if (FindReadingRow(rules, ModelKey(model_type), ReadingRule::kOneRope) !=
@@ -65,7 +65,7 @@ class ConfigReader {
         given_type_(model_type),
         model_type_(ModelKey(model_type)),
         rules_(RulesFor(reader)),
-        family_(FamilyFor(config, model_type, rules_, &known_family_)),
+        family_(FamilyFor(config, model_type, rules_)),
         class_dict_(json::parse(family_.rope_parameters, nullptr, false)),
         dicts_(ReadRopeDicts(layers(), rules_, class_dict_)) {}
 
@@ -86,7 +86,7 @@ class ConfigReader {
     ModelRope rope;
     CheckKnownKeys(config_);
     CheckRefusals(config_, model_type_, "", is_hf());
-    if (!known_family_) CheckUnknown();
+    if (!family_.known()) CheckUnknown();
     if (ReadsByClass(rules_)) WarnOfLists(layers());
     if (is_hf()) WarnOfRefusals(layers(), FindClassDefaults(model_type_));
     const bool nope = IsNope(question);
@@ -106,7 +106,7 @@ class ConfigReader {
       rope.spec = RopeSpec{.nope = true};
       return rope;
     }
-    if (!known_family_) AssumeFamily();
+    if (!family_.known()) AssumeFamily();
     if (dicts_.from_class) {
       report().Assume("rope_parameters", std::string(family_.rope_parameters),
                       DefaultOf(rules_));
@@ -512,7 +512,6 @@ class ConfigReader {
   const std::string given_type_;
   const std::string model_type_;
   const ProfileRules rules_;
-  bool known_family_;
   const Family family_;
   const json class_dict_;
   const RopeDicts dicts_;

@@ -263,17 +263,12 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
     WarnOfStrangeTypes(model);
   }
   if (dicts->from_class) return;
-  // ModelKey() has removed "_text" from model_type, but the row of Kyutai's
-  // speech-to-text model has the type with "_text".
-  bool known = false;
-  FindFamily(model.model_type, &known);
-  if (!known) FindFamily(absl::StrCat(model.model_type, "_text"), &known);
   // Classes with kMerged or kTyped add the whole rope_scaling to their default
   // entries, and read no entries in it.
   const bool goes_into_entries =
       key == "rope_scaling" && dicts->merged == nullptr &&
       (rule == DictRule::kMerged || rule == DictRule::kTyped);
-  if (known && dicts->nested &&
+  if (model.family.known() && dicts->nested &&
       (goes_into_entries || (!dicts->has_kinds && (rule == DictRule::kOne ||
                                                    rule == DictRule::kNone)))) {
     const std::string fact =

@@ -17,13 +17,10 @@ namespace {
 
 TEST(FamiliesTest, TypesAreSpelledInManyWays) {
   for (const char* type : {"qwen3_vl_text", "qwen3-vl", "qwen3 vl"}) {
-    bool known = false;
-    EXPECT_EQ(FindFamily(type, &known).head_dim, 128);
-    EXPECT_TRUE(known) << type;
+    EXPECT_EQ(FindFamily(type).head_dim, 128);
+    EXPECT_TRUE(FindFamily(type).known()) << type;
   }
-  bool known = true;
-  FindFamily("no such model", &known);
-  EXPECT_FALSE(known);
+  EXPECT_FALSE(FindFamily("no such model").known());
 }
 
 // Both tables give the same head_dim to a class that states its head_dim.
