@@ -10,7 +10,7 @@ namespace posenc::core::interpretation {
 
 std::int64_t ClaimedLength(const RopeSource& source) {
   const auto text = ConfigOf(source);
-  const nlohmann::json root = text ? ParseConfig(*text) : nlohmann::json();
+  const nlohmann::json root = text ? ParseText(*text).value : nlohmann::json();
   Report ignored;
   return root.is_object() ? ClaimedLength(JsonObject(&root, "", &ignored)) : 0;
 }

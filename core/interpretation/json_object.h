@@ -34,17 +34,13 @@ absl::Status CheckJsonSize(absl::string_view text);
 // A parsed text: the values, and facts of the text that the values do not keep.
 struct ParsedText {
   JsonText text;
-  nlohmann::json value;  // meaningless if text.fault is not empty
+  nlohmann::json value;  // no object if text.fault is not empty
 };
 
 // Parses a text that has passed CheckJsonSize(). Python writes NaN and the
 // infinities as bare words. They are read as strings, so they are an error only
 // where a number is needed.
 ParsedText ParseText(absl::string_view text);
-
-// Returns the values of ParseText(); nlohmann's "discarded" if the text is not
-// JSON.
-nlohmann::json ParseConfig(absl::string_view text);
 
 // Returns JSON as one line, cut if it is long, for errors and warnings.
 std::string Shortened(const nlohmann::json& value);

@@ -154,7 +154,9 @@ class TextReader : public nlohmann::json_sax<json> {
 ParsedText ParsePlain(absl::string_view text) {
   TextReader reader;
   json::sax_parse(text, &reader);
-  return std::move(reader).found();
+  ParsedText found = std::move(reader).found();
+  if (!found.text.fault.empty()) found.value = nullptr;
+  return found;
 }
 
 // Returns the result for a text that is not JSON.
@@ -220,11 +222,5 @@ ParsedText ParseText(absl::string_view text) {
 }
 
 JsonText ReadJsonText(absl::string_view text) { return ParseText(text).text; }
-
-json ParseConfig(absl::string_view text) {
-  ParsedText parsed = ParseText(text);
-  if (!parsed.text.fault.empty()) return json::value_t::discarded;
-  return std::move(parsed.value);
-}
 
 }  // namespace posenc::core::interpretation

@@ -31,7 +31,7 @@ struct JsonText {
   std::size_t fault_byte = 0;  // position of the fault, counted from 1
 };
 
-// Accepts NaN and the infinities as values, like ParseConfig(). `text` must
+// Accepts NaN and the infinities as values, like ParseText(). `text` must
 // have passed CheckJsonSize().
 JsonText ReadJsonText(absl::string_view text);
 

@@ -41,7 +41,7 @@ std::optional<Assumption> DifferenceFromDefault(const RopeSource& source,
   const auto* name = std::get_if<PresetName>(&source.source);
   const Preset* preset = name == nullptr ? nullptr : FindPreset(name->name);
   if (preset == nullptr || source.profile != Profile::kHf) return std::nullopt;
-  const json published = ParseConfig(preset->config_json);
+  const json published = ParseText(preset->config_json).value;
   RopeSource bare = source;
   bare.head_dim = rope.head_dim;
   const auto otherwise = ResolveJson(WithoutRotaryKeys(published), bare,

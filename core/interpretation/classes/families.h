@@ -177,6 +177,10 @@ struct Family {
 
   // False for the families of unknown types.
   bool known() const { return !any_names; }
+  // True if the class adds rope_scaling to its entries for layer types.
+  bool merges_dicts() const {
+    return dicts == DictRule::kMerged || dicts == DictRule::kTyped;
+  }
 };
 
 absl::Span<const Family> Families();

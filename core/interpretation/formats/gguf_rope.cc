@@ -11,11 +11,14 @@
 #include "core/angle/wide.h"
 #include "core/base/text.h"
 #include "core/interpretation/classes/profile.h"
+#include "core/interpretation/formats/gguf_format.h"
 #include "core/interpretation/rope/rope_config.h"
 #include "core/rope/scaling.h"
 
 namespace posenc::core::interpretation {
 namespace {
+
+using gguf::Malformed;
 
 // The elements of rope.dimension_sections.
 constexpr std::size_t kSections = 4;
@@ -63,20 +66,12 @@ constexpr GgufRow kRows[] = {
 #include "gguf.inc"
 };
 
-template <typename... Facts>
-absl::Status Refusal(const Facts&... facts) {
-  return absl::InvalidArgumentError(absl::StrCat(facts...));
-}
-
 struct Reads {
   const GgufFile& file;
-  const std::string& architecture;
-  absl::Status status;
-  std::vector<MistypedKey> mistyped = {};
+  GgufRope* rope;
+  absl::Status status = {};
 
-  std::string Key(absl::string_view name) const {
-    return absl::StrCat(architecture, ".", name);
-  }
+  std::string Key(absl::string_view name) const { return rope->Key(name); }
   std::optional<double> Number(absl::string_view name) {
     const auto value = file.Number(Key(name), &status);
     if (value && !Holds<double>(name)) {
@@ -108,11 +103,11 @@ struct Reads {
     return std::holds_alternative<T>(file.keys.at(Key(name)));
   }
   void Mistyped(absl::string_view name, const char* is, const char* wanted) {
-    mistyped.push_back({Key(name), is, wanted});
+    rope->mistyped.push_back({Key(name), is, wanted});
   }
   template <typename... Facts>
   void Fail(absl::string_view name, const Facts&... facts) {
-    status.Update(Refusal("key ", Key(name), " ", facts...));
+    status.Update(Malformed("key ", Key(name), " ", facts...));
   }
 };
 
@@ -215,10 +210,10 @@ absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
         std::pair(kFactors[1], &gguf.factors_long),
         std::pair(kFactors[2], &gguf.factors_short)}) {
     if (factors->empty() || (factors->size() == pairs && pairs >= n)) continue;
-    return Refusal("tensor ", name, " has ", factors->size(), " values, and ",
-                   std::max(pairs, n),
-                   " pairs turn; llama.cpp refuses the "
-                   "file");
+    return Malformed("tensor ", name, " has ", factors->size(), " values, and ",
+                     std::max(pairs, n),
+                     " pairs turn; llama.cpp refuses the "
+                     "file");
   }
   return absl::OkStatus();
 }
@@ -329,8 +324,8 @@ absl::Status SetFactors(absl::string_view name, std::vector<double> values,
                         GgufRope* rope) {
   for (const double f : values) {
     if (!(f > 0 && std::isfinite(f))) {
-      return Refusal("tensor ", name, " has a value ", PlainNumber(f),
-                     "; factors are finite and > 0");
+      return Malformed("tensor ", name, " has a value ", PlainNumber(f),
+                       "; factors are finite and > 0");
     }
   }
   (name == kFactors[0]   ? rope->rope_freqs
@@ -346,11 +341,11 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
   rope.architecture = file.Text("general.architecture", &status).value_or("");
   if (!status.ok()) return status;
   if (rope.architecture.empty()) {
-    return Refusal(
+    return Malformed(
         "key general.architecture is missing; nothing says what the other "
         "keys are called");
   }
-  Reads reads{file, rope.architecture, {}};
+  Reads reads{file, &rope};
   ReadShape(&reads, &rope);
   ReadScaling(&reads, &rope);
   rope.sections = reads.Numbers("rope.dimension_sections");
@@ -366,7 +361,6 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
     rope.rotates = file.Flag(rope.Key("rope.scaling.finetuned"), &reads.status)
                        .value_or(true);
   }
-  rope.mistyped = reads.mistyped;
   const std::int64_t head = rope.HeadDim();
   if (rope.dimension_count && head > 0 && *rope.dimension_count != head &&
       IsAmong(rope.architecture, "llama llama-embed deci falcon")) {
@@ -380,9 +374,9 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
     if (tensor == nullptr) continue;
     for (std::size_t i = 1; i < tensor->shape.size(); ++i) {
       if (tensor->shape[i] == 1) continue;
-      return Refusal("tensor ", name,
-                     " has more than one row; llama.cpp "
-                     "wants a value for each pair and refuses the file");
+      return Malformed("tensor ", name,
+                       " has more than one row; llama.cpp "
+                       "wants a value for each pair and refuses the file");
     }
     auto read = ReadGgufTensor(source, *tensor);
     if (!read.ok()) return read.status();
@@ -405,14 +399,14 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
     if (gguf.dimension_count_swa) d = *gguf.dimension_count_swa;
   }
   if (d == 0 && !gguf.dimension_count) {
-    return Refusal("keys ", gguf.Key("rope.dimension_count"), ", ",
-                   gguf.Key("attention.key_length"), " and ",
-                   gguf.Key("attention.head_count"), " or ",
-                   gguf.Key("embedding_length"),
-                   " are missing or 0; nothing says the width of a head");
+    return Malformed("keys ", gguf.Key("rope.dimension_count"), ", ",
+                     gguf.Key("attention.key_length"), " and ",
+                     gguf.Key("attention.head_count"), " or ",
+                     gguf.Key("embedding_length"),
+                     " are missing or 0; nothing says the width of a head");
   }
   if (d <= 0 || d % 2 != 0 || d > kMaxRotaryDim) {
-    return Refusal(
+    return Malformed(
         "key ",
         gguf.Key(gguf.dimension_count ? "rope.dimension_count"
                  : gguf.key_length    ? "attention.key_length"
@@ -477,7 +471,8 @@ absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
     return absl::OkStatus();
   }
   const auto fail = [&gguf](const auto&... facts) {
-    return Refusal("key ", gguf.Key("rope.dimension_sections"), " ", facts...);
+    return Malformed("key ", gguf.Key("rope.dimension_sections"), " ",
+                     facts...);
   };
   if (gguf.sections.empty()) {
     return fail(

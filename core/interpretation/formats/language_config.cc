@@ -304,8 +304,7 @@ class ConfigReader {
 
   // True if the class has parameters for layer types that the dict lacks.
   bool FillsIn() const {
-    return ReadsByClass(rules_) && (family_.dicts == DictRule::kMerged ||
-                                    family_.dicts == DictRule::kTyped);
+    return ReadsByClass(rules_) && family_.merges_dicts();
   }
 
   // Returns the layer types that have parameters of their own; empty if all

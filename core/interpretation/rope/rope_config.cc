@@ -206,9 +206,7 @@ void CheckType(const RopeDict& from) {
   }
   const auto given = from.dict.Text(key);
   CheckTypesAgree(from);
-  const bool looks_for_newer = from.family.dicts == DictRule::kMerged ||
-                               from.family.dicts == DictRule::kTyped;
-  if (from.by_class() && looks_for_newer && given && key == "type" &&
+  if (from.by_class() && from.family.merges_dicts() && given && key == "type" &&
       from.type == "default" && *given != "default" && *given != "mrope") {
     from.dict.Warn(key, " ", *given, " is not read: ", ClassOf(from.model_type),
                    " looks for rope_type, and rotates unscaled without it; the "

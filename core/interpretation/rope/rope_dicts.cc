@@ -214,10 +214,9 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
 // Classes with kMerged or kTyped merge rope_scaling into the entries of
 // rope_parameters. Other classes use only one of the two dicts.
 void MergeScaling(const ModelLayers& model, RopeDicts* dicts) {
-  const DictRule rule = model.family.dicts;
   const JsonObject& config = model.config;
-  if ((rule != DictRule::kMerged && rule != DictRule::kTyped) ||
-      !config.Has("rope_parameters") || !config.Has("rope_scaling")) {
+  if (!model.family.merges_dicts() || !config.Has("rope_parameters") ||
+      !config.Has("rope_scaling")) {
     return;
   }
   const json& scaling = config.At("rope_scaling");
@@ -265,9 +264,9 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
   if (dicts->from_class) return;
   // Classes with kMerged or kTyped add the whole rope_scaling to their default
   // entries, and read no entries in it.
-  const bool goes_into_entries =
-      key == "rope_scaling" && dicts->merged == nullptr &&
-      (rule == DictRule::kMerged || rule == DictRule::kTyped);
+  const bool goes_into_entries = key == "rope_scaling" &&
+                                 dicts->merged == nullptr &&
+                                 model.family.merges_dicts();
   if (model.family.known() && dicts->nested &&
       (goes_into_entries || (!dicts->has_kinds && (rule == DictRule::kOne ||
                                                    rule == DictRule::kNone)))) {
@@ -292,7 +291,7 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
     }
     dicts->nested = false;
   }
-  if (dicts->nested && rule != DictRule::kMerged && rule != DictRule::kTyped) {
+  if (dicts->nested && !model.family.merges_dicts()) {
     WarnOfMissingTypes(model, class_dict, dicts->dict);
   }
   if (!is_empty) ApplyRule(model, key, class_dict, dicts);

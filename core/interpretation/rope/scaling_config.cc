@@ -304,9 +304,7 @@ std::string RopeType(const RopeDict& from) {
   const bool alias_first = from.Row(ReadingRule::kTypeFirst) != nullptr;
   // Classes with merged dicts set rope_type to "default" before they add the
   // file's keys, so the file's `type` alone has no effect.
-  if (!first && !from.nested && from.by_class() &&
-      (from.family.dicts == DictRule::kMerged ||
-       from.family.dicts == DictRule::kTyped)) {
+  if (!first && !from.nested && from.by_class() && from.family.merges_dicts()) {
     return "default";
   }
   const std::optional<std::string> type =

@@ -189,9 +189,7 @@ void ReadTruncation(const RopeDict& from, YarnScaling* yarn) {
     yarn->truncate = false;
   } else if (from.rules.truncation == Truncation::kAlways || deepseek) {
     yarn->truncate = true;
-  } else if (from.is_hf() &&
-             (from.nested || from.family.dicts == DictRule::kMerged ||
-              from.family.dicts == DictRule::kTyped)) {
+  } else if (from.is_hf() && (from.nested || from.family.merges_dicts())) {
     // transformers looks for `truncate` outside of the entry of a layer type,
     // and never finds it.
     yarn->truncate = true;
