@@ -22,14 +22,6 @@
 
 namespace posenc::core::interpretation {
 
-// How a length selects the frequencies, if they depend on a length.
-enum class LengthUse {
-  kEach,   // each sequence has its own frequencies
-  kOnce,   // chosen only once, by the longest sequence that a server accepts:
-           // the caller's length, or else ModelRope::length
-  kFixed,  // chosen only once, by ModelRope::length; no caller's length counts
-};
-
 // A configuration's rotary encoding, before frequencies are computed.
 struct ModelRope {
   RopeSpec spec;  // has rotary_dim and pairing, or nope
@@ -38,8 +30,11 @@ struct ModelRope {
   std::optional<QueryScale> query_scale;
   // From the key of this name, or from max_position_embeddings; 0: not known.
   std::int64_t original_max_position_embeddings = 0;
-  LengthUse length_use = LengthUse::kEach;
-  std::int64_t length = 0;
+  // If frequencies depend on a length, each sequence has its own frequencies,
+  // or `length` is set. Then they are chosen only once, by the longest sequence
+  // that a server accepts: the caller's length, or else `length`. Without a
+  // `length_reason` no caller's length counts.
+  std::optional<std::int64_t> length;
   std::string length_reason;
   // How a vision tower numbers the patches of a grid.
   std::optional<TowerGrid> grid;

@@ -175,16 +175,15 @@ absl::StatusOr<ResolvedRope> ResolveConfig(
                             "tensor's heads have ",
                             head_dim));
   }
-  const bool each = model->length_use == LengthUse::kEach;
   std::optional<std::int64_t> length = source.sequence_length;
-  if (!each && (model->length_use == LengthUse::kFixed || !length)) {
+  if (model->length && (model->length_reason.empty() || !length)) {
     length = model->length;
   }
   absl::StatusOr<ResolvedRope> resolved =
       ResolveSpec(model->spec, head_dim != 0 ? head_dim : model->head_dim,
                   length, missing_length);
   if (!resolved.ok()) return ConfigFault(field, *model, resolved.status());
-  if (!each) {
+  if (model->length) {
     // The project chooses the frequencies only once, for every length. So the
     // caller gets a spec with explicit frequencies, which do not depend on a
     // length.

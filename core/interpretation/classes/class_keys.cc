@@ -96,19 +96,14 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
   // A whole file without a width gets no defaults. A part gets them, because
   // published parts leave out many keys: LLaVA 1.5's part has none of Llama's
   // sizes.
-  const auto has = [&](absl::string_view key, absl::string_view others) {
-    for (const absl::string_view other : absl::StrSplit(others, ' ')) {
-      if (keys.config.contains(std::string(other))) return true;
-    }
-    const std::string own(NameOf(row, key));
-    return keys.config.contains(std::string(key)) ||
-           (!own.empty() && keys.config.contains(own));
-  };
   bool has_width = !config.Path().empty() && !config.Keys().empty();
   for (const auto& [key, others, value] : kNames) {
-    const bool is_width = key == "hidden_size" || key == "head_dim" ||
-                          key == "num_attention_heads";
-    has_width = has_width || (is_width && has(key, others));
+    if (!IsAmong(key, "hidden_size num_attention_heads head_dim")) continue;
+    const std::string all =
+        absl::StrCat(key, " ", others, " ", NameOf(row, key));
+    for (const std::string& given : config.Keys()) {
+      has_width = has_width || (!given.empty() && IsAmong(given, all));
+    }
   }
   for (const auto& [key, others, value] : kNames) {
     const std::string name(key);

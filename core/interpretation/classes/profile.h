@@ -48,7 +48,6 @@ struct ProfileRules {
   std::int64_t yarn_original;
   std::int64_t llama3_original;
   bool llama3_defaults;  // absent low_freq_factor is 1, high_freq_factor 4
-  bool null_factor;      // a null factor is max_position_embeddings / original
   // The project's modules come from vLLM. They have one table of cosines for
   // every length, read alpha for every model, and read LongRoPE's two
   // amplitudes.

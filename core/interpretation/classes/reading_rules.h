@@ -29,31 +29,30 @@ enum class ReadingRule {
   kParametersUnread,   // only rope_scaling and rope_theta are read
   // Each of the following rules applies on its own. For g and the mscale pair
   // see YarnAttentionFactor (profile.h); s is the scaling factor.
-  kTypeFirst,         // reads `type` before rope_type
-  kTypesConflict,     // refuses `type` and rope_type that differ
-  kKnowsType,         // knows the rope types in `what`
-  kNeedsBase,         // fails without rope_theta
-  kNeedsKeys,         // fails if a key in `what` is absent, but accepts null
-  kOneBase,           // takes rope_theta for layers of every type
-  kOneRope,           // has one dict for layers of every type
-  kBaseKey,           // reads the base by the key in `what`
-  kDictBase,          // takes the dict's rope_theta, or else `number`
-  kNoRotaryDim,       // reads a share of the head, not rotary_dim
-  kRatioFactor,       // YaRN: the factor is max_position_embeddings / original
-  kDefaultBase,       // takes `number` for an absent rope_theta
-  kDefaultFactor,     // takes `number` for an absent factor of a scaling
-  kFixedBase,         // takes `number`, whatever the file says
-  kDefaultShare,      // takes `number` for an absent share of the head
-  kDefaultSlice,      // takes `number` for an absent qk_rope_head_dim
-  kDefaultRest,       // takes `number` for an absent qk_nope_head_dim
-  kNoClass,           // has no class for these model types
-  kHasClass,          // has classes for these model types alone
-  kPermutesRows,      // makes half-split rows interleaved in its own files
-  kNoSwitch,          // rotates whatever Family::rope_switch says
-  kWholeHead,         // rotates the head whatever partial_rotary_factor says
-  kUnscaled,          // does not scale, except the rope types in `what`
-  kDynamicConstant,   // dynamic: s * s - (s - 1) for every length
-  kDynamicByTrained,  // dynamic: s * L / T - (s - 1), L and T from the file
+  kTypeFirst,        // reads `type` before rope_type
+  kTypesConflict,    // refuses `type` and rope_type that differ
+  kKnowsType,        // knows the rope types in `what`
+  kNeedsBase,        // fails without rope_theta
+  kNeedsKeys,        // fails if a key in `what` is absent, but accepts null
+  kOneBase,          // takes rope_theta for layers of every type
+  kOneRope,          // has one dict for layers of every type
+  kBaseKey,          // reads the base by the key in `what`
+  kDictBase,         // takes the dict's rope_theta, or else `number`
+  kNoRotaryDim,      // reads a share of the head, not rotary_dim
+  kRatioFactor,      // YaRN: the factor is max_position_embeddings / original
+  kDefaultBase,      // takes `number` for an absent rope_theta
+  kDefaultFactor,    // takes `number` for an absent factor of a scaling
+  kFixedBase,        // takes `number`, whatever the file says
+  kDefaultShare,     // takes `number` for an absent share of the head
+  kDefaultSlice,     // takes `number` for an absent qk_rope_head_dim
+  kDefaultRest,      // takes `number` for an absent qk_nope_head_dim
+  kNoClass,          // has no class for these model types
+  kHasClass,         // has classes for these model types alone
+  kPermutesRows,     // makes half-split rows interleaved in its own files
+  kNoSwitch,         // rotates whatever Family::rope_switch says
+  kWholeHead,        // rotates the head whatever partial_rotary_factor says
+  kUnscaled,         // does not scale, except the rope types in `what`
+  kDynamicConstant,  // dynamic: s * s - (s - 1) for every length
   kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor
   kAmplitudeByKeys,      // YaRN: attention_factor, the mscale pair, or g(s, 1)
   kAmplitudeByAllDim,    // YaRN: g(s, 1) / g(s, mscale_all_dim)

@@ -357,10 +357,8 @@ class ConfigReader {
         if (dicts_.dict.At(type) != dicts_.dict.At(types[0])) return true;
       } else if (FindKind(type)->partial != FindKind(types[0])->partial) {
         return true;
-      } else if (dicts_.nested && dicts_.dict.Contains(type) &&
-                 RopeType(DictOf(type)) != "default") {
-        return true;
-      } else if (FindKind(type)->scaled != FindKind(types[0])->scaled &&
+      } else if (((dicts_.nested && dicts_.dict.Contains(type)) ||
+                  FindKind(type)->scaled != FindKind(types[0])->scaled) &&
                  RopeType(DictOf(type)) != "default") {
         return true;
       } else {

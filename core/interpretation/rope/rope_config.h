@@ -96,8 +96,9 @@ bool ScalesBaseByAlpha(const RopeDict& from);
 // with a default (kDefaultFactor).
 double RequiredFactor(const RopeDict& from);
 
-// Sets spec.scaling, the scaling's effect on scores, and how a length selects
-// the frequencies (LengthUse). The spec's base, width and pairing must be set.
+// Sets spec.scaling, the scaling's effect on scores, and the length that
+// selects the frequencies (ModelRope::length). The spec's base, width and
+// pairing must be set.
 void ReadScaling(const RopeDict& from, ModelRope* rope);
 
 // Does the same for YaRN. Projects differ most in the attention factor and the

@@ -90,14 +90,12 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
               from.rules.project, " has it for half-split only");
   }
   if (from.rules.longrope == LongRopeChoice::kOnce) {
-    rope->length_use = LengthUse::kOnce;
     rope->length = RequiredMaximum(from, "it chooses between the factors");
     rope->length_reason = absl::StrCat(
         "unset; max_position_embeddings: ", from.rules.project,
         " chooses between the lists of longrope once, by the longest sequence "
         "it is set up for");
   } else if (from.rules.longrope == LongRopeChoice::kAlwaysLong) {
-    rope->length_use = LengthUse::kFixed;
     rope->length = original + 1;
   }
   rope->spec.scaling = std::move(longrope);

@@ -39,7 +39,7 @@ double ReadFactor(const RopeDict& from, std::int64_t original) {
     return static_cast<double>(RequiredMaximum(from, why)) /
            static_cast<double>(original);
   };
-  if (from.rules.null_factor && from.dict.HasNull("factor")) {
+  if (from.by_class() && from.dict.HasNull("factor")) {
     const double factor = ratio("a null factor is derived from it");
     from.dict.Assume("factor", NumberText(factor),
                      "null; max_position_embeddings / original");
