@@ -2,6 +2,9 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/interpretation/classes/families.h"
 #include "core/interpretation/composite.h"
 #include "core/interpretation/json_object.h"
 #include "core/interpretation/presets.h"
@@ -18,8 +21,8 @@ std::int64_t ClaimedLength(const RopeSource& source) {
 std::int64_t ClaimedLength(const JsonObject& root) {
   std::string ignored;
   const JsonObject part = LanguagePart(root, &ignored);
-  for (const char* key : {"max_position_embeddings", "n_positions",
-                          "max_seq_len", "seq_length", "max_seqlen"}) {
+  const std::string names = absl::StrCat(kLengthNames, " max_seqlen");
+  for (const absl::string_view key : absl::StrSplit(names, ' ')) {
     for (const JsonObject* object : {&part, &root}) {
       const nlohmann::json& value = object->At(key);
       if (!value.is_number()) continue;

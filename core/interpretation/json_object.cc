@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/base/error.h"
 
 namespace posenc::core::interpretation {
@@ -149,15 +150,16 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
   // may be read twice, so the warning is added only if it is new.
   constexpr absl::string_view kIntegers[] = {
       "head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers"};
-  const auto has = [](const auto& list, const auto& value) {
-    return std::find(std::begin(list), std::end(list), value) != std::end(list);
-  };
-  if (At(key).is_number_float() && has(kIntegers, key)) {
+  if (At(key).is_number_float() &&
+      std::count(std::begin(kIntegers), std::end(kIntegers), key) > 0) {
     const std::string warning =
         absl::StrCat(Path(key), " is ", NumberText(*number),
                      ", written with a point; transformers since 5.0 refuses "
                      "such a file");
-    if (!has(report_->warnings, warning)) report_->Warn(warning);
+    std::vector<std::string>& told = report_->warnings;
+    if (std::count(told.begin(), told.end(), warning) == 0) {
+      told.push_back(warning);
+    }
   }
   return static_cast<std::int64_t>(*number);
 }
@@ -196,12 +198,17 @@ JsonObject JsonObject::Object(absl::string_view key) const {
   return JsonObject(value, Path(key), report_, given_);
 }
 
-std::optional<std::int64_t> JsonObject::FirstInteger(
-    const std::vector<absl::string_view>& keys) const {
-  for (const absl::string_view key : keys) {
-    if (Has(key)) return Integer(key);
+absl::string_view JsonObject::FirstOf(absl::string_view keys) const {
+  for (const absl::string_view key : absl::StrSplit(keys, ' ')) {
+    if (Has(key)) return key;
   }
-  return std::nullopt;
+  return {};
+}
+
+std::optional<std::int64_t> JsonObject::FirstInteger(
+    absl::string_view keys) const {
+  const absl::string_view key = FirstOf(keys);
+  return key.empty() ? std::nullopt : Integer(key);
 }
 
 double JsonObject::RequiredNumber(absl::string_view key,

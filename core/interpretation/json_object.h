@@ -93,9 +93,10 @@ class JsonObject {
   // object.
   JsonObject Peek() const { return With(json_); }
 
-  // Returns the integer of the first of `keys` that is present.
-  std::optional<std::int64_t> FirstInteger(
-      const std::vector<absl::string_view>& keys) const;
+  // Returns the first of `keys`, separated by blanks, that is present and not
+  // null, or else an empty text. FirstInteger returns its integer.
+  absl::string_view FirstOf(absl::string_view keys) const;
+  std::optional<std::int64_t> FirstInteger(absl::string_view keys) const;
   // An absent key is an error, and the result is 0.
   double RequiredNumber(absl::string_view key, absl::string_view why) const;
 

@@ -17,23 +17,19 @@ constexpr ClassDefaults kRows[] = {
 #include "class_defaults.inc"
 };
 
-// A key and its other names. Each name is used by some class.
-struct OtherNames {
-  absl::string_view key;
-  absl::string_view others;
+// The names of a key, and the class's default.
+struct KeyNames {
+  absl::string_view names;
   std::int64_t ClassDefaults::*value;
+
+  absl::string_view key() const { return names.substr(0, names.find(' ')); }
 };
-constexpr OtherNames kNames[] = {
-    {"hidden_size", "n_embd d_model dim", &ClassDefaults::hidden_size},
-    {"num_attention_heads",
-     "n_head n_heads num_heads decoder_num_attention_heads "
-     "encoder_num_attention_heads",
-     &ClassDefaults::num_attention_heads},
-    {"num_hidden_layers", "n_layer n_layers num_layers",
-     &ClassDefaults::num_hidden_layers},
-    {"max_position_embeddings", "n_positions max_seq_len seq_length",
-     &ClassDefaults::max_position_embeddings},
-    {"head_dim", "attention_head_dim kv_channels", &ClassDefaults::head_dim}};
+constexpr KeyNames kNames[] = {
+    {kWidthNames, &ClassDefaults::hidden_size},
+    {kHeadsNames, &ClassDefaults::num_attention_heads},
+    {kLayersNames, &ClassDefaults::num_hidden_layers},
+    {kLengthNames, &ClassDefaults::max_position_embeddings},
+    {"head_dim attention_head_dim kv_channels", &ClassDefaults::head_dim}};
 
 // Returns the class's other name for a key; empty if the class has only the
 // usual name.
@@ -97,17 +93,18 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
   // published parts leave out many keys: LLaVA 1.5's part has none of Llama's
   // sizes.
   bool has_width = !config.Path().empty() && !config.Keys().empty();
-  for (const auto& [key, others, value] : kNames) {
+  for (const KeyNames& one : kNames) {
+    const absl::string_view key = one.key();
     if (!IsAmong(key, "hidden_size num_attention_heads head_dim")) continue;
-    const std::string all =
-        absl::StrCat(key, " ", others, " ", NameOf(row, key));
+    const std::string all = absl::StrCat(one.names, " ", NameOf(row, key));
     for (const std::string& given : config.Keys()) {
       has_width = has_width || (!given.empty() && IsAmong(given, all));
     }
   }
-  for (const auto& [key, others, value] : kNames) {
-    const std::string name(key);
-    const std::string own(NameOf(row, key));
+  for (const KeyNames& one : kNames) {
+    const std::string name(one.key());
+    const std::string own(NameOf(row, name));
+    const std::int64_t of_class = row.*one.value;
     const bool is_width = own == "qk_rope_head_dim";
     const bool has_own = !own.empty() && !is_width && keys.config.contains(own);
     if (has_own) keys.config.emplace(name, keys.config[own]);
@@ -119,25 +116,25 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
                              ", which is given too"));
       keys.config[own] = keys.config[name];
     }
-    for (const absl::string_view one : absl::StrSplit(others, ' ')) {
-      const std::string other(one);
-      if (other == own || !keys.config.contains(other) ||
-          (row.*value == 0 && name != "head_dim")) {
+    for (const absl::string_view each : absl::StrSplit(one.names, ' ')) {
+      const std::string other(each);
+      if (other == name || other == own || !keys.config.contains(other) ||
+          (of_class == 0 && name != "head_dim")) {
         continue;
       }
-      if (!is_given && !keys.config[other].is_null() && row.*value > 0 &&
-          keys.config[other] != row.*value) {
+      if (!is_given && !keys.config[other].is_null() && of_class > 0 &&
+          keys.config[other] != of_class) {
         warn(other, absl::StrCat("reads ", name,
-                                 ", which is absent, and takes ", row.*value));
+                                 ", which is absent, and takes ", of_class));
       }
       keys.config.erase(other);
     }
     const bool fills =
         name == "hidden_size" || name == "num_attention_heads" ||
         (name == "head_dim" && !is_width && !row.ignores_head_dim);
-    if (!is_given && fills && has_width && row.*value > 0 &&
+    if (!is_given && fills && has_width && of_class > 0 &&
         !config.Has("speech_encoder_attention_heads")) {
-      keys.config[name] = row.*value;
+      keys.config[name] = of_class;
       keys.filled.push_back(name);
     }
   }

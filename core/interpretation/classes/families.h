@@ -200,6 +200,16 @@ const Family& UnknownLatentFamily();
 // checkpoints. `model_type` is spelled as by ModelKey().
 bool IsRemote(absl::string_view model_type);
 
+// The names that classes have for a key. The usual name is the first.
+inline constexpr char kWidthNames[] = "hidden_size n_embd d_model dim";
+inline constexpr char kHeadsNames[] =
+    "num_attention_heads n_head n_heads num_heads decoder_num_attention_heads "
+    "encoder_num_attention_heads";
+inline constexpr char kLayersNames[] =
+    "num_hidden_layers n_layer n_layers num_layers";
+inline constexpr char kLengthNames[] =
+    "max_position_embeddings n_positions max_seq_len seq_length";
+
 // Keys from which a few classes read the base.
 inline constexpr char kBaseNames[] =
     "rotary_emb_base rope_embedding_base rotary_embedding_base rope_base "

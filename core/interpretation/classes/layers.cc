@@ -123,8 +123,7 @@ bool IsLayerType(const ModelLayers& model, absl::string_view key) {
 }
 
 std::optional<std::int64_t> LayerCount(const ModelLayers& model) {
-  const auto layers = model.config.FirstInteger(
-      {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
+  const auto layers = model.config.FirstInteger(kLayersNames);
   if (layers) return layers;
   const ClassDefaults* defaults = FindClassDefaults(ModelKey(model.model_type));
   if (defaults == nullptr || defaults->num_hidden_layers == 0) {
@@ -135,8 +134,7 @@ std::optional<std::int64_t> LayerCount(const ModelLayers& model) {
 
 void CheckLayerIndex(const JsonObject& config, std::int32_t index) {
   const auto listed = static_cast<std::int64_t>(LayerTypes(config).size());
-  std::optional<std::int64_t> layers = config.FirstInteger(
-      {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
+  std::optional<std::int64_t> layers = config.FirstInteger(kLayersNames);
   if (!layers && listed > 0) layers = listed;
   std::string fact;
   if (index < 0 || (layers && index >= *layers)) {

@@ -263,25 +263,20 @@ std::string TypeOfLayers(const RopeDict& from, bool scaled) {
 
 Value HeadDim(const JsonObject& config, const Family& family,
               absl::string_view layer_type) {
-  const auto first = [&config](const auto& keys) -> std::optional<Value> {
-    for (const absl::string_view key : keys) {
-      if (config.Has(key)) return IntegerAt(config, key);
-    }
-    return std::nullopt;
+  const auto first = [&config](absl::string_view keys) {
+    const absl::string_view key = config.FirstOf(keys);
+    return key.empty() ? std::nullopt : IntegerAt(config, key);
   };
   if (family.width == RotaryWidth::kMla) {
     const std::int64_t rope = config.Integer("qk_rope_head_dim").value_or(0);
     const std::int64_t rest = config.Integer("qk_nope_head_dim").value_or(0);
     return Whole(rope + rest, config.Path("qk_nope_head_dim"));
   }
-  std::vector<absl::string_view> keys = {family.head_dim_key, "head_dim",
-                                         "attention_head_dim"};
   const std::string any_type;  // LayerHeadDim() needs no model type
   if (auto of_type = LayerHeadDim({config, any_type, family}, layer_type)) {
     return *std::move(of_type);
   }
   if (layer_type == "full_attention") {
-    keys.insert(keys.begin(), "global_head_dim");
     // The class's per_layer_config gives layers with full attention their
     // width. A per_layer_config in the file may replace the class's.
     const bool is_replaced =
@@ -291,17 +286,17 @@ Value HeadDim(const JsonObject& config, const Family& family,
         !config.Has("global_head_dim")) {
       return Whole(family.global_head_dim, config.Path("head_dim"));
     }
+    if (auto given = first("global_head_dim")) return *std::move(given);
   }
+  const std::string keys =
+      absl::StrCat(family.head_dim_key, " head_dim attention_head_dim");
   if (auto given = first(keys)) return *std::move(given);
   if (family.head_dim > 0 && !config.HasNull("head_dim")) {
     return Whole(family.head_dim, config.Path("head_dim"));
   }
-  const auto hidden = first(std::vector<absl::string_view>{
-      "hidden_size", "n_embd", "d_model", "dim"});
-  const auto heads = first(std::vector<absl::string_view>{
-      "num_attention_heads", "n_head", "n_heads", "num_heads",
-      "decoder_num_attention_heads", "encoder_num_attention_heads",
-      "speech_encoder_attention_heads"});
+  const auto hidden = first(kWidthNames);
+  const auto heads =
+      first(absl::StrCat(kHeadsNames, " speech_encoder_attention_heads"));
   if (!hidden || !heads) {
     config.Fail(hidden ? "num_attention_heads" : "hidden_size",
                 "is missing, and head_dim is too; the width of a head is "

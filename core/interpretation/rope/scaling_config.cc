@@ -336,8 +336,7 @@ std::optional<std::int64_t> MaxPositions(const RopeDict& from) {
     from.config.MarkRead("max_position_embeddings");
     return from.family.long_length;
   }
-  return from.config.FirstInteger(
-      {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"});
+  return from.config.FirstInteger(kLengthNames);
 }
 
 std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from) {
