@@ -107,9 +107,9 @@ void CheckTypes(const JsonObject& object, absl::string_view key) {
 
 // Warns of layer types that transformers does not know, or that the class does
 // not have.
-void WarnOfTypes(const ModelLayers& model) {
+void WarnOfTypes(const Model& model) {
   constexpr absl::string_view kKey = "layer_types";
-  const auto& [config, model_type, family] = model;
+  const auto& [config, model_type, family, rules, defaults] = model;
   const std::vector<std::string> types = LayerTypes(config);
   if (types.empty()) return;
   const auto strange =
@@ -197,8 +197,8 @@ constexpr char kOtherEncodings[] =
 
 // Warns if the class's switch has a text that the class does not know, and if
 // the file has switches that the class does not read.
-void WarnOfSwitches(const ModelLayers& model) {
-  const auto& [config, model_type, family] = model;
+void WarnOfSwitches(const Model& model) {
+  const auto& [config, model_type, family, rules, defaults] = model;
   const json& own = config.At(family.rope_switch);
   if (own.is_string() && IsSwitchedOff(model) &&
       !IsAmong(own.get_ref<const std::string&>(), kOtherEncodings)) {
@@ -239,9 +239,9 @@ constexpr std::size_t kMostMarks = 1024;
 
 // Warns if hybrid_layer_pattern, which only other readers use, differs from the
 // layer types of transformers' class.
-void WarnOfPattern(const ModelLayers& model) {
+void WarnOfPattern(const Model& model) {
   constexpr absl::string_view kKey = "hybrid_layer_pattern";
-  const auto& [config, model_type, family] = model;
+  const auto& [config, model_type, family, rules, defaults] = model;
   const std::vector<double> marks = config.Peek().Numbers(kKey);
   if (family.layer_pattern.empty() || !LayerTypes(config).empty()) return;
   const JsonObject none(nullptr, "", &config.report());
@@ -249,7 +249,8 @@ void WarnOfPattern(const ModelLayers& model) {
     const absl::string_view type =
         marks[i] == 1 ? "sliding_attention" : "full_attention";
     const std::string theirs =
-        TypeOfLayer({none, model_type, family}, static_cast<std::int64_t>(i));
+        TypeOfLayer({none, model_type, family, rules, defaults},
+                    static_cast<std::int64_t>(i));
     if (type == theirs) continue;
     config.Warn(kKey, " makes layer ", i, " one of ", type, ", and ",
                 ClassOf(model_type),
@@ -261,7 +262,7 @@ void WarnOfPattern(const ModelLayers& model) {
 
 // Warns of no_rope_layers if it has fractions, looks like a list of indices, or
 // lets no layer rotate.
-void WarnOfNopeList(const ModelLayers& model) {
+void WarnOfNopeList(const Model& model) {
   const JsonObject& config = model.config;
   if (!HasLayerList(model.family)) return;
   const json& list = config.At("no_rope_layers");
@@ -336,8 +337,8 @@ void CheckRopeKeys(const JsonObject& dict) {
   }
 }
 
-void WarnOfLists(const ModelLayers& model) {
-  const auto& [config, model_type, family] = model;
+void WarnOfLists(const Model& model) {
+  const auto& [config, model_type, family, rules, defaults] = model;
   const std::optional<std::int64_t> layers = LayerCount(model);
   const bool is_chunked = family.nope == NopeRule::kChunkedList;
   const bool has_types = !LayerTypes(config).empty();
@@ -408,8 +409,9 @@ void WarnOfLists(const ModelLayers& model) {
   }
 }
 
-void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
+void WarnOfRefusals(const Model& model) {
   const JsonObject& config = model.config;
+  const ClassDefaults* const defaults = model.defaults;
   for (const std::string& key : config.Keys()) {
     const json& value = config.At(key);
     bool is_base = key == model.family.theta_key;
@@ -439,7 +441,7 @@ void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults) {
         " has no class in transformers, and transformers refuses it without "
         "the code beside its checkpoints; it is read as that code reads it");
   }
-  WarnOfLayerEntries(model, LayerCount(model));
+  WarnOfLayerEntries(model);
   WarnOfNopeList(model);
   WarnOfSwitches(model);
   WarnOfPattern(model);

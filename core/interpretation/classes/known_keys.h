@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "absl/strings/string_view.h"
-#include "core/interpretation/classes/class_defaults.h"
 #include "core/interpretation/classes/layers.h"
 
 namespace posenc::core::interpretation {
@@ -20,13 +19,13 @@ void CheckRopeKeys(const JsonObject& dict);
 
 // Warns of values that transformers' configuration classes refuse, or do not
 // read: nulls in place of numbers, unknown layer types, switches of other
-// classes, heads that do not divide the width. `defaults` may be null.
-void WarnOfRefusals(const ModelLayers& model, const ClassDefaults* defaults);
+// classes, heads that do not divide the width.
+void WarnOfRefusals(const Model& model);
 
 // Warns if a list that has one element for each layer has the wrong length or
 // an unknown element. Also warns of rope_scaling_layers with the index of a
 // layer that does not exist.
-void WarnOfLists(const ModelLayers& model);
+void WarnOfLists(const Model& model);
 
 // Applies the rows of rows/refusals.json for that type to keys that begin with
 // `part`. Reports errors and, if `warns`, warnings.
@@ -41,11 +40,10 @@ bool HasRotaryKey(const JsonObject& config);
 void CheckLayerEntries(const JsonObject& entries);
 
 // Warns of entries of per_layer_config that transformers refuses. An entry is
-// refused if its index is not below `layers`, if it is null, or if it gives
+// refused if the model has no such layer, if it is null, or if it gives
 // another value to a rotary key that the class reads once for all layers. If
 // the class reads entries by layer type, layers of one type with different
 // entries are refused, too.
-void WarnOfLayerEntries(const ModelLayers& model,
-                        const std::optional<std::int64_t>& layers);
+void WarnOfLayerEntries(const Model& model);
 
 }  // namespace posenc::core::interpretation

@@ -25,7 +25,7 @@ constexpr char kRotary[] =
 // If no key gives the width of a head, the width follows from these keys.
 constexpr char kWidths[] = "hidden_size num_attention_heads";
 
-bool IsForAllLayers(const ModelLayers& model, absl::string_view key) {
+bool IsForAllLayers(const Model& model, absl::string_view key) {
   if (model.family.entries_by_type && IsAmong(key, kReadByType)) {
     return false;
   }
@@ -64,9 +64,9 @@ bool WarnOfSlices(const JsonObject& config, const JsonObject& entries) {
 
 // Warns if transformers refuses an entry. Returns false if transformers accepts
 // it.
-bool WarnOfEntry(const ModelLayers& model, const JsonObject& entries,
-                 const std::string& key,
-                 const std::optional<std::int64_t>& layers) {
+bool WarnOfEntry(const Model& model, const JsonObject& entries,
+                 const std::string& key) {
+  const std::optional<std::int64_t> layers = LayerCount(model);
   std::int64_t index = 0;
   if (layers && (!absl::SimpleAtoi(key, &index) || index >= *layers)) {
     entries.Warn(key, " is of no layer: num_hidden_layers is ", *layers,
@@ -97,8 +97,7 @@ bool WarnOfEntry(const ModelLayers& model, const JsonObject& entries,
 
 // Warns of layers of one type with different entries. transformers looks up one
 // entry for each type, and refuses different entries.
-void WarnOfTypesThatDiffer(const ModelLayers& model,
-                           const JsonObject& entries) {
+void WarnOfTypesThatDiffer(const Model& model, const JsonObject& entries) {
   const std::vector<std::string> types = LayerTypes(model.config);
   std::map<std::size_t, std::string> keys;
   for (const std::string& key : entries.Keys()) {
@@ -142,8 +141,7 @@ void CheckLayerEntries(const JsonObject& entries) {
   }
 }
 
-void WarnOfLayerEntries(const ModelLayers& model,
-                        const std::optional<std::int64_t>& layers) {
+void WarnOfLayerEntries(const Model& model) {
   if (!model.config.Contains(kEntries)) return;
   const JsonObject entries = model.config.Peek().Object(kEntries);
   if (model.family.entries_by_type && model.family.width == RotaryWidth::kMla &&
@@ -151,7 +149,7 @@ void WarnOfLayerEntries(const ModelLayers& model,
     return;
   }
   for (const std::string& key : entries.Keys()) {
-    if (WarnOfEntry(model, entries, key, layers)) return;
+    if (WarnOfEntry(model, entries, key)) return;
   }
   if (model.family.entries_by_type) WarnOfTypesThatDiffer(model, entries);
 }

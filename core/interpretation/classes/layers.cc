@@ -111,7 +111,7 @@ bool HasLayerList(const Family& family) {
          family.nope == NopeRule::kChunkedList;
 }
 
-bool IsLayerType(const ModelLayers& model, absl::string_view key) {
+bool IsLayerType(const Model& model, absl::string_view key) {
   // DeepSeek V4's dict has entries for two kinds of attention, not for layer
   // types.
   if (IsTransformersType(key) || IsAmong(key, "main compress")) return true;
@@ -122,14 +122,13 @@ bool IsLayerType(const ModelLayers& model, absl::string_view key) {
   return std::count(types.begin(), types.end(), key) > 0;
 }
 
-std::optional<std::int64_t> LayerCount(const ModelLayers& model) {
+std::optional<std::int64_t> LayerCount(const Model& model) {
   const auto layers = model.config.FirstInteger(kLayersNames);
   if (layers) return layers;
-  const ClassDefaults* defaults = FindClassDefaults(ModelKey(model.model_type));
-  if (defaults == nullptr || defaults->num_hidden_layers == 0) {
+  if (model.defaults == nullptr || model.defaults->num_hidden_layers == 0) {
     return std::nullopt;
   }
-  return defaults->num_hidden_layers;
+  return model.defaults->num_hidden_layers;
 }
 
 void CheckLayerIndex(const JsonObject& config, std::int32_t index) {
@@ -156,8 +155,7 @@ namespace {
 // "" if the list has no element for the layer, and nullopt if the file has no
 // such list. `full` and `other` are the names of the family's two kinds of
 // layers.
-std::optional<std::string> ListedType(const ModelLayers& model,
-                                      std::int64_t index,
+std::optional<std::string> ListedType(const Model& model, std::int64_t index,
                                       const std::string& full,
                                       const std::string& other) {
   const JsonObject& config = model.config;
@@ -210,8 +208,8 @@ std::optional<std::string> ListedType(const ModelLayers& model,
 
 // Projects mark the type of a layer in four ways: a list of types, another
 // list, a pattern of letters, and "every n-th".
-std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
-  const auto& [config, model_type, family] = model;
+std::string TypeOfLayer(const Model& model, std::int64_t index) {
+  const auto& [config, model_type, family, rules, defaults] = model;
   const std::vector<std::string> types = LayerTypes(config);
   const std::string full = family.kinds[0].type.empty()
                                ? "full_attention"
@@ -269,7 +267,7 @@ std::string TypeOfLayer(const ModelLayers& model, std::int64_t index) {
   return is_full ? full : other;
 }
 
-std::optional<Value> LayerHeadDim(const ModelLayers& model,
+std::optional<Value> LayerHeadDim(const Model& model,
                                   absl::string_view layer_type) {
   const JsonObject& config = model.config;
   const JsonObject entries = config.Object("per_layer_config");
@@ -308,7 +306,7 @@ std::optional<Value> LayerHeadDim(const ModelLayers& model,
   return found;
 }
 
-bool IsUnscaledLayer(const ModelLayers& model,
+bool IsUnscaledLayer(const Model& model,
                      const std::optional<std::int32_t>& index) {
   const JsonObject& config = model.config;
   if (!model.family.scaling_layers || !config.Has("rope_scaling_layers")) {
@@ -338,8 +336,8 @@ std::optional<double> LayerTheta(
   return index < thetas.size() ? thetas[index] : thetas[0];
 }
 
-std::string SwitchValue(const ModelLayers& model) {
-  const auto& [config, model_type, family] = model;
+std::string SwitchValue(const Model& model) {
+  const auto& [config, model_type, family, rules, defaults] = model;
   config.MarkRead(family.rope_switch);
   if (!config.Contains(family.rope_switch)) {
     return std::string(family.rope_switch_absent);
@@ -350,7 +348,7 @@ std::string SwitchValue(const ModelLayers& model) {
   return config.Flag(family.rope_switch).value_or(false) ? "true" : "false";
 }
 
-bool IsSwitchedOff(const ModelLayers& model) {
+bool IsSwitchedOff(const Model& model) {
   return !model.family.rope_switch.empty() &&
          SwitchValue(model) != model.family.rope_switch_value;
 }
@@ -379,8 +377,8 @@ double MarkOfLayer(const JsonObject& config, absl::string_view key,
 
 // True if no_rope_layers, or the rule "every n-th layer", leaves the chosen
 // layer without rope.
-bool IsNopeByList(const ModelLayers& model, const Question& question) {
-  const auto& [config, model_type, family] = model;
+bool IsNopeByList(const Model& model, const Question& question) {
+  const auto& [config, model_type, family, rules, defaults] = model;
   const auto& layer_type = question.layer_type;
   const auto& index = question.layer_index;
   const std::vector<double> has_rope = config.Numbers("no_rope_layers");
@@ -436,8 +434,8 @@ bool IsTurningDense(const JsonObject& config, std::int64_t index) {
 
 // True if the chosen layer has no rope, in a class in which only layers with a
 // sliding window rotate.
-bool IsNopeWithoutWindow(const ModelLayers& model, const Question& question) {
-  const auto& [config, model_type, family] = model;
+bool IsNopeWithoutWindow(const Model& model, const Question& question) {
+  const auto& [config, model_type, family, rules, defaults] = model;
   const auto& layer_type = question.layer_type;
   const auto& index = question.layer_index;
   const bool has_dense = family.nope == NopeRule::kWindowedOrDense;
@@ -485,8 +483,8 @@ bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
 
 }  // namespace
 
-bool HasNoSelfAttention(const ModelLayers& model, const Question& question) {
-  const auto& [config, model_type, family] = model;
+bool HasNoSelfAttention(const Model& model, const Question& question) {
+  const auto& [config, model_type, family, rules, defaults] = model;
   const std::int32_t index = question.layer_index.value_or(-1);
   const bool has_no_attention =
       family.layer_pattern == "L" && LayerTypes(config).empty() &&
@@ -511,8 +509,8 @@ bool HasNoSelfAttention(const ModelLayers& model, const Question& question) {
 
 // Classes mark layers without rope in many ways. The common ways are tried
 // first.
-bool IsNopeLayer(const ModelLayers& model, const Question& question) {
-  const auto& [config, model_type, family] = model;
+bool IsNopeLayer(const Model& model, const Question& question) {
+  const auto& [config, model_type, family, rules, defaults] = model;
   const auto& layer_index = question.layer_index;
   config.MarkRead("position_embedding_type");
   if (config.At("position_embedding_type") == "nope") return true;

@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
-#include "core/interpretation/classes/class_defaults.h"
 #include "core/interpretation/classes/families.h"
 #include "core/interpretation/classes/known_keys.h"
 #include "core/interpretation/provenance.h"
@@ -66,8 +65,9 @@ class ConfigReader {
         model_type_(ModelKey(model_type)),
         rules_(RulesFor(reader)),
         family_(FamilyFor(config, model_type, rules_)),
+        defaults_(FindClassDefaults(model_type_)),
         class_dict_(json::parse(family_.rope_parameters, nullptr, false)),
-        dicts_(ReadRopeDicts(layers(), rules_, class_dict_)) {}
+        dicts_(ReadRopeDicts(model(), class_dict_)) {}
 
   ModelRope Read(Question question) {
     if (question.part != ModelPart::kIndexer) return ReadAttention(question);
@@ -87,14 +87,14 @@ class ConfigReader {
     CheckKnownKeys(config_);
     CheckRefusals(config_, model_type_, "", is_hf());
     if (!family_.known()) CheckUnknown();
-    if (ReadsByClass(rules_)) WarnOfLists(layers());
-    if (is_hf()) WarnOfRefusals(layers(), FindClassDefaults(model_type_));
+    if (model().by_class()) WarnOfLists(model());
+    if (is_hf()) WarnOfRefusals(model());
     const bool nope = IsNope(question);
     if (!ok()) return rope;
     const std::string type = ChooseType(question);
     if (!ok()) return rope;
-    const bool is_unscaled = IsUnscaledLayer(layers(), question.layer_index);
-    const Value head = HeadDim(config_, family_, type);
+    const bool is_unscaled = IsUnscaledLayer(model(), question.layer_index);
+    const Value head = HeadDim(model(), type);
     rope.head_dim = WholePart(head.value);
     ReadQueryTemperature(nope, &rope);
     WarnOfModel();
@@ -102,7 +102,7 @@ class ConfigReader {
       report().Assume("frequencies", "those of the configuration",
                       std::string(family_.learned));
     }
-    if (nope || HasNullEntry(type) || HasNoSelfAttention(layers(), question)) {
+    if (nope || HasNullEntry(type) || HasNoSelfAttention(model(), question)) {
       rope.spec = RopeSpec{.nope = true};
       return rope;
     }
@@ -125,20 +125,18 @@ class ConfigReader {
   Report& report() const { return config_.report(); }
   bool ok() const { return report().ok(); }
   bool is_hf() const { return rules_.profile == Profile::kHf; }
-  ModelLayers layers() const { return {config_, model_type_, family_}; }
+  Model model() const {
+    return {config_, model_type_, family_, rules_, defaults_};
+  }
 
   RopeDict DictOf(const std::string& type) const {
-    return {.config = config_,
-            .dict = dicts_.nested ? dicts_.dict.Object(type) : dicts_.dict,
-            .family = family_,
-            .rules = rules_,
-            .model_type = model_type_,
-            .kind = FindKind(type),
-            .nested = dicts_.nested,
-            .scales = dicts_.scales,
-            .from_class = dicts_.from_class,
-            .defaults = ReadsByClass(rules_) ? FindClassDefaults(model_type_)
-                                             : nullptr};
+    RopeDict from = {model(),
+                     dicts_.nested ? dicts_.dict.Object(type) : dicts_.dict,
+                     FindKind(type)};
+    from.nested = dicts_.nested;
+    from.scales = dicts_.scales;
+    from.from_class = dicts_.from_class;
+    return from;
   }
 
   // True if the layer type's entry in the dict is null.
@@ -149,13 +147,12 @@ class ConfigReader {
   // True if the chosen layer has no rope. Adds an assumption if the reason is
   // an absent switch.
   bool IsNope(const Question& question) const {
-    const bool has_switch =
-        FindReadingRow(rules_, model_type_, ReadingRule::kNoSwitch) == nullptr;
-    if (!has_switch || !IsSwitchedOff(layers())) {
-      return IsNopeLayer(layers(), question);
+    const bool has_switch = model().Row(ReadingRule::kNoSwitch) == nullptr;
+    if (!has_switch || !IsSwitchedOff(model())) {
+      return IsNopeLayer(model(), question);
     }
     if (!config_.Contains(family_.rope_switch)) {
-      config_.Assume(family_.rope_switch, SwitchValue(layers()),
+      config_.Assume(family_.rope_switch, SwitchValue(model()),
                      absl::StrCat("absent; default of the class of model_type ",
                                   model_type_, ": no layer rotates"));
     }
@@ -226,13 +223,13 @@ class ConfigReader {
   // Assumptions and most warnings about these dicts are dropped.
   void CheckOtherTypes(const std::string& chosen) const {
     // After an earlier error, these checks would only repeat that error.
-    if (!ReadsByClass(rules_) || !ok()) return;
+    if (!model().by_class() || !ok()) return;
     for (const std::string& type : Types()) {
       if (type == chosen || HasNullEntry(type)) continue;
       const Report told = report();
       RopeDict from = DictOf(type);
       ModelRope rope;
-      from.head = HeadDim(config_, family_, type);
+      from.head = HeadDim(model(), type);
       ReadRopeDict(from, &rope);
       if (!ok()) {
         report().status = OfLayers(type, report().status);
@@ -303,9 +300,7 @@ class ConfigReader {
   }
 
   // True if the class has parameters for layer types that the dict lacks.
-  bool FillsIn() const {
-    return ReadsByClass(rules_) && family_.merges_dicts();
-  }
+  bool FillsIn() const { return model().by_class() && family_.merges_dicts(); }
 
   // Returns the layer types that have parameters of their own; empty if all
   // layers share one set.
@@ -313,7 +308,7 @@ class ConfigReader {
     if (dicts_.nested && !FillsIn()) {
       std::vector<std::string> types;
       for (const std::string& key : dicts_.dict.Keys()) {
-        if (IsLayerType(layers(), key)) types.push_back(key);
+        if (IsLayerType(model(), key)) types.push_back(key);
       }
       return types;
     }
@@ -402,7 +397,7 @@ class ConfigReader {
                      const std::vector<std::string>& types) const {
     CheckLayerIndex(config_, index);
     if (!ok() || types.empty()) return "";
-    const std::string type = TypeOfLayer(layers(), index);
+    const std::string type = TypeOfLayer(model(), index);
     if (std::count(types.begin(), types.end(), type) > 0) return type;
     const std::string all = absl::StrJoin(types, ", ");
     report().Refuse(FieldInvalid(
@@ -510,6 +505,7 @@ class ConfigReader {
   const std::string model_type_;
   const ProfileRules rules_;
   const Family family_;
+  const ClassDefaults* const defaults_;
   const json class_dict_;
   const RopeDicts dicts_;
 };

@@ -39,7 +39,6 @@ struct RopeDicts {
 
 // `class_dict` is the parsed Family::rope_parameters, and must outlive the
 // result.
-RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
-                        const nlohmann::json& class_dict);
+RopeDicts ReadRopeDicts(const Model& model, const nlohmann::json& class_dict);
 
 }  // namespace posenc::core::interpretation

@@ -14,7 +14,6 @@
 #include "core/angle/wide.h"
 #include "core/base/error.h"
 #include "core/interpretation/classes/known_keys.h"
-#include "core/interpretation/classes/layers.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -261,8 +260,8 @@ std::string TypeOfLayers(const RopeDict& from, bool scaled) {
 
 }  // namespace
 
-Value HeadDim(const JsonObject& config, const Family& family,
-              absl::string_view layer_type) {
+Value HeadDim(const Model& model, absl::string_view layer_type) {
+  const auto& [config, model_type, family, rules, defaults] = model;
   const auto first = [&config](absl::string_view keys) {
     const absl::string_view key = config.FirstOf(keys);
     return key.empty() ? std::nullopt : IntegerAt(config, key);
@@ -272,8 +271,7 @@ Value HeadDim(const JsonObject& config, const Family& family,
     const std::int64_t rest = config.Integer("qk_nope_head_dim").value_or(0);
     return Whole(rope + rest, config.Path("qk_nope_head_dim"));
   }
-  const std::string any_type;  // LayerHeadDim() needs no model type
-  if (auto of_type = LayerHeadDim({config, any_type, family}, layer_type)) {
+  if (auto of_type = LayerHeadDim(model, layer_type)) {
     return *std::move(of_type);
   }
   if (layer_type == "full_attention") {

@@ -9,11 +9,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "core/interpretation/classes/class_defaults.h"
-#include "core/interpretation/classes/families.h"
-#include "core/interpretation/classes/profile.h"
+#include "core/interpretation/classes/layers.h"
 #include "core/interpretation/config.h"
-#include "core/interpretation/json_object.h"
 #include "core/interpretation/provenance.h"
 
 namespace posenc::core::interpretation {
@@ -21,32 +18,16 @@ namespace posenc::core::interpretation {
 inline constexpr absl::string_view kOriginal =
     "original_max_position_embeddings";
 
-struct RopeDict {
-  JsonObject config;  // the language model's part
+struct RopeDict : Model {
   JsonObject dict;
-  const Family& family;
-  const ProfileRules& rules;
-  std::string model_type;
   const LayerKind* kind = nullptr;  // null: layers do not differ by theta
   bool nested = false;
   bool scales = true;  // false: the class does not scale, whatever `dict` says
-  bool is_unscaled_layer = false;           // not in rope_scaling_layers
-  bool from_class = false;                  // `dict` is the class's default
-  std::optional<double> layer_theta = {};   // from layer_rope_theta
-  const ClassDefaults* defaults = nullptr;  // null unless by_class()
+  bool is_unscaled_layer = false;          // not in rope_scaling_layers
+  bool from_class = false;                 // `dict` is the class's default
+  std::optional<double> layer_theta = {};  // from layer_rope_theta
   Value head = {};        // width of these layers' heads; 0: not given
   std::string type = {};  // RopeType() of these layers; "default": no scaling
-
-  // Returns the reader's row with this rule for the model; null if no row
-  // applies.
-  const ReadingRow* Row(ReadingRule rule) const {
-    return FindReadingRow(rules, model_type, rule);
-  }
-  bool is_hf() const { return rules.profile == Profile::kHf; }
-  bool by_class() const { return ReadsByClass(rules); }
-  // Names the reader's class in messages.
-  std::string Class() const { return ClassOf(model_type, rules.project); }
-  Report& report() const { return config.report(); }
 };
 
 // Warns of nulls at which transformers fails, and of an entry without
@@ -61,8 +42,7 @@ void ReadRopeDict(RopeDict from, ModelRope* rope);
 
 // Returns the width of heads in layers of that type. If the configuration gives
 // no width, reports an error and returns 0.
-Value HeadDim(const JsonObject& config, const Family& family,
-              absl::string_view layer_type);
+Value HeadDim(const Model& model, absl::string_view layer_type);
 
 // Returns how many channels of from.head rotate. If this number of channels
 // cannot rotate, reports an error and returns 0. The result is odd only if

@@ -31,7 +31,7 @@ std::string GivenKey(const JsonObject& config, ReadingRule spelling) {
   return newer && reads_newer ? "rope_parameters" : "";
 }
 
-bool IsNested(const ModelLayers& model, const JsonObject& dict) {
+bool IsNested(const Model& model, const JsonObject& dict) {
   // In a dict that is not flat, an entry for a layer type may be null.
   const bool is_flat = dict.Contains("rope_type") || dict.Contains("type") ||
                        dict.Contains("rope_theta");
@@ -59,7 +59,7 @@ std::vector<std::string> KindsOf(const Family& family, const json& class_dict) {
 }
 
 // Returns the layer types that the class looks for in a nested dict.
-std::vector<std::string> NeededTypes(const ModelLayers& model,
+std::vector<std::string> NeededTypes(const Model& model,
                                      const json& class_dict) {
   const std::vector<std::string> of_layers = LayerTypes(model.config);
   std::vector<std::string> kinds = KindsOf(model.family, class_dict);
@@ -77,7 +77,7 @@ std::vector<std::string> NeededTypes(const ModelLayers& model,
 
 // Warns if a layer type's entry is missing, or is null in a class that fails at
 // null. A class with an entry for each layer type fails if one is missing.
-void WarnOfMissingTypes(const ModelLayers& model, const json& class_dict,
+void WarnOfMissingTypes(const Model& model, const json& class_dict,
                         const JsonObject& dict) {
   const ReadingRow* const at_null =
       ClassRow(model.model_type, ReadingRule::kFailsAtNullEntry);
@@ -105,7 +105,7 @@ void WarnOfEmpty(const JsonObject& config) {
 }
 
 // Warns of entries for unknown layer types, and of entries that are not dicts.
-void WarnOfStrangeTypes(const ModelLayers& model) {
+void WarnOfStrangeTypes(const Model& model) {
   const JsonObject dict = model.config.Peek().Object("rope_parameters");
   for (const std::string& type : dict.Keys()) {
     const bool is_known = type == model.family.kinds[0].type ||
@@ -132,13 +132,13 @@ json Bare(json dict) {
 
 // Warns if the reader ignores rope_parameters or rope_scaling because it reads
 // the other dict.
-void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
-                  const std::string& key, const ReadingRow& spelling) {
+void WarnOfUnread(const Model& model, const std::string& key,
+                  const ReadingRow& spelling) {
   const JsonObject& config = model.config;
   if (!config.Has("rope_parameters")) return;
   const std::string whose = spelling.families.empty()
-                                ? std::string(rules.project)
-                                : ClassOf(model.model_type, rules.project);
+                                ? std::string(model.rules.project)
+                                : model.Class();
   const json& newer = config.At("rope_parameters");
   if (spelling.rule == ReadingRule::kParametersUnread) {
     config.Warn(
@@ -170,12 +170,12 @@ void WarnOfUnread(const ModelLayers& model, const ProfileRules& rules,
       takes_newer ? "rope_scaling" : "rope_parameters",
       same ? "" : absl::StrCat(" ", Shortened(left)),
       " is not read: ", takes_newer ? "rope_parameters" : "rope_scaling",
-      ", which is given too, replaces it in ", rules.project,
+      ", which is given too, replaces it in ", model.rules.project,
       same ? "" : absl::StrCat(" by ", Shortened(taken), "; they differ"));
 }
 
 // Applies Family::dicts to a dict from the file.
-void ApplyRule(const ModelLayers& model, const std::string& key,
+void ApplyRule(const Model& model, const std::string& key,
                const json& class_dict, RopeDicts* dicts) {
   const DictRule rule = model.family.dicts;
   if (rule == DictRule::kNone) {
@@ -213,7 +213,7 @@ void ApplyRule(const ModelLayers& model, const std::string& key,
 
 // Classes with kMerged or kTyped merge rope_scaling into the entries of
 // rope_parameters. Other classes use only one of the two dicts.
-void MergeScaling(const ModelLayers& model, RopeDicts* dicts) {
+void MergeScaling(const Model& model, RopeDicts* dicts) {
   const JsonObject& config = model.config;
   if (!model.family.merges_dicts() || !config.Has("rope_parameters") ||
       !config.Has("rope_scaling")) {
@@ -243,7 +243,7 @@ void MergeScaling(const ModelLayers& model, RopeDicts* dicts) {
 
 // Reports errors and warnings about how transformers' class reads the dict, and
 // applies the rules of the class to `dicts`.
-void CheckByClass(const ModelLayers& model, const std::string& key,
+void CheckByClass(const Model& model, const std::string& key,
                   const json& class_dict, RopeDicts* dicts) {
   const JsonObject& config = model.config;
   const DictRule rule = model.family.dicts;
@@ -299,13 +299,12 @@ void CheckByClass(const ModelLayers& model, const std::string& key,
 
 }  // namespace
 
-RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
-                        const nlohmann::json& class_dict) {
-  const JsonObject& config = model.config;
+RopeDicts ReadRopeDicts(const Model& model, const nlohmann::json& class_dict) {
+  const auto& [config, model_type, family, rules, defaults] = model;
   const ReadingRow& spelling =
-      SpellingRow(rules.profile, rules.version, model.model_type);
+      SpellingRow(rules.profile, rules.version, model_type);
   const std::string key = GivenKey(config, spelling.rule);
-  const bool by_class = ReadsByClass(rules);
+  const bool by_class = model.by_class();
   const bool from_class = key.empty() && class_dict.is_object() && by_class;
   RopeDicts dicts = {
       .dict = !key.empty() ? config.Object(key)
@@ -318,16 +317,16 @@ RopeDicts ReadRopeDicts(const ModelLayers& model, const ProfileRules& rules,
   if (dicts.merged != nullptr) {
     config.Warn("rope_scaling", " ", Shortened(config.At("rope_scaling")),
                 " goes into the entries of rope_parameters that ",
-                ClassOf(model.model_type),
+                ClassOf(model_type),
                 " scales; other readers take one of the two");
   } else {
-    WarnOfUnread(model, rules, key, spelling);
+    WarnOfUnread(model, key, spelling);
   }
   dicts.nested = IsNested(model, dicts.dict);
   // Dots 3 copies a flat dict for each layer type, so all layer types then have
   // the same encoding.
-  dicts.has_kinds = !model.family.kinds[0].type.empty() &&
-                    (model.family.dicts != DictRule::kOne || !by_class ||
+  dicts.has_kinds = !family.kinds[0].type.empty() &&
+                    (family.dicts != DictRule::kOne || !by_class ||
                      key.empty() || dicts.nested);
   if (by_class) CheckByClass(model, key, class_dict, &dicts);
   return dicts;

@@ -359,7 +359,7 @@ std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from) {
 
 std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why) {
   const std::optional<std::int64_t> length = MaxPositions(from);
-  if (!length && from.defaults != nullptr &&
+  if (!length && from.by_class() && from.defaults != nullptr &&
       from.defaults->max_position_embeddings > 0 &&
       !from.config.HasNull("max_position_embeddings")) {
     from.config.Assume("max_position_embeddings",
