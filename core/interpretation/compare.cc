@@ -17,13 +17,6 @@ namespace {
 
 constexpr double kDivergence = 0.01;  // radians; posenc.v1.RopeDifference
 
-std::string RampText(const YarnScaling& yarn, double theta,
-                     std::int32_t pairs) {
-  const RampBounds ramp = YarnRampBounds(yarn, theta, pairs);
-  return absl::StrFormat("pairs %.6g to %.6g%s", ramp.low, ramp.high,
-                         yarn.truncate.value_or(true) ? "" : ", not truncated");
-}
-
 }  // namespace
 
 std::string ScalingText(const RopeSpec& spec) {
@@ -43,11 +36,14 @@ std::string ScalingText(const RopeSpec& spec) {
                           s.max_position_embeddings);
     }
     std::string operator()(const YarnScaling& s) const {
-      return absl::StrCat("yarn by ", NumberText(s.factor), " from ",
-                          s.original_max_position_embeddings, ", ramp between ",
-                          NumberText(s.beta_fast.value_or(32)), " and ",
-                          NumberText(s.beta_slow.value_or(1)),
-                          " turns: ", RampText(s, theta, pairs));
+      const RampBounds ramp = YarnRampBounds(s, theta, pairs);
+      return absl::StrCat(
+          "yarn by ", NumberText(s.factor), " from ",
+          s.original_max_position_embeddings, ", ramp between ",
+          NumberText(s.beta_fast.value_or(32)), " and ",
+          NumberText(s.beta_slow.value_or(1)),
+          absl::StrFormat(" turns: pairs %.6g to %.6g", ramp.low, ramp.high),
+          s.truncate.value_or(true) ? "" : ", not truncated");
     }
     std::string operator()(const LongRopeScaling& s) const {
       return absl::StrCat("longrope from ", s.original_max_position_embeddings);

@@ -191,18 +191,6 @@ std::vector<std::string> AddParentsDefaults(json* root) {
 
 namespace {
 
-bool IsLanguageKey(const std::string& key) {
-  return IsAmong(key, kLanguageKeys) || key == "decoder_config";
-}
-
-// True for a decoder_config that the class does not read because it looks for a
-// text_config. VibeVoice's own files have such a decoder_config.
-bool IsUnreadDecoder(const std::string& key,
-                     const std::optional<std::string>& type) {
-  return key == "decoder_config" && type && FindParents(*type) != nullptr &&
-         !Holds(PartRule::kHasDecoder, *type);
-}
-
 // Warns of rotary keys beside a part, if the part does not repeat their values.
 void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
   const JsonObject part = config.Peek().Object(key);
@@ -239,12 +227,6 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
   }
 }
 
-// True if transformers has a class of that type.
-bool IsKnown(const std::string& type) {
-  return FindFamily(type).known() || FindParents(type) != nullptr ||
-         Holds(PartRule::kComposite, ModelKey(type));
-}
-
 }  // namespace
 
 bool ListsMlps(const json& layer_types, absl::string_view model_type) {
@@ -257,7 +239,11 @@ void WarnOfFile(const json& root, Report* report) {
   const std::string key = PartKey(whole);
   const auto type = whole.Text("model_type");
   const bool has_parent = type && FindParents(*type) != nullptr;
-  const bool has_text = (IsLanguageKey(key) && !IsUnreadDecoder(key, type)) ||
+  // Classes with a text_config read no decoder_config. VibeVoice's own files
+  // have one.
+  const bool reads_decoder = !has_parent || Holds(PartRule::kHasDecoder, *type);
+  const bool has_text = IsAmong(key, kLanguageKeys) ||
+                        (key == "decoder_config" && reads_decoder) ||
                         (!key.empty() && type && !has_parent);
   if (type && (has_parent || Holds(PartRule::kOwnText, *type)) && !has_text &&
       !Holds(PartRule::kFlat, *type) && !absl::EndsWith(*type, "_text")) {
@@ -285,7 +271,11 @@ void WarnOfFile(const json& root, Report* report) {
     WarnOfKeysBeside(part, inner);
     part = part.Peek().Object(inner);
   }
-  if (IsKnown(type.value_or(""))) return;
+  const std::string name = type.value_or("");
+  if (FindFamily(name).known() || FindParents(name) != nullptr ||
+      Holds(PartRule::kComposite, ModelKey(name))) {
+    return;
+  }
   report->Warn(
       "model_type ",
       type ? absl::StrCat("\"", *type, "\" of the file is not known here")

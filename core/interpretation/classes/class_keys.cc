@@ -51,8 +51,8 @@ void FillSlices(const ClassDefaults* row, const ProfileRules& rules,
                    ReadingRule::kDefaultSlice),
         std::tuple("qk_nope_head_dim", &ClassDefaults::qk_nope_head_dim,
                    ReadingRule::kDefaultRest)}) {
-    const ReadingRow* const reading =
-        FindReadingRow(rules, ModelKey(model_type), rule);
+    const ReadingRow* const reading = FindReadingRow(
+        rules.profile, rules.version, ModelKey(model_type), rule);
     const std::int64_t value = row != nullptr ? row->*of_class
                                : reading != nullptr
                                    ? static_cast<std::int64_t>(reading->number)

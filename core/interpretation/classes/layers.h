@@ -29,7 +29,7 @@ struct Model {
   // Returns the reader's row with this rule for the model; null if no row
   // applies.
   const ReadingRow* Row(ReadingRule rule) const {
-    return FindReadingRow(rules, model_type, rule);
+    return FindReadingRow(rules.profile, rules.version, model_type, rule);
   }
   bool is_hf() const { return rules.profile == Profile::kHf; }
   bool by_class() const { return ReadsByClass(rules); }

@@ -26,12 +26,6 @@ ProfileRules RulesFor(const ProfileVersion& reader) {
   return rules;
 }
 
-const ReadingRow* FindReadingRow(const ProfileRules& rules,
-                                 absl::string_view model_type,
-                                 ReadingRule rule) {
-  return FindReadingRow(rules.profile, rules.version, model_type, rule);
-}
-
 const ReadingRow* ClassRow(absl::string_view model_type, ReadingRule rule) {
   return FindReadingRow(Profile::kHf, {}, model_type, rule);
 }

@@ -65,14 +65,8 @@ const ProfileRules& RulesOf(Profile profile);
 // Returns the rules of a given version.
 ProfileRules RulesFor(const ProfileVersion& reader);
 
-// Returns the first row of that rule (reading_rules.h) for a model of that
-// type; null if no row applies.
-const ReadingRow* FindReadingRow(const ProfileRules& rules,
-                                 absl::string_view model_type,
-                                 ReadingRule rule);
-
-// Does the same for transformers' newest version. Other projects that use
-// transformers' classes also follow these rows.
+// Returns the row of FindReadingRow() for transformers' newest version. Other
+// projects that use transformers' classes also follow these rows.
 const ReadingRow* ClassRow(absl::string_view model_type, ReadingRule rule);
 
 // Returns a text such as "transformers' class of model_type llama".

@@ -195,12 +195,6 @@ double Amplitude(const GgufRope& gguf, double factor) {
   return (amplitude * multiplier).high;
 }
 
-// True if some layers have a sliding window.
-bool HasSliding(const GgufRope& gguf) {
-  return gguf.sliding_window.value_or(0) > 0 || gguf.key_length_swa ||
-         gguf.dimension_count_swa || gguf.freq_base_swa;
-}
-
 // Returns an error for factors that llama.cpp refuses, or that are fewer than
 // the n pairs of a layer.
 absl::Status CheckFactors(const GgufRope& gguf, std::size_t n) {
@@ -392,7 +386,10 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
   std::int64_t head = gguf.HeadDim();
   std::int64_t d = gguf.RotaryDim();
   double base = gguf.Base();
-  sliding = sliding && HasSliding(gguf);
+  const bool has_sliding = gguf.sliding_window.value_or(0) > 0 ||
+                           gguf.key_length_swa || gguf.dimension_count_swa ||
+                           gguf.freq_base_swa;
+  sliding = sliding && has_sliding;
   if (sliding) {
     base = gguf.SlidingBase();
     if (gguf.key_length_swa) head = *gguf.key_length_swa;

@@ -36,8 +36,8 @@ Family FamilyFor(const JsonObject& config, const std::string& model_type,
   if (!family.known() && slice.is_number() && slice > 0) {
     family = UnknownLatentFamily();
   }
-  if (FindReadingRow(rules, ModelKey(model_type), ReadingRule::kOneRope) !=
-      nullptr) {
+  if (FindReadingRow(rules.profile, rules.version, ModelKey(model_type),
+                     ReadingRule::kOneRope) != nullptr) {
     family.dicts = DictRule::kOne;
     for (LayerKind& kind : family.kinds) kind = {};
   }

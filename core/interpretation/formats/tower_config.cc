@@ -141,6 +141,17 @@ std::string TypeOf(const JsonObject& config) {
   return config.Text("model_type").value_or("");
 }
 
+// Returns 1 / theta^exponent. Base, power and reciprocal are each rounded to
+// float32. The power is correctly rounded. torch's power is also correctly
+// rounded for the widths and bases of nearly all known towers
+// (tests/parity/towers.py).
+double Float32Frequency(double theta, float exponent) {
+  const auto power = static_cast<float>(
+      std::pow(static_cast<long double>(static_cast<float>(theta)),
+               static_cast<long double>(exponent)));
+  return 1.0F / power;
+}
+
 class TowerReader {
  public:
   explicit TowerReader(const TowerPart& part)
@@ -531,13 +542,6 @@ std::vector<GridAxis> GridAxesOf(absl::string_view letters) {
                                    : GridAxis::kWidth);
   }
   return axes;
-}
-
-double Float32Frequency(double theta, float exponent) {
-  const auto power = static_cast<float>(
-      std::pow(static_cast<long double>(static_cast<float>(theta)),
-               static_cast<long double>(exponent)));
-  return 1.0F / power;
 }
 
 std::vector<double> Float32Frequencies(double theta, std::int64_t n,

@@ -45,12 +45,6 @@ ModelRope ReadTower(const TowerPart& part, Profile profile);
 // and l an axis on which all patches have position 0.
 std::vector<GridAxis> GridAxesOf(absl::string_view letters);
 
-// Returns 1 / theta^exponent. Base, power and reciprocal are each rounded to
-// float32. The power is correctly rounded. torch's power is also correctly
-// rounded for the widths and bases of nearly all known towers
-// (tests/parity/towers.py).
-double Float32Frequency(double theta, float exponent);
-
 // Returns the frequencies with exponents i / n for i = first, first + step, ...
 // below n.
 std::vector<double> Float32Frequencies(double theta, std::int64_t n,

@@ -109,11 +109,9 @@ Wide VllmAttentionFactor(const RopeDict& from, double factor) {
 // mscale and mscale_all_dim count only if the file has both keys. Their values
 // may be 0. Older versions read neither key.
 Wide SglangAttentionFactor(const RopeDict& from, double factor) {
-  const bool pair =
-      FindReadingRow(from.rules, from.model_type,
-                     ReadingRule::kAmplitudeMultiplier) == nullptr &&
-      from.dict.Number("mscale").has_value() &&
-      from.dict.Number("mscale_all_dim").has_value();
+  const bool pair = from.Row(ReadingRule::kAmplitudeMultiplier) == nullptr &&
+                    from.dict.Number("mscale").has_value() &&
+                    from.dict.Number("mscale_all_dim").has_value();
   const double multiplier = from.dict.Number("attn_factor").value_or(1);
   return multiplier * (pair || IsDeepseekClass(from) ? Ratio(from, factor)
                                                      : YarnMscale(factor, 1));
