@@ -9,7 +9,6 @@
 #include "core/interpretation/formats/gguf_format.h"
 
 namespace posenc::core::interpretation {
-namespace gguf {
 
 std::string Shown(absl::string_view name) {
   constexpr std::size_t kShown = 100;
@@ -27,13 +26,7 @@ double AsNumber(const GgufValue& value) {
   return std::get<double>(value);
 }
 
-}  // namespace gguf
-
 namespace {
-
-using gguf::AsNumber;
-using gguf::Malformed;
-using gguf::Shown;
 
 absl::Status WrongType(absl::string_view key, absl::string_view wanted,
                        const GgufValue& value) {

@@ -10,23 +10,23 @@
 #include "absl/strings/string_view.h"
 #include "core/interpretation/formats/gguf_file.h"
 
-namespace posenc::core::interpretation::gguf {
+namespace posenc::core::interpretation {
 
-enum ValueType : std::uint32_t {
-  kU8 = 0,
-  kI8,
-  kU16,
-  kI16,
-  kU32,
-  kI32,
-  kF32,
-  kBool,
-  kString,
-  kArray,
-  kU64,
-  kI64,
-  kF64,
-  kTypes
+enum GgufType : std::uint32_t {
+  kGgufU8 = 0,
+  kGgufI8,
+  kGgufU16,
+  kGgufI16,
+  kGgufU32,
+  kGgufI32,
+  kGgufF32,
+  kGgufBool,
+  kGgufString,
+  kGgufArray,
+  kGgufU64,
+  kGgufI64,
+  kGgufF64,
+  kGgufTypes
 };
 
 template <typename... Facts>
@@ -41,4 +41,4 @@ std::string Shown(absl::string_view name);
 // Returns a value that is a number or a bool as a number.
 double AsNumber(const GgufValue& value);
 
-}  // namespace posenc::core::interpretation::gguf
+}  // namespace posenc::core::interpretation

@@ -15,10 +15,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using gguf::Malformed;
-using gguf::Reader;
-using gguf::Shown;
-
 constexpr std::uint64_t kMaxKeys = 1'000'000;
 constexpr std::uint64_t kMaxTensors = 1'000'000;
 constexpr std::uint64_t kMaxName = 65535;  // the format's limit for keys
@@ -32,14 +28,14 @@ constexpr std::uint64_t kLeastKeyBytes = 13;
 constexpr std::uint64_t kLeastTensorBytes = 24;
 
 // Sizes of values in bytes; 0 if the size is not fixed.
-constexpr std::uint64_t kSizes[gguf::kTypes] = {1, 1, 2, 2, 4, 4, 4,
-                                                1, 0, 0, 8, 8, 8};
+constexpr std::uint64_t kSizes[kGgufTypes] = {1, 1, 2, 2, 4, 4, 4,
+                                              1, 0, 0, 8, 8, 8};
 
 // True for the element types that llama.cpp reads as numbers, and for F64,
 // which WriteGgufKeys() writes.
 bool IsOfNumbers(std::uint32_t type) {
-  return type == gguf::kU32 || type == gguf::kI32 || type == gguf::kBool ||
-         type == gguf::kF64;
+  return type == kGgufU32 || type == kGgufI32 || type == kGgufBool ||
+         type == kGgufF64;
 }
 
 // True for keys that say something about rotation or shape.
@@ -63,28 +59,28 @@ bool IsTensorOfInterest(absl::string_view name) {
          absl::EndsWith(name, ".attn_q.weight");
 }
 
-GgufValue ReadScalar(std::uint32_t type, Reader* reader) {
+GgufValue ReadScalar(std::uint32_t type, GgufReader* reader) {
   constexpr absl::string_view kWhat = "a value";
   switch (type) {
-    case gguf::kU8:
+    case kGgufU8:
       return std::uint64_t{reader->Scalar<std::uint8_t>(kWhat)};
-    case gguf::kI8:
+    case kGgufI8:
       return std::int64_t{reader->Scalar<std::int8_t>(kWhat)};
-    case gguf::kU16:
+    case kGgufU16:
       return std::uint64_t{reader->Scalar<std::uint16_t>(kWhat)};
-    case gguf::kI16:
+    case kGgufI16:
       return std::int64_t{reader->Scalar<std::int16_t>(kWhat)};
-    case gguf::kU32:
+    case kGgufU32:
       return std::uint64_t{reader->Scalar<std::uint32_t>(kWhat)};
-    case gguf::kI32:
+    case kGgufI32:
       return std::int64_t{reader->Scalar<std::int32_t>(kWhat)};
-    case gguf::kF32:
+    case kGgufF32:
       return double{reader->Scalar<float>(kWhat)};
-    case gguf::kBool:
+    case kGgufBool:
       return reader->Scalar<std::uint8_t>(kWhat) != 0;
-    case gguf::kU64:
+    case kGgufU64:
       return reader->Scalar<std::uint64_t>(kWhat);
-    case gguf::kI64:
+    case kGgufI64:
       return reader->Scalar<std::int64_t>(kWhat);
     default:
       return reader->Scalar<double>(kWhat);
@@ -95,23 +91,23 @@ GgufValue ReadScalar(std::uint32_t type, Reader* reader) {
 // empty list. Returns a single NaN if llama.cpp does not read the elements as
 // numbers.
 std::vector<double> ReadArray(const std::string& key, bool wanted,
-                              Reader* reader) {
+                              GgufReader* reader) {
   const auto type = reader->Scalar<std::uint32_t>("an array's type");
   const auto count = reader->Scalar<std::uint64_t>("an array's length");
   if (!reader->ok()) return {};
-  if (type >= gguf::kTypes || type == gguf::kArray) {
+  if (type >= kGgufTypes || type == kGgufArray) {
     reader->Fail("key ", Shown(key), ": an array of ",
-                 type == gguf::kArray ? "arrays" : absl::StrCat("type ", type));
+                 type == kGgufArray ? "arrays" : absl::StrCat("type ", type));
     return {};
   }
-  const std::uint64_t least = type == gguf::kString ? 8 : kSizes[type];
+  const std::uint64_t least = type == kGgufString ? 8 : kSizes[type];
   if (count > reader->left() / least) {
     reader->Fail("key ", Shown(key), ": ends at byte ",
                  reader->at() + reader->left(), "; an array of ", count,
                  " elements begins at byte ", reader->at());
     return {};
   }
-  if (type == gguf::kString) {
+  if (type == kGgufString) {
     for (std::uint64_t i = 0; i < count && reader->ok(); ++i) reader->Text(0);
   } else if (!wanted || count > kMaxElements || !IsOfNumbers(type)) {
     reader->Skip(count * least);
@@ -122,13 +118,13 @@ std::vector<double> ReadArray(const std::string& key, bool wanted,
   if (!wanted || count > kMaxElements) return {};
   std::vector<double> numbers;
   for (std::uint64_t i = 0; i < count && reader->ok(); ++i) {
-    numbers.push_back(gguf::AsNumber(ReadScalar(type, reader)));
+    numbers.push_back(AsNumber(ReadScalar(type, reader)));
   }
   return numbers;
 }
 
-void ReadKey(std::uint64_t index, std::set<std::string>* names, Reader* reader,
-             GgufFile* file) {
+void ReadKey(std::uint64_t index, std::set<std::string>* names,
+             GgufReader* reader, GgufFile* file) {
   const std::uint64_t begin = reader->at();
   const std::string key = reader->Text(kMaxName);
   if (!reader->ok()) return;
@@ -144,16 +140,16 @@ void ReadKey(std::uint64_t index, std::set<std::string>* names, Reader* reader,
   }
   const auto type = reader->Scalar<std::uint32_t>("a key's type");
   if (!reader->ok()) return;
-  if (type >= gguf::kTypes) {
+  if (type >= kGgufTypes) {
     return reader->Fail("key ", Shown(key), " is of type ", type,
                         "; types are 0 to 12");
   }
   const bool wanted = IsOfInterest(key);
-  if (type == gguf::kArray) {
+  if (type == kGgufArray) {
     std::vector<double> numbers = ReadArray(key, wanted, reader);
     reader->Keep(numbers.size() * sizeof(double));
     if (wanted) file->keys[key] = std::move(numbers);
-  } else if (type == gguf::kString) {
+  } else if (type == kGgufString) {
     std::string text = reader->Text(wanted ? kMaxString : 0);
     reader->Keep(text.size());
     if (wanted) file->keys[key] = std::move(text);
@@ -164,7 +160,7 @@ void ReadKey(std::uint64_t index, std::set<std::string>* names, Reader* reader,
 }
 
 void ReadTensor(std::uint64_t index, std::set<std::string>* names,
-                Reader* reader, GgufFile* file) {
+                GgufReader* reader, GgufFile* file) {
   GgufTensor tensor;
   tensor.name = reader->Text(kMaxName);
   if (!reader->ok()) return;
@@ -247,7 +243,7 @@ absl::Status CheckCount(std::uint64_t count, absl::string_view what,
 absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
   absl::Status status = CheckStart(source);
   if (!status.ok()) return status;
-  Reader reader(source);
+  GgufReader reader(source);
   GgufFile file;
   reader.Skip(4);
   file.version = reader.Scalar<std::uint32_t>("the version");

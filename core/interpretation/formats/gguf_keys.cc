@@ -23,19 +23,19 @@ void AppendText(const std::string& text, std::string* out) {
 struct AppendValue {
   std::string* out;
 
-  void operator()(std::int64_t value) const { Number(gguf::kI64, value); }
-  void operator()(std::uint64_t value) const { Number(gguf::kU64, value); }
-  void operator()(double value) const { Number(gguf::kF64, value); }
+  void operator()(std::int64_t value) const { Number(kGgufI64, value); }
+  void operator()(std::uint64_t value) const { Number(kGgufU64, value); }
+  void operator()(double value) const { Number(kGgufF64, value); }
   void operator()(bool value) const {
-    Number(gguf::kBool, static_cast<std::uint8_t>(value));
+    Number(kGgufBool, static_cast<std::uint8_t>(value));
   }
   void operator()(const std::string& text) const {
-    Append<std::uint32_t>(gguf::kString, out);
+    Append<std::uint32_t>(kGgufString, out);
     AppendText(text, out);
   }
   void operator()(const std::vector<double>& values) const {
-    Append<std::uint32_t>(gguf::kArray, out);
-    Append<std::uint32_t>(gguf::kF64, out);
+    Append<std::uint32_t>(kGgufArray, out);
+    Append<std::uint32_t>(kGgufF64, out);
     Append(std::uint64_t{values.size()}, out);
     for (const double value : values) Append(value, out);
   }

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstddef>
 
-namespace posenc::core::interpretation::gguf {
+namespace posenc::core::interpretation {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{64} << 10;
@@ -17,8 +17,8 @@ static_assert(std::endian::native == std::endian::little);
 
 }  // namespace
 
-bool Reader::Needs(std::uint64_t n, absl::string_view what,
-                   std::uint64_t begin) {
+bool GgufReader::Needs(std::uint64_t n, absl::string_view what,
+                       std::uint64_t begin) {
   if (!ok()) return false;
   if (n <= left()) return true;
   Fail("ends at byte ", source_.size, "; ", what, " of ", n,
@@ -26,7 +26,7 @@ bool Reader::Needs(std::uint64_t n, absl::string_view what,
   return false;
 }
 
-std::string Reader::Text(std::uint64_t kept) {
+std::string GgufReader::Text(std::uint64_t kept) {
   const std::uint64_t begin = at_;
   const auto length = Scalar<std::uint64_t>("a string's length");
   if (!Needs(length, "a string", begin)) return "";
@@ -40,7 +40,7 @@ std::string Reader::Text(std::uint64_t kept) {
   return text;
 }
 
-void Reader::Keep(std::uint64_t bytes) {
+void GgufReader::Keep(std::uint64_t bytes) {
   kept_ += bytes;
   if (kept_ > kMaxKept) {
     Fail("names and values that would be kept have more than ", kMaxKept,
@@ -48,7 +48,7 @@ void Reader::Keep(std::uint64_t bytes) {
   }
 }
 
-void Reader::Copy(char* to, std::size_t n) {
+void GgufReader::Copy(char* to, std::size_t n) {
   while (n > 0 && ok()) {
     if (at_ < begin_ || at_ >= begin_ + piece_.size()) {
       begin_ = at_;
@@ -70,4 +70,4 @@ void Reader::Copy(char* to, std::size_t n) {
   }
 }
 
-}  // namespace posenc::core::interpretation::gguf
+}  // namespace posenc::core::interpretation

@@ -10,12 +10,12 @@
 #include "absl/strings/string_view.h"
 #include "core/interpretation/formats/gguf_format.h"
 
-namespace posenc::core::interpretation::gguf {
+namespace posenc::core::interpretation {
 
 // Reads in blocks. After an error every read gives 0 or nothing.
-class Reader {
+class GgufReader {
  public:
-  explicit Reader(const ByteSource& source) : source_(source) {}
+  explicit GgufReader(const ByteSource& source) : source_(source) {}
 
   std::uint64_t at() const { return at_; }
   std::uint64_t left() const { return source_.size - at_; }
@@ -60,4 +60,4 @@ class Reader {
   absl::Status status_;
 };
 
-}  // namespace posenc::core::interpretation::gguf
+}  // namespace posenc::core::interpretation

@@ -18,8 +18,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using gguf::Malformed;
-
 // The elements of rope.dimension_sections.
 constexpr std::size_t kSections = 4;
 

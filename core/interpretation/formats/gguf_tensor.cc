@@ -6,9 +6,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using gguf::Malformed;
-using gguf::Shown;
-
 constexpr std::uint64_t kMaxTensorElements = std::uint64_t{1} << 24;
 
 }  // namespace
