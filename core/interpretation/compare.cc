@@ -17,57 +17,6 @@ namespace {
 
 constexpr double kDivergence = 0.01;  // radians; posenc.v1.RopeDifference
 
-}  // namespace
-
-std::string ScalingText(const RopeSpec& spec) {
-  struct Describe {
-    double theta;
-    std::int32_t pairs;
-
-    std::string operator()(std::monostate) const { return "no scaling"; }
-    std::string operator()(const LinearScaling& s) const {
-      return absl::StrCat("linear by ", NumberText(s.factor));
-    }
-    std::string operator()(const NtkScaling& s) const {
-      return absl::StrCat("ntk by ", NumberText(s.factor));
-    }
-    std::string operator()(const DynamicNtkScaling& s) const {
-      return absl::StrCat("dynamic ntk by ", NumberText(s.factor), " beyond ",
-                          s.max_position_embeddings);
-    }
-    std::string operator()(const YarnScaling& s) const {
-      const RampBounds ramp = YarnRampBounds(s, theta, pairs);
-      return absl::StrCat(
-          "yarn by ", NumberText(s.factor), " from ",
-          s.original_max_position_embeddings, ", ramp between ",
-          NumberText(s.beta_fast.value_or(32)), " and ",
-          NumberText(s.beta_slow.value_or(1)),
-          absl::StrFormat(" turns: pairs %.6g to %.6g", ramp.low, ramp.high),
-          s.truncate.value_or(true) ? "" : ", not truncated");
-    }
-    std::string operator()(const LongRopeScaling& s) const {
-      return absl::StrCat("longrope from ", s.original_max_position_embeddings);
-    }
-    std::string operator()(const Llama3Scaling& s) const {
-      return absl::StrCat("llama3 by ", NumberText(s.factor), " from ",
-                          s.original_max_position_embeddings, ", ramp ",
-                          NumberText(s.low_freq_factor), " to ",
-                          NumberText(s.high_freq_factor));
-    }
-    std::string operator()(const ProportionalScaling& s) const {
-      return absl::StrCat("proportional by ", NumberText(s.factor.value_or(1)),
-                          ", ", s.rotating_pairs, " pairs turning");
-    }
-    std::string operator()(const ExplicitFrequencies&) const {
-      return "explicit frequencies";
-    }
-  };
-  return std::visit(Describe{spec.rope_theta.value_or(0), spec.rotary_dim / 2},
-                    spec.scaling);
-}
-
-namespace {
-
 std::string PairingText(const RopeSpec& spec) {
   const auto name = [](Pairing pairing) {
     return pairing == Pairing::kInterleaved ? "interleaved" : "half-split";
@@ -141,6 +90,53 @@ void CompareFrequencies(const ResolvedRope& a, const ResolvedRope& b,
 }
 
 }  // namespace
+
+std::string ScalingText(const RopeSpec& spec) {
+  struct Describe {
+    double theta;
+    std::int32_t pairs;
+
+    std::string operator()(std::monostate) const { return "no scaling"; }
+    std::string operator()(const LinearScaling& s) const {
+      return absl::StrCat("linear by ", NumberText(s.factor));
+    }
+    std::string operator()(const NtkScaling& s) const {
+      return absl::StrCat("ntk by ", NumberText(s.factor));
+    }
+    std::string operator()(const DynamicNtkScaling& s) const {
+      return absl::StrCat("dynamic ntk by ", NumberText(s.factor), " beyond ",
+                          s.max_position_embeddings);
+    }
+    std::string operator()(const YarnScaling& s) const {
+      const RampBounds ramp = YarnRampBounds(s, theta, pairs);
+      return absl::StrCat(
+          "yarn by ", NumberText(s.factor), " from ",
+          s.original_max_position_embeddings, ", ramp between ",
+          NumberText(s.beta_fast.value_or(32)), " and ",
+          NumberText(s.beta_slow.value_or(1)),
+          absl::StrFormat(" turns: pairs %.6g to %.6g", ramp.low, ramp.high),
+          s.truncate.value_or(true) ? "" : ", not truncated");
+    }
+    std::string operator()(const LongRopeScaling& s) const {
+      return absl::StrCat("longrope from ", s.original_max_position_embeddings);
+    }
+    std::string operator()(const Llama3Scaling& s) const {
+      return absl::StrCat("llama3 by ", NumberText(s.factor), " from ",
+                          s.original_max_position_embeddings, ", ramp ",
+                          NumberText(s.low_freq_factor), " to ",
+                          NumberText(s.high_freq_factor));
+    }
+    std::string operator()(const ProportionalScaling& s) const {
+      return absl::StrCat("proportional by ", NumberText(s.factor.value_or(1)),
+                          ", ", s.rotating_pairs, " pairs turning");
+    }
+    std::string operator()(const ExplicitFrequencies&) const {
+      return "explicit frequencies";
+    }
+  };
+  return std::visit(Describe{spec.rope_theta.value_or(0), spec.rotary_dim / 2},
+                    spec.scaling);
+}
 
 RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b) {
   RopeDifference difference;

@@ -151,46 +151,6 @@ std::string PartKey(const JsonObject& config) {
   return "";
 }
 
-}  // namespace
-
-JsonObject LanguagePart(JsonObject config, std::string* model_type) {
-  for (;;) {
-    if (const auto given = config.Text("model_type")) {
-      *model_type = *given;
-    } else if (const Parents* parents = FindParents(*model_type)) {
-      *model_type = std::string(parents->part);
-    }
-    const std::string key = PartKey(config);
-    if (key.empty()) {
-      // A file of a composite type may be flat: it has the language model's
-      // keys at the top level.
-      if (const Parents* parents = FindParents(*model_type)) {
-        *model_type = std::string(parents->part);
-      }
-      return config;
-    }
-    config = config.Object(key);
-  }
-}
-
-std::vector<std::string> AddParentsDefaults(json* root) {
-  std::vector<std::string> added;
-  if (!root->is_object()) return added;
-  const Parents* parents = FindParents(TypeOf(*root));
-  if (parents == nullptr || parents->defaults.empty()) return added;
-  const auto part = root->find("text_config");
-  if (part == root->end() || !part->is_object()) return added;
-  const json defaults = json::parse(parents->defaults);
-  for (const auto& [key, value] : defaults.items()) {
-    if (part->contains(key)) continue;
-    (*part)[key] = value;
-    added.push_back(key);
-  }
-  return added;
-}
-
-namespace {
-
 // Warns of rotary keys beside a part, if the part does not repeat their values.
 void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
   const JsonObject part = config.Peek().Object(key);
@@ -228,6 +188,42 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
 }
 
 }  // namespace
+
+JsonObject LanguagePart(JsonObject config, std::string* model_type) {
+  for (;;) {
+    if (const auto given = config.Text("model_type")) {
+      *model_type = *given;
+    } else if (const Parents* parents = FindParents(*model_type)) {
+      *model_type = std::string(parents->part);
+    }
+    const std::string key = PartKey(config);
+    if (key.empty()) {
+      // A file of a composite type may be flat: it has the language model's
+      // keys at the top level.
+      if (const Parents* parents = FindParents(*model_type)) {
+        *model_type = std::string(parents->part);
+      }
+      return config;
+    }
+    config = config.Object(key);
+  }
+}
+
+std::vector<std::string> AddParentsDefaults(json* root) {
+  std::vector<std::string> added;
+  if (!root->is_object()) return added;
+  const Parents* parents = FindParents(TypeOf(*root));
+  if (parents == nullptr || parents->defaults.empty()) return added;
+  const auto part = root->find("text_config");
+  if (part == root->end() || !part->is_object()) return added;
+  const json defaults = json::parse(parents->defaults);
+  for (const auto& [key, value] : defaults.items()) {
+    if (part->contains(key)) continue;
+    (*part)[key] = value;
+    added.push_back(key);
+  }
+  return added;
+}
 
 bool ListsMlps(const json& layer_types, absl::string_view model_type) {
   return FindFamily(model_type).lists_mlps && layer_types.is_array() &&

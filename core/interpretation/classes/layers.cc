@@ -70,6 +70,186 @@ std::string PatternType(absl::string_view pattern, std::int64_t index,
   }
 }
 
+// Returns the type of a layer from a list in the file. Such a list has an
+// element for each layer, or the indices of the layers with attention. Returns
+// "" if the list has no element for the layer, and nullopt if the file has no
+// such list. `full` and `other` are the names of the family's two kinds of
+// layers.
+std::optional<std::string> ListedType(const Model& model, std::int64_t index,
+                                      const std::string& full,
+                                      const std::string& other) {
+  const JsonObject& config = model.config;
+  const auto list = [&config](absl::string_view key) {
+    const json& value = config.At(key);
+    // Only LFM2's class reads an empty list; other classes ignore it.
+    const bool is_list =
+        value.is_array() && (!value.empty() || key == "full_attn_idxs");
+    return is_list ? &value : nullptr;
+  };
+  const auto i = static_cast<std::size_t>(index);
+  for (const absl::string_view key : {"attn_layer_indices", "full_attn_idxs"}) {
+    const json* with = list(key);
+    if (with == nullptr) continue;
+    return std::count(with->begin(), with->end(), index) > 0
+               ? "full_attention"
+               : "linear_attention";
+  }
+  if (const json* blocks = list("layers_block_type")) {
+    return i < blocks->size() && blocks->at(i).is_string()
+               ? Renamed(blocks->at(i).get<std::string>())
+               : "";
+  }
+  if (const json* blocks = list("block_types")) {
+    return blocks->at(i % blocks->size()) == "recurrent" ? "linear_attention"
+                                                         : "sliding_attention";
+  }
+  // MiniMax marks layers with full attention with 1, and MiMo marks sliding
+  // layers with 1. DeepSeek V4 marks compressed layers with their ratio.
+  // transformers' class of MiniMax does not read MiniMax's list, but the code
+  // beside the checkpoints reads it.
+  if (const json* marks = list("attn_type_list");
+      marks != nullptr && model.family.remote) {
+    if (i >= marks->size()) return "";
+    return marks->at(i) == 0 ? "linear_attention" : "full_attention";
+  }
+  for (const absl::string_view key :
+       {"hybrid_layer_pattern", "compress_ratios"}) {
+    const std::vector<double> marks = config.Numbers(key);
+    if (marks.empty()) continue;
+    if (i >= marks.size()) return "";
+    const bool is_other =
+        key == "compress_ratios" ? marks[i] != 0 : marks[i] == 1;
+    return is_other ? other : full;
+  }
+  return std::nullopt;
+}
+
+// Reports the error that the caller must choose a layer. Returns false.
+bool NeedsLayer(const JsonObject& config, absl::string_view field,
+                absl::string_view why) {
+  config.report().Refuse(FieldRequired(field, why));
+  return false;
+}
+
+// Returns a layer's element of a list that has one element for each layer.
+double MarkOfLayer(const JsonObject& config, absl::string_view key,
+                   const std::vector<double>& marks, std::int32_t index) {
+  CheckLayerIndex(config, index);
+  if (index >= 0 && index < static_cast<std::int64_t>(marks.size())) {
+    return marks[index];
+  }
+  config.report().Refuse(FieldInvalid(
+      "layer_index",
+      absl::StrCat(index, "; ", key, " has ", marks.size(), " layers")));
+  return 0;
+}
+
+// True if no_rope_layers, or the rule "every n-th layer", leaves the chosen
+// layer without rope.
+bool IsNopeByList(const Model& model, const Question& question) {
+  const auto& [config, model_type, family, rules, defaults] = model;
+  const auto& layer_type = question.layer_type;
+  const auto& index = question.layer_index;
+  const std::vector<double> has_rope = config.Numbers("no_rope_layers");
+  // Only one class treats an empty list as absent. Other classes fail at an
+  // empty list.
+  const bool has_list =
+      !has_rope.empty() ||
+      (family.nope == NopeRule::kLayerList && config.Has("no_rope_layers"));
+  if (has_list && index) {
+    return MarkOfLayer(config, "no_rope_layers", has_rope, *index) == 0;
+  }
+  if (has_list && std::count(has_rope.begin(), has_rope.end(), 0) == 0) {
+    return false;
+  }
+  // The class derives layer types from the marks only if the file has no
+  // layer_types and no null attention_chunk_size.
+  const bool says_type = layer_type && family.nope == NopeRule::kChunkedList &&
+                         !config.Has("layer_types") &&
+                         !config.HasNull("attention_chunk_size");
+  if (says_type && *layer_type == "chunked_attention") return false;
+  if (says_type && *layer_type == "full_attention") return true;
+  if (!index) {
+    return NeedsLayer(config, "layer_index",
+                      "some of the model's layers have no rope "
+                      "(no_rope_layers); choose one by its index");
+  }
+  const std::int64_t every =
+      config.Integer("no_rope_layer_interval").value_or(family.full_every);
+  return every != 0 && (*index + 1) % every == 0;
+}
+
+// True if the base that OLMo Hybrid's class reads is null.
+bool HasNullBase(const JsonObject& config) {
+  for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
+    const json& dict = config.At(key);
+    if (!dict.is_object() || dict.empty()) continue;
+    if (dict.contains("rope_theta")) return dict["rope_theta"].is_null();
+    break;
+  }
+  return config.HasNull("rope_theta");
+}
+
+// True for a dense layer of Cohere 2 MoE that rotates without a window.
+bool IsTurningDense(const JsonObject& config, std::int64_t index) {
+  if (config.Integer(kDensePattern).value_or(1) != 1) return false;
+  const json& list = config.At("mlp_layer_types");
+  if (!list.is_array()) {
+    return index < config.Integer("first_k_dense_replace").value_or(0);
+  }
+  return index < static_cast<std::int64_t>(list.size()) &&
+         list.at(static_cast<std::size_t>(index)) == "dense";
+}
+
+// True if the chosen layer has no rope, in a class in which only layers with a
+// sliding window rotate.
+bool IsNopeWithoutWindow(const Model& model, const Question& question) {
+  const auto& [config, model_type, family, rules, defaults] = model;
+  const auto& layer_type = question.layer_type;
+  const auto& index = question.layer_index;
+  const bool has_dense = family.nope == NopeRule::kWindowedOrDense;
+  if (has_dense && index && IsTurningDense(config, *index)) return false;
+  const std::int64_t layers =
+      std::min(LayerCount(model).value_or(0), kMostLayers);
+  for (std::int64_t i = 0; has_dense && !index && i < layers; ++i) {
+    if (!IsTurningDense(config, i)) continue;
+    return NeedsLayer(config, "layer_index",
+                      "dense layers of full attention rotate, and layers of "
+                      "experts do not; choose one by its index");
+  }
+  // transformers' classes have a window unless sliding_window is null in the
+  // file.
+  if (config.HasNull("sliding_window")) {
+    if (family.nope == NopeRule::kFullAttention) return false;
+    if (family.nope == NopeRule::kWindowed) return true;
+  }
+  if (layer_type || index) {
+    const std::string type =
+        layer_type ? *layer_type : TypeOfLayer(model, *index);
+    const bool has_window = type.empty() || type == "sliding_attention";
+    return !has_window || (has_dense && config.HasNull("sliding_window"));
+  }
+  return NeedsLayer(config, "layer_type",
+                    "the model's layers differ: full_attention has no rope, "
+                    "sliding_attention has; choose one, or a layer_index");
+}
+
+// True if layer_rope_theta gives the chosen layer the base 0, which means no
+// rope.
+bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
+                  const std::optional<std::int32_t>& index) {
+  if (index) {
+    return MarkOfLayer(config, "layer_rope_theta", thetas, *index) == 0;
+  }
+  if (std::count(thetas.begin(), thetas.end(), thetas[0]) ==
+      static_cast<std::ptrdiff_t>(thetas.size())) {
+    return thetas[0] == 0;
+  }
+  return NeedsLayer(config, "layer_index",
+                    "the model's layers differ by their base "
+                    "(layer_rope_theta); choose one by its index");
+}
+
 }  // namespace
 
 std::vector<std::string> LayerTypes(const JsonObject& config) {
@@ -147,64 +327,6 @@ void CheckLayerIndex(const JsonObject& config, std::int32_t index) {
   config.report().Refuse(
       FieldInvalid("layer_index", absl::StrCat(index, "; ", fact)));
 }
-
-namespace {
-
-// Returns the type of a layer from a list in the file. Such a list has an
-// element for each layer, or the indices of the layers with attention. Returns
-// "" if the list has no element for the layer, and nullopt if the file has no
-// such list. `full` and `other` are the names of the family's two kinds of
-// layers.
-std::optional<std::string> ListedType(const Model& model, std::int64_t index,
-                                      const std::string& full,
-                                      const std::string& other) {
-  const JsonObject& config = model.config;
-  const auto list = [&config](absl::string_view key) {
-    const json& value = config.At(key);
-    // Only LFM2's class reads an empty list; other classes ignore it.
-    const bool is_list =
-        value.is_array() && (!value.empty() || key == "full_attn_idxs");
-    return is_list ? &value : nullptr;
-  };
-  const auto i = static_cast<std::size_t>(index);
-  for (const absl::string_view key : {"attn_layer_indices", "full_attn_idxs"}) {
-    const json* with = list(key);
-    if (with == nullptr) continue;
-    return std::count(with->begin(), with->end(), index) > 0
-               ? "full_attention"
-               : "linear_attention";
-  }
-  if (const json* blocks = list("layers_block_type")) {
-    return i < blocks->size() && blocks->at(i).is_string()
-               ? Renamed(blocks->at(i).get<std::string>())
-               : "";
-  }
-  if (const json* blocks = list("block_types")) {
-    return blocks->at(i % blocks->size()) == "recurrent" ? "linear_attention"
-                                                         : "sliding_attention";
-  }
-  // MiniMax marks layers with full attention with 1, and MiMo marks sliding
-  // layers with 1. DeepSeek V4 marks compressed layers with their ratio.
-  // transformers' class of MiniMax does not read MiniMax's list, but the code
-  // beside the checkpoints reads it.
-  if (const json* marks = list("attn_type_list");
-      marks != nullptr && model.family.remote) {
-    if (i >= marks->size()) return "";
-    return marks->at(i) == 0 ? "linear_attention" : "full_attention";
-  }
-  for (const absl::string_view key :
-       {"hybrid_layer_pattern", "compress_ratios"}) {
-    const std::vector<double> marks = config.Numbers(key);
-    if (marks.empty()) continue;
-    if (i >= marks.size()) return "";
-    const bool is_other =
-        key == "compress_ratios" ? marks[i] != 0 : marks[i] == 1;
-    return is_other ? other : full;
-  }
-  return std::nullopt;
-}
-
-}  // namespace
 
 // Projects mark the type of a layer in four ways: a list of types, another
 // list, a pattern of letters, and "every n-th".
@@ -352,136 +474,6 @@ bool IsSwitchedOff(const Model& model) {
   return !model.family.rope_switch.empty() &&
          SwitchValue(model) != model.family.rope_switch_value;
 }
-
-namespace {
-
-// Reports the error that the caller must choose a layer. Returns false.
-bool NeedsLayer(const JsonObject& config, absl::string_view field,
-                absl::string_view why) {
-  config.report().Refuse(FieldRequired(field, why));
-  return false;
-}
-
-// Returns a layer's element of a list that has one element for each layer.
-double MarkOfLayer(const JsonObject& config, absl::string_view key,
-                   const std::vector<double>& marks, std::int32_t index) {
-  CheckLayerIndex(config, index);
-  if (index >= 0 && index < static_cast<std::int64_t>(marks.size())) {
-    return marks[index];
-  }
-  config.report().Refuse(FieldInvalid(
-      "layer_index",
-      absl::StrCat(index, "; ", key, " has ", marks.size(), " layers")));
-  return 0;
-}
-
-// True if no_rope_layers, or the rule "every n-th layer", leaves the chosen
-// layer without rope.
-bool IsNopeByList(const Model& model, const Question& question) {
-  const auto& [config, model_type, family, rules, defaults] = model;
-  const auto& layer_type = question.layer_type;
-  const auto& index = question.layer_index;
-  const std::vector<double> has_rope = config.Numbers("no_rope_layers");
-  // Only one class treats an empty list as absent. Other classes fail at an
-  // empty list.
-  const bool has_list =
-      !has_rope.empty() ||
-      (family.nope == NopeRule::kLayerList && config.Has("no_rope_layers"));
-  if (has_list && index) {
-    return MarkOfLayer(config, "no_rope_layers", has_rope, *index) == 0;
-  }
-  if (has_list && std::count(has_rope.begin(), has_rope.end(), 0) == 0) {
-    return false;
-  }
-  // The class derives layer types from the marks only if the file has no
-  // layer_types and no null attention_chunk_size.
-  const bool says_type = layer_type && family.nope == NopeRule::kChunkedList &&
-                         !config.Has("layer_types") &&
-                         !config.HasNull("attention_chunk_size");
-  if (says_type && *layer_type == "chunked_attention") return false;
-  if (says_type && *layer_type == "full_attention") return true;
-  if (!index) {
-    return NeedsLayer(config, "layer_index",
-                      "some of the model's layers have no rope "
-                      "(no_rope_layers); choose one by its index");
-  }
-  const std::int64_t every =
-      config.Integer("no_rope_layer_interval").value_or(family.full_every);
-  return every != 0 && (*index + 1) % every == 0;
-}
-
-// True if the base that OLMo Hybrid's class reads is null.
-bool HasNullBase(const JsonObject& config) {
-  for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
-    const json& dict = config.At(key);
-    if (!dict.is_object() || dict.empty()) continue;
-    if (dict.contains("rope_theta")) return dict["rope_theta"].is_null();
-    break;
-  }
-  return config.HasNull("rope_theta");
-}
-
-// True for a dense layer of Cohere 2 MoE that rotates without a window.
-bool IsTurningDense(const JsonObject& config, std::int64_t index) {
-  if (config.Integer(kDensePattern).value_or(1) != 1) return false;
-  const json& list = config.At("mlp_layer_types");
-  if (!list.is_array()) {
-    return index < config.Integer("first_k_dense_replace").value_or(0);
-  }
-  return index < static_cast<std::int64_t>(list.size()) &&
-         list.at(static_cast<std::size_t>(index)) == "dense";
-}
-
-// True if the chosen layer has no rope, in a class in which only layers with a
-// sliding window rotate.
-bool IsNopeWithoutWindow(const Model& model, const Question& question) {
-  const auto& [config, model_type, family, rules, defaults] = model;
-  const auto& layer_type = question.layer_type;
-  const auto& index = question.layer_index;
-  const bool has_dense = family.nope == NopeRule::kWindowedOrDense;
-  if (has_dense && index && IsTurningDense(config, *index)) return false;
-  const std::int64_t layers =
-      std::min(LayerCount(model).value_or(0), kMostLayers);
-  for (std::int64_t i = 0; has_dense && !index && i < layers; ++i) {
-    if (!IsTurningDense(config, i)) continue;
-    return NeedsLayer(config, "layer_index",
-                      "dense layers of full attention rotate, and layers of "
-                      "experts do not; choose one by its index");
-  }
-  // transformers' classes have a window unless sliding_window is null in the
-  // file.
-  if (config.HasNull("sliding_window")) {
-    if (family.nope == NopeRule::kFullAttention) return false;
-    if (family.nope == NopeRule::kWindowed) return true;
-  }
-  if (layer_type || index) {
-    const std::string type =
-        layer_type ? *layer_type : TypeOfLayer(model, *index);
-    const bool has_window = type.empty() || type == "sliding_attention";
-    return !has_window || (has_dense && config.HasNull("sliding_window"));
-  }
-  return NeedsLayer(config, "layer_type",
-                    "the model's layers differ: full_attention has no rope, "
-                    "sliding_attention has; choose one, or a layer_index");
-}
-
-// True if layer_rope_theta gives the chosen layer the base 0, which means no
-// rope.
-bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
-                  const std::optional<std::int32_t>& index) {
-  if (index) {
-    return MarkOfLayer(config, "layer_rope_theta", thetas, *index) == 0;
-  }
-  if (std::count(thetas.begin(), thetas.end(), thetas[0]) ==
-      static_cast<std::ptrdiff_t>(thetas.size())) {
-    return thetas[0] == 0;
-  }
-  return NeedsLayer(config, "layer_index",
-                    "the model's layers differ by their base "
-                    "(layer_rope_theta); choose one by its index");
-}
-
-}  // namespace
 
 bool HasNoSelfAttention(const Model& model, const Question& question) {
   const auto& [config, model_type, family, rules, defaults] = model;
