@@ -1,8 +1,5 @@
 #include "core/interpretation/preset_default.h"
 
-#include <string>
-#include <vector>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

@@ -3,9 +3,6 @@
 
 #pragma once
 
-#include <cstdint>
-#include <optional>
-
 #include "absl/strings/string_view.h"
 #include "core/interpretation/classes/layers.h"
 

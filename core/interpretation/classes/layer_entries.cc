@@ -4,7 +4,6 @@
 #include <map>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "core/interpretation/classes/known_keys.h"
 #include "core/interpretation/classes/profile.h"
 

@@ -6,11 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
-#include "core/interpretation/classes/class_defaults.h"
 #include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {

@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "core/base/error.h"
 #include "core/interpretation/classes/profile.h"
 #include "core/interpretation/formats/tower_config.h"

@@ -1,6 +1,5 @@
 // The elements of tensors in GGUF files.
 
-#include "absl/strings/str_cat.h"
 #include "core/interpretation/formats/gguf_format.h"
 
 namespace posenc::core::interpretation {

@@ -4,11 +4,9 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/error.h"
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope/rope_config.h"
 

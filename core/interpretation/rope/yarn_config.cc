@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "core/angle/wide.h"
 #include "core/base/error.h"
 #include "core/interpretation/provenance.h"
