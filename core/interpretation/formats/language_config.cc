@@ -97,7 +97,14 @@ class ConfigReader {
     const Value head = HeadDim(model(), type);
     rope.head_dim = WholePart(head.value);
     ReadQueryTemperature(nope, &rope);
-    WarnOfModel();
+    // The rules of a reference implementation still apply to models that it
+    // does not run.
+    if (!absl::StartsWith(model_type_, rules_.model_prefix)) {
+      report().Warn("model_type ",
+                    model_type_.empty() ? "(absent)" : model_type_,
+                    " is not a model of ", rules_.project,
+                    "; its rules are applied anyway");
+    }
     if (!family_.learned.empty()) {
       report().Assume("frequencies", "those of the configuration",
                       std::string(family_.learned));
@@ -247,15 +254,6 @@ class ConfigReader {
         return;
       }
     }
-  }
-
-  // Warns of a model that the reference implementation does not run. The rules
-  // of that implementation still apply.
-  void WarnOfModel() const {
-    if (absl::StartsWith(model_type_, rules_.model_prefix)) return;
-    report().Warn("model_type ", model_type_.empty() ? "(absent)" : model_type_,
-                  " is not a model of ", rules_.project,
-                  "; its rules are applied anyway");
   }
 
   // Returns the class whose rules apply to an unknown type.

@@ -245,24 +245,23 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
               "use_rope_scaling takes rope_scaling_factor");
   }
   constexpr char kFactor[] = "rope_scaling_factor";
-  if (llama3 && !args.Has(kFactor)) {
-    args.Assume(kFactor, "8", "absent; Megatron's default");
-  } else if (const double factor = args.Number(kFactor).value_or(8);
-             llama3 && factor != 8) {
-    args.Warn(kFactor, " is ", NumberText(factor),
-              ", which Megatron-LM parsed and did not use: GPT models were "
-              "trained with 8 (its issue 6305, August 2026); it is read here "
-              "as ",
-              NumberText(factor));
-  }
+  const double factor = args.Number(kFactor).value_or(8);
   if (llama3) {
-    same["rope_scaling"] = {
-        {"rope_type", "llama3"},
-        {"factor", args.Number("rope_scaling_factor").value_or(8)},
-        {"low_freq_factor", 1},
-        {"high_freq_factor", 4},
-        {"original_max_position_embeddings", 8192}};
-    given["rope_scaling.factor"] = args.Path("rope_scaling_factor");
+    if (!args.Has(kFactor)) {
+      args.Assume(kFactor, "8", "absent; Megatron's default");
+    } else if (factor != 8) {
+      args.Warn(kFactor, " is ", NumberText(factor),
+                ", which Megatron-LM parsed and did not use: GPT models were "
+                "trained with 8 (its issue 6305, August 2026); it is read here "
+                "as ",
+                NumberText(factor));
+    }
+    same["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", factor},
+                            {"low_freq_factor", 1},
+                            {"high_freq_factor", 4},
+                            {"original_max_position_embeddings", 8192}};
+    given["rope_scaling.factor"] = args.Path(kFactor);
   } else if (linear) {
     same["rope_scaling"] = {{"rope_type", "linear"}, {"factor", *linear}};
     given["rope_scaling.factor"] =

@@ -320,38 +320,27 @@ class TowerReader {
     return false;
   }
 
-  // Returns the frequencies of each axis in the order of pair_axes.
-  std::vector<std::vector<double>> Frequencies(double theta,
-                                               std::int64_t head_dim,
-                                               ModelRope* rope) {
-    const std::size_t axes = tower_.axes.size();
-    std::vector<std::vector<double>> frequencies;
-    for (std::size_t a = 0; a < axes; ++a) {
-      switch (tower_.frequencies) {
-        case TowerFrequencies::kOfAxis: {
-          const std::int64_t width =
-              axes == 3 ? 2 * (head_dim / 3 / 2) : head_dim / 2;
-          frequencies.push_back(Float32Frequencies(theta, width, 0, 2));
-          break;
-        }
-        case TowerFrequencies::kShared:
-          frequencies.push_back(Float32Frequencies(
-              theta, head_dim, 2 * static_cast<std::int64_t>(a), 4));
-          break;
-        case TowerFrequencies::kUnitSteps: {
-          const double step = 4.0 / static_cast<double>(head_dim);
-          std::vector<double>& of_axis = frequencies.emplace_back();
-          for (std::int64_t i = 0; i < head_dim / 4; ++i) {
-            of_axis.push_back(Float32Frequency(
-                theta, static_cast<float>(static_cast<double>(i) * step)));
-          }
-          break;
-        }
-        case TowerFrequencies::kOfWidth:
-          frequencies.push_back(
-              Float32Frequencies(theta, RotatedWidth(head_dim, rope), 0, 2));
-          break;
-      }
+  // Returns the frequencies of an axis. `axis` is its index in pair_axes.
+  std::vector<double> Frequencies(std::int64_t axis, double theta,
+                                  std::int64_t head_dim, ModelRope* rope) {
+    switch (tower_.frequencies) {
+      case TowerFrequencies::kOfAxis:
+        return Float32Frequencies(
+            theta,
+            tower_.axes.size() == 3 ? 2 * (head_dim / 3 / 2) : head_dim / 2, 0,
+            2);
+      case TowerFrequencies::kShared:
+        return Float32Frequencies(theta, head_dim, 2 * axis, 4);
+      case TowerFrequencies::kOfWidth:
+        return Float32Frequencies(theta, RotatedWidth(head_dim, rope), 0, 2);
+      case TowerFrequencies::kUnitSteps:
+        break;
+    }
+    const double step = 4.0 / static_cast<double>(head_dim);
+    std::vector<double> frequencies;
+    for (std::int64_t i = 0; i < head_dim / 4; ++i) {
+      frequencies.push_back(Float32Frequency(
+          theta, static_cast<float>(static_cast<double>(i) * step)));
     }
     return frequencies;
   }
@@ -376,14 +365,15 @@ class TowerReader {
   }
 
   void Assign(double theta, std::int64_t head_dim, ModelRope* rope) {
-    const std::vector<std::vector<double>> frequencies =
-        Frequencies(theta, head_dim, rope);
+    std::vector<std::vector<double>> frequencies;
     RotaryAxes axes;
     axes.assignment = tower_.alternating ? AxisAssignment::kInterleaved
                                          : AxisAssignment::kPerAxis;
     axes.halves_per_axis = tower_.halves_per_axis;
     ExplicitFrequencies given;
-    for (std::size_t a = 0; a < frequencies.size(); ++a) {
+    for (std::size_t a = 0; a < tower_.axes.size(); ++a) {
+      frequencies.push_back(
+          Frequencies(static_cast<std::int64_t>(a), theta, head_dim, rope));
       axes.sections.push_back(static_cast<std::int32_t>(frequencies[a].size()));
       if (tower_.pair_axes != tower_.axes) {
         axes.position_axes.push_back(

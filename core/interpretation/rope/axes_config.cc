@@ -138,10 +138,11 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
   }
   from.dict.Assume("mrope_section", absl::StrCat(a, ", ", b, ", ", c),
                    DefaultOf(from.rules));
-  if (from.family.axes == AxisAssignment::kAlternatingTail) {
-    return RotaryAxes{.assignment = from.family.axes, .sections = {c, a, b}};
+  RotaryAxes axes = {.assignment = from.family.axes, .sections = {a, b, c}};
+  if (axes.assignment == AxisAssignment::kAlternatingTail) {
+    axes.sections = {c, a, b};
   }
-  return RotaryAxes{.assignment = from.family.axes, .sections = {a, b, c}};
+  return axes;
 }
 
 // The sum of interleaved sections may differ from the number of pairs: pair i

@@ -85,19 +85,19 @@ Wide TelechatAmplitude(double factor) {
 
 Wide VllmAttentionFactor(const RopeDict& from, double factor) {
   const bool by_keys = from.Row(ReadingRule::kAmplitudeByKeys) != nullptr;
+  const double multiplier =
+      by_keys ? 1 : from.dict.Number("attn_factor").value_or(1);
+  if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
+  if (IsTelechats(from)) {
+    // With attn_factor, vLLM's class for TeleChat ignores factors up to 1.
+    return TelechatAmplitude(by_keys ? factor : std::max(factor, 1.0)) *
+           multiplier;
+  }
   if (!by_keys) {
-    const double multiplier = from.dict.Number("attn_factor").value_or(1);
-    if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
-    // vLLM's class for TeleChat ignores factors up to 1.
-    if (IsTelechats(from)) {
-      return TelechatAmplitude(std::max(factor, 1.0)) * multiplier;
-    }
     return from.dict.Flag("apply_yarn_scaling").value_or(true)
                ? YarnMscale(factor, 1) * multiplier
                : multiplier;
   }
-  if (IsDeepseekClass(from)) return Ratio(from, factor);
-  if (IsTelechats(from)) return TelechatAmplitude(factor);
   if (const auto given = from.dict.Number("attention_factor")) return *given;
   const bool pair = from.dict.Number("mscale").value_or(0) != 0 &&
                     from.dict.Number("mscale_all_dim").value_or(0) != 0;
