@@ -30,13 +30,6 @@ constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
     {"deepseek_sparse_attention", "indexed_attention"},
     {"qwen_sparse_attention", "indexed_attention"}};
 
-std::string Renamed(std::string type) {
-  for (const auto& [before, since] : kRenamed) {
-    if (type == before) return std::string(since);
-  }
-  return type;
-}
-
 // Upper bound on the layers that a loop visits, to bound the time. No model has
 // as many layers.
 constexpr std::int64_t kMostLayers = 1024;
@@ -249,6 +242,13 @@ bool IsNopeByBase(const JsonObject& config, const std::vector<double>& thetas,
 }
 
 }  // namespace
+
+std::string Renamed(std::string type) {
+  for (const auto& [before, since] : kRenamed) {
+    if (type == before) return std::string(since);
+  }
+  return type;
+}
 
 std::vector<std::string> LayerTypes(const JsonObject& config) {
   // The bound limits the work, because each type may have its own encoding. No

@@ -42,6 +42,9 @@ struct Model {
 // absent.
 std::vector<std::string> LayerTypes(const JsonObject& config);
 
+// Returns transformers' newer name of a layer type.
+std::string Renamed(std::string type);
+
 // True for a layer type that transformers knows, by its newer name.
 bool IsTransformersType(absl::string_view type);
 

@@ -45,6 +45,16 @@ bool IsNested(const Model& model, const JsonObject& dict) {
   return false;
 }
 
+// Refuses an entry by an older name of a layer type: no layer would find it.
+void CheckNames(const JsonObject& dict) {
+  for (const std::string& key : dict.Keys()) {
+    const std::string newer = Renamed(key);
+    if (newer == key || !dict.At(key).is_object()) continue;
+    dict.Fail(key, "is an entry by an older name of a layer type, and readers ",
+              "look for ", newer, ": rename it");
+  }
+}
+
 // Returns the layer types for which the class has default parameters.
 std::vector<std::string> KindsOf(const Family& family, const json& class_dict) {
   std::vector<std::string> kinds;
@@ -322,6 +332,7 @@ RopeDicts ReadRopeDicts(const Model& model, const nlohmann::json& class_dict) {
   } else {
     WarnOfUnread(model, key, spelling);
   }
+  CheckNames(dicts.dict);
   dicts.nested = IsNested(model, dicts.dict);
   // Dots 3 copies a flat dict for each layer type, so all layer types then have
   // the same encoding.
