@@ -216,8 +216,11 @@ void CheckType(const RopeDict& from) {
   const bool is_left = !from.config.Contains("head_dim") &&
                        from.defaults != nullptr &&
                        from.Row(ReadingRule::kNullHeadDim) != nullptr;
-  const bool may_fail = (from.config.HasNull("head_dim") || is_left) &&
-                        IsAmong(from.type, "yarn dynamic longrope");
+  const bool has_default =
+      from.defaults != nullptr && from.defaults->head_dim > 0;
+  const bool is_null = from.config.HasNull("head_dim") && !has_default;
+  const bool may_fail =
+      (is_null || is_left) && IsAmong(from.type, "yarn dynamic longrope");
   const bool by_alpha = may_fail && ScalesBaseByAlpha(from);
   if (may_fail && (!by_alpha || from.type == "dynamic")) {
     from.config.Warn("head_dim", is_left ? " is absent" : " is null",
@@ -289,9 +292,13 @@ Value HeadDim(const Model& model, absl::string_view layer_type) {
   const std::string keys =
       absl::StrCat(family.head_dim_key, " head_dim attention_head_dim");
   if (auto given = first(keys)) return *std::move(given);
-  if (family.head_dim > 0 && !config.HasNull("head_dim")) {
-    return Whole(family.head_dim, config.Path("head_dim"));
-  }
+  // A null head_dim means the default of transformers' class. Other readers
+  // divide hidden_size.
+  const std::int64_t otherwise = !config.HasNull("head_dim") ? family.head_dim
+                                 : model.is_hf() && defaults != nullptr
+                                     ? defaults->head_dim
+                                     : 0;
+  if (otherwise > 0) return Whole(otherwise, config.Path("head_dim"));
   const auto hidden = first(kWidthNames);
   const auto heads =
       first(absl::StrCat(kHeadsNames, " speech_encoder_attention_heads"));
