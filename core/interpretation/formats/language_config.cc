@@ -88,7 +88,11 @@ class ConfigReader {
     CheckRefusals(config_, model_type_, "", is_hf());
     if (!family_.known()) CheckUnknown();
     if (model().by_class()) WarnOfLists(model());
-    if (is_hf()) WarnOfRefusals(model());
+    if (is_hf()) {
+      WarnOfRefusals(model());
+    } else {
+      WarnOfLayerEntries(model());
+    }
     const bool nope = IsNope(question);
     if (!ok()) return rope;
     const std::string type = ChooseType(question);
