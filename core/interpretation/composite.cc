@@ -97,12 +97,6 @@ bool Rotates(const json& part) {
   return family.known() && family.nope != NopeRule::kEveryLayer;
 }
 
-// True if the part has a known model_type. The type identifies parts whose key
-// does not end in _config: LFM2-Audio's language model has the key `lfm`.
-bool HasKnownType(const json& part) {
-  return part.is_object() && FindFamily(TypeOf(part)).known();
-}
-
 constexpr char kSoundKeys[] =
     "audio_config audio_encoder_config codec_config depth_decoder_config";
 
@@ -137,14 +131,16 @@ std::string PartKey(const JsonObject& config) {
     if (config.At(key).is_object()) return std::string(key);
   }
   for (const std::string& key : config.Keys()) {
-    // DBRX's attn_config is not a part, because it has keys of the model. The
-    // audio part of a type with a text part is not the language model.
     const json& part = config.At(key);
+    if (!Rotates(part)) continue;
+    // DBRX's attn_config is not a part, because it has keys of the model. The
+    // type identifies parts whose key does not end in _config: LFM2-Audio's
+    // language model has the key `lfm`. The audio part of a type with a text
+    // part is not the language model.
     const bool is_part =
         (absl::EndsWith(key, "_config") && key != "attn_config") ||
-        HasKnownType(part);
-    if (is_part && !(IsAmong(key, kSoundKeys) && HasOwnText(config)) &&
-        Rotates(part)) {
+        FindFamily(TypeOf(part)).known();
+    if (is_part && !(IsAmong(key, kSoundKeys) && HasOwnText(config))) {
       return key;
     }
   }

@@ -440,10 +440,10 @@ bool IsUnscaledLayer(const Model& model,
         return one >= 0 && one < static_cast<double>(layers);
       });
   if (count < layers) {
-    config.report().Refuse(FieldRequired(
-        "layer_index",
+    return NeedsLayer(
+        config, "layer_index",
         absl::StrCat("rope_scaling_layers scales ", count, " of the model's ",
-                     layers, " layers; choose one by its index")));
+                     layers, " layers; choose one by its index"));
   }
   return false;
 }

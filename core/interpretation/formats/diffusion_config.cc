@@ -53,8 +53,7 @@ std::vector<std::int32_t> ReadWidths(const JsonObject& config,
     constexpr std::int64_t kWanHead = 128;  // the class's default
     const std::int64_t width = head.value_or(kWanHead);
     if (!head) {
-      config.report().Assume("attention_head_dim", absl::StrCat(width),
-                             kDefault);
+      config.Assume("attention_head_dim", absl::StrCat(width), kDefault);
     }
     if (width < 6 || width % 2 != 0 || width > kMaxRotaryDim) {
       config.Fail("attention_head_dim", "is ", width,
@@ -68,8 +67,7 @@ std::vector<std::int32_t> ReadWidths(const JsonObject& config,
   std::vector<double> given = config.Numbers(family.widths_key);
   if (!config.Has(family.widths_key)) {
     given.assign(family.widths, family.widths + family.axes.size());
-    config.report().Assume(family.widths_key, absl::StrJoin(given, ", "),
-                           kDefault);
+    config.Assume(family.widths_key, absl::StrJoin(given, ", "), kDefault);
   }
   double sum = 0;
   for (const double width : given) {
@@ -99,8 +97,7 @@ double ReadTheta(const JsonObject& config, const DiffusionFamily& family) {
   if (family.theta_key.empty()) return family.theta;
   const std::optional<double> theta = config.Number(family.theta_key);
   if (!theta) {
-    config.report().Assume(family.theta_key, NumberText(family.theta),
-                           kDefault);
+    config.Assume(family.theta_key, NumberText(family.theta), kDefault);
   }
   return theta.value_or(family.theta);
 }
