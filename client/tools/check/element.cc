@@ -1,7 +1,6 @@
 #include "client/tools/check/element.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -27,89 +26,8 @@ void Store(char* data, std::int64_t index, T value) {
               sizeof(T));
 }
 
-// float16 has a sign bit, 5 exponent bits (bias 15) and 10 fraction bits.
-// Exponent 31 encodes infinities and NaN. Numbers with exponent 0 have no
-// leading one, and the scale of exponent 1.
-double HalfToDouble(std::uint16_t bits) {
-  const int exponent = (bits >> 10) & 31;
-  const int fraction = bits & 1023;
-  const double sign = bits & 0x8000 ? -1 : 1;
-  if (exponent == 31) {
-    return fraction ? std::numeric_limits<double>::quiet_NaN()
-                    : sign * std::numeric_limits<double>::infinity();
-  }
-  if (exponent == 0) return sign * std::ldexp(fraction, -24);
-  return sign * std::ldexp(1024 + fraction, exponent - 25);
-}
-
-// Rounds to nearest even with nearbyint(), in the default rounding mode.
-std::uint16_t FloatToHalf(float value) {
-  const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const double magnitude = std::fabs(static_cast<double>(value));
-  if (std::isnan(value)) return sign | 0x7e00;
-  // 65520 is halfway between the largest number, 65504, and 2^16.
-  if (magnitude >= 65520) return sign | 0x7c00;
-  if (magnitude < 0x1p-24 * 0.5) return sign;
-  const int exponent = std::max(std::ilogb(magnitude), -14);
-  // Scales the number exactly, so that a step of the result is 1. If rounding
-  // gives 2048, which is one step too many for the exponent, the addition in
-  // the return statement carries into the exponent bits.
-  const int rounded =
-      static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
-  return sign | static_cast<std::uint16_t>(rounded + ((exponent + 14) << 10));
-}
-
-// E4M3 has a sign bit, 4 exponent bits (bias 7) and 3 fraction bits. It has no
-// infinity: the largest exponent also encodes numbers, and only its last
-// fraction encodes NaN.
-double Float8ToDouble(std::uint8_t bits) {
-  const int exponent = (bits >> 3) & 15;
-  const int fraction = bits & 7;
-  const double sign = bits & 0x80 ? -1 : 1;
-  if ((bits & 0x7f) == 0x7f) return std::numeric_limits<double>::quiet_NaN();
-  if (exponent == 0) return sign * std::ldexp(fraction, -9);
-  return sign * std::ldexp(8 + fraction, exponent - 10);
-}
-
-double Float8ToDouble(v1::Dtype dtype, std::uint8_t bits) {
-  // E5M2 is the upper half of a float16.
-  return dtype == v1::DTYPE_FLOAT8_E5M2
-             ? HalfToDouble(static_cast<std::uint16_t>(bits << 8))
-             : Float8ToDouble(bits);
-}
-
-// Rounds to nearest even by a search over the bits, because magnitudes have the
-// same order as their bits. Saturates at the largest number, so that samples
-// stay finite.
-std::uint8_t FloatToFloat8(v1::Dtype dtype, float value) {
-  const double magnitude = std::fabs(static_cast<double>(value));
-  const std::uint8_t sign = std::signbit(value) ? 0x80 : 0;
-  if (std::isnan(value)) return 0x7f;
-  int low = 0;
-  int high = dtype == v1::DTYPE_FLOAT8_E5M2 ? 0x7b : 0x7e;
-  const auto at = [dtype](int bits) {
-    return Float8ToDouble(dtype, static_cast<std::uint8_t>(bits));
-  };
-  if (magnitude >= at(high)) return sign | static_cast<std::uint8_t>(high);
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (at(middle) <= magnitude ? low : high) = middle;
-  }
-  const double half = (at(low) + at(high)) / 2;
-  const bool up = magnitude > half || (magnitude == half && low % 2 == 1);
-  return sign | static_cast<std::uint8_t>(up ? high : low);
-}
-
-// bfloat16 is the upper half of a float32. To round to nearest even, adds just
-// under half of the last kept bit, then that bit itself, before the lower half
-// is cut off.
-std::uint16_t FloatToBfloat16(float value) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16) | 0x40;
-  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-// Properties of a floating point dtype, which functions of element.h return.
+// A floating point dtype. Its bits are a sign, an exponent and a fraction.
+// Numbers with exponent 0 have no leading one, and the scale of exponent 1.
 struct Format {
   v1::Dtype dtype;
   int significand_bits;
@@ -130,6 +48,51 @@ Format FormatOf(v1::Dtype dtype) {
     if (format.dtype == dtype) return format;
   }
   return {};
+}
+
+// Decode and Encode are for formats of 8 and of 16 bits. T has as many bits.
+template <typename T>
+double Decode(v1::Dtype dtype, T bits) {
+  constexpr int kSign = 1 << (8 * sizeof(T) - 1);
+  const Format format = FormatOf(dtype);
+  const int one = 1 << (format.significand_bits - 1);
+  const int exponent = (bits & (kSign - 1)) / one;
+  const int fraction = bits % one;
+  const int significand = exponent == 0 ? fraction : one + fraction;
+  double magnitude =
+      std::ldexp(significand, std::max(exponent, 1) - 1 + format.min_exponent -
+                                  (format.significand_bits - 1));
+  // Codes above the largest number are infinity, with fraction 0, and NaN.
+  if (magnitude > format.largest) {
+    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity()
+                              : std::numeric_limits<double>::quiet_NaN();
+  }
+  return bits & kSign ? -magnitude : magnitude;
+}
+
+// Rounds to nearest even with nearbyint(), in the default rounding mode. FP8
+// saturates at the largest number, so that samples stay finite. E4M3 has no
+// infinity.
+template <typename T>
+T Encode(v1::Dtype dtype, float value) {
+  constexpr int kSign = 1 << (8 * sizeof(T) - 1);
+  const Format format = FormatOf(dtype);
+  const int sign = std::signbit(value) ? kSign : 0;
+  if (std::isnan(value)) return static_cast<T>(sign | (kSign - 1));
+  const int one = 1 << (format.significand_bits - 1);
+  // The code after that of the largest number is infinity.
+  const double limit = IsFloat8(dtype)
+                           ? format.largest
+                           : std::ldexp(1, std::ilogb(format.largest) + 1);
+  const double magnitude = std::min<double>(std::fabs(value), limit);
+  const int exponent = std::max(std::ilogb(magnitude), format.min_exponent);
+  // Scales the number exactly, so that a step of the result is 1. If rounding
+  // gives one step too many for the exponent, the sum below carries into the
+  // exponent bits.
+  const int rounded = static_cast<int>(std::nearbyint(
+      std::ldexp(magnitude, format.significand_bits - 1 - exponent)));
+  const int code = rounded + (exponent - format.min_exponent) * one;
+  return static_cast<T>(sign | code);
 }
 
 }  // namespace
@@ -161,13 +124,11 @@ double ElementAt(const TensorView& tensor, std::int64_t index) {
     case v1::DTYPE_FLOAT64:
       return Load<double>(data, index);
     case v1::DTYPE_FLOAT16:
-      return HalfToDouble(Load<std::uint16_t>(data, index));
     case v1::DTYPE_BFLOAT16:
-      return std::bit_cast<float>(
-          std::uint32_t{Load<std::uint16_t>(data, index)} << 16);
+      return Decode(tensor.dtype, Load<std::uint16_t>(data, index));
     case v1::DTYPE_FLOAT8_E4M3FN:
     case v1::DTYPE_FLOAT8_E5M2:
-      return Float8ToDouble(tensor.dtype, Load<std::uint8_t>(data, index));
+      return Decode(tensor.dtype, Load<std::uint8_t>(data, index));
     case v1::DTYPE_INT8:
       return Load<std::int8_t>(data, index);
     case v1::DTYPE_INT32:
@@ -186,12 +147,11 @@ void SetElement(v1::Dtype dtype, char* data, std::int64_t index, float value) {
     case v1::DTYPE_FLOAT64:
       return Store(data, index, static_cast<double>(value));
     case v1::DTYPE_FLOAT16:
-      return Store(data, index, FloatToHalf(value));
     case v1::DTYPE_BFLOAT16:
-      return Store(data, index, FloatToBfloat16(value));
+      return Store(data, index, Encode<std::uint16_t>(dtype, value));
     case v1::DTYPE_FLOAT8_E4M3FN:
     case v1::DTYPE_FLOAT8_E5M2:
-      return Store(data, index, FloatToFloat8(dtype, value));
+      return Store(data, index, Encode<std::uint8_t>(dtype, value));
     default:
       return;
   }
