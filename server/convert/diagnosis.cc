@@ -1,10 +1,12 @@
 #include "server/convert/diagnosis.h"
 
 #include <cstdint>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/base/tensor.h"
@@ -30,41 +32,15 @@ constexpr std::int64_t kMaxRowElements = 1 << 20;
 constexpr std::size_t kMaxReaders = 64;
 constexpr std::size_t kMaxRuntime = 128 << 10;  // bytes; Linux' limit
 
-// Notes faults of one input, with the input's index in front of the field.
-class InputFaults {
- public:
-  InputFaults(core::Faults* faults, int index)
-      : faults_(faults), prefix_(absl::StrCat("inputs[", index, "]")) {}
+// Notes a fault of one input, with the input's index in front of the field.
+using NoteFault = absl::FunctionRef<void(const absl::Status& status)>;
 
-  bool Note(const absl::Status& status) {
-    return faults_->Note(core::Prefixed(prefix_, status));
-  }
-
- private:
-  core::Faults* faults_;
-  std::string prefix_;
-};
-
-bool IsText(v1::DescriptionKind kind) {
-  return kind == v1::DESCRIPTION_KIND_CONFIG ||
-         kind == v1::DESCRIPTION_KIND_PARAMS ||
-         kind == v1::DESCRIPTION_KIND_TOKENIZER;
-}
-
-absl::string_view UsualName(v1::DescriptionKind kind) {
-  switch (kind) {
-    case v1::DESCRIPTION_KIND_CONFIG:
-      return "config.json";
-    case v1::DESCRIPTION_KIND_PARAMS:
-      return "params.json";
-    case v1::DESCRIPTION_KIND_TOKENIZER:
-      return "tokenizer_config.json";
-    case v1::DESCRIPTION_KIND_GGUF:
-      return "model.gguf";
-    default:
-      return "model.safetensors";
-  }
-}
+// The usual names of files, by their kinds. A request with another number was
+// refused when it was parsed.
+constexpr absl::string_view kUsualNames[] = {
+    "",           "config.json",      "params.json", "tokenizer_config.json",
+    "model.gguf", "model.safetensors"};
+static_assert(std::size(kUsualNames) == v1::DescriptionKind_ARRAYSIZE);
 
 absl::Status CheckName(absl::string_view field, absl::string_view name) {
   if (name.size() <= kMaxName) return absl::OkStatus();
@@ -73,16 +49,16 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
 }
 
 // Notes fields that a description of this kind does not have.
-void CheckPlaces(const v1::ModelDescription& in, InputFaults* faults) {
+void CheckPlaces(const v1::ModelDescription& in, NoteFault note) {
   const std::string kind = v1::DescriptionKind_Name(in.kind());
   const auto check = [&](absl::string_view field, bool given, bool belongs) {
     if (!given || belongs) return;
-    faults->Note(FieldInvalid(
-        field, absl::StrCat("given for ", kind, ", which has none")));
+    note(FieldInvalid(field,
+                      absl::StrCat("given for ", kind, ", which has none")));
   };
   const bool gguf = in.kind() == v1::DESCRIPTION_KIND_GGUF;
   const bool tensors = in.kind() == v1::DESCRIPTION_KIND_SAFETENSORS;
-  check("text", !in.text().empty(), IsText(in.kind()));
+  check("text", !in.text().empty(), !gguf && !tensors);
   check("gguf", !in.gguf().empty(), gguf);
   check("tables", in.tables_size() > 0, gguf || tensors);
   check("key_rows", in.key_rows() != 0, tensors);
@@ -219,23 +195,23 @@ absl::Status ReadGguf(absl::string_view bytes, const core::StopAsked& stop,
 }
 
 // Reads a description, except for the contents of a GGUF file.
-DoctorInput ReadDescription(const v1::ModelDescription& in,
-                            InputFaults* faults) {
+DoctorInput ReadDescription(const v1::ModelDescription& in, NoteFault note) {
   DoctorInput out;
   out.kind = static_cast<InputKind>(in.kind());
-  out.path = in.path().empty() ? std::string(UsualName(in.kind())) : in.path();
+  out.path =
+      in.path().empty() ? std::string(kUsualNames[in.kind()]) : in.path();
   out.unreadable = in.unreadable();
-  faults->Note(CheckName("path", in.path()));
+  note(CheckName("path", in.path()));
   if (in.kind() == v1::DESCRIPTION_KIND_UNSPECIFIED) {
-    faults->Note(core::FieldRequired("kind", "not given"));
+    note(core::FieldRequired("kind", "not given"));
     return out;
   }
   if (!out.unreadable.empty()) return out;
-  CheckPlaces(in, faults);
+  CheckPlaces(in, note);
   out.text = in.text();
   if (in.key_rows() < 0) {
-    faults->Note(FieldInvalid("key_rows",
-                              absl::StrCat(in.key_rows(), "; must be >= 0")));
+    note(FieldInvalid("key_rows",
+                      absl::StrCat(in.key_rows(), "; must be >= 0")));
   }
   if (in.key_rows() > 0) out.key_rows = in.key_rows();
   const bool gguf = in.kind() == v1::DESCRIPTION_KIND_GGUF;
@@ -246,13 +222,12 @@ DoctorInput ReadDescription(const v1::ModelDescription& in,
       const absl::Status factor = CheckFactor(table->name, &names);
       if (!factor.ok()) table = factor;
     }
-    const std::string at = absl::StrCat("tables[", i, "]");
-    faults->Note(core::Prefixed(at, table.status()));
+    note(core::Prefixed(absl::StrCat("tables[", i, "]"), table.status()));
     if (table.ok()) out.tables.push_back(*std::move(table));
   }
   if (in.has_query_rows()) {
     absl::StatusOr<core::doctor::QueryRows> rows = ReadRows(in.query_rows());
-    faults->Note(core::Prefixed("query_rows", rows.status()));
+    note(core::Prefixed("query_rows", rows.status()));
     if (rows.ok()) out.query = *std::move(rows);
   }
   return out;
@@ -336,8 +311,10 @@ std::vector<DoctorInput> ReadDescriptions(
   std::vector<DoctorInput> inputs;
   if (!faults->none()) return inputs;
   for (int i = 0; i < request.inputs_size(); ++i) {
-    InputFaults noted(faults, i);
-    inputs.push_back(ReadDescription(request.inputs(i), &noted));
+    const auto note = [&](const absl::Status& status) {
+      faults->Note(core::Prefixed(absl::StrCat("inputs[", i, "]"), status));
+    };
+    inputs.push_back(ReadDescription(request.inputs(i), note));
   }
   if (!faults->none()) return inputs;
   for (int i = 0; i < request.inputs_size(); ++i) {
