@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -29,6 +30,7 @@ namespace posenc::cli {
 namespace {
 
 namespace fs = std::filesystem;
+namespace interpretation = core::interpretation;
 using nlohmann::json;
 using v1::ModelDescription;
 
@@ -94,8 +96,7 @@ class OffsetFile {
           absl::StrCat(size_, " bytes; at most ", most, " are read"));
     }
     std::string bytes(size_, '\0');
-    const absl::Status status = Read(0, bytes.data(), bytes.size());
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Read(0, bytes.data(), bytes.size()));
     return bytes;
   }
 
@@ -132,18 +133,6 @@ ModelDescription Unreadable(v1::DescriptionKind kind, const std::string& path,
   return input;
 }
 
-// Describes a file of weights with the function `read`. If `read` fails, the
-// result is unreadable and has the error as its reason.
-ModelDescription ReadWeights(v1::DescriptionKind kind, const std::string& path,
-                             absl::Status (*read)(const OffsetFile&,
-                                                  ModelDescription*)) {
-  ModelDescription input = Described(kind, path);
-  const OffsetFile file(path);
-  absl::Status status = file.status();
-  if (status.ok()) status = read(file, &input);
-  return status.ok() ? input : Unreadable(kind, path, status.message());
-}
-
 // Returns true for names of tables of frequencies.
 bool IsTable(absl::string_view name) {
   for (const absl::string_view end :
@@ -160,6 +149,21 @@ bool IsKeyProjection(absl::string_view name) {
 
 bool IsQueryProjection(absl::string_view name) {
   return absl::EndsWith(name, "layers.0.self_attn.q_proj.weight");
+}
+
+// Makes a tensor whose bytes are at `data`.
+v1::NamedTensor Named(const std::string& name, v1::Dtype dtype,
+                      std::initializer_list<std::uint64_t> shape,
+                      std::string data) {
+  v1::NamedTensor named;
+  named.set_name(Utf8(name));
+  v1::Tensor& tensor = *named.mutable_tensor();
+  tensor.set_dtype(dtype);
+  for (const std::uint64_t extent : shape) {
+    tensor.add_shape(static_cast<std::int64_t>(extent));
+  }
+  tensor.set_data(std::move(data));
+  return named;
 }
 
 // Adds the leading channels of the leading rows of a matrix [rows, columns], if
@@ -182,12 +186,8 @@ void ReadRows(const OffsetFile& file, const std::string& name,
     }
     data += bytes;
   }
-  input->mutable_query_rows()->set_name(Utf8(name));
-  v1::Tensor& tensor = *input->mutable_query_rows()->mutable_tensor();
-  tensor.set_dtype(dtype);
-  tensor.add_shape(static_cast<std::int64_t>(height));
-  tensor.add_shape(static_cast<std::int64_t>(width));
-  tensor.set_data(std::move(data));
+  *input->mutable_query_rows() =
+      Named(name, dtype, {height, width}, std::move(data));
 }
 
 // Returns the dtype of the entry if it is a floating point dtype, else
@@ -202,7 +202,7 @@ v1::Dtype DtypeOf(const SafetensorsEntry& entry) {
 // Returns the dtype for ggml's type number if it is a floating point dtype,
 // else UNSPECIFIED.
 v1::Dtype DtypeOf(std::uint32_t ggml_type) {
-  const auto dtype = core::interpretation::GgufDtype(ggml_type);
+  const auto dtype = interpretation::GgufDtype(ggml_type);
   return dtype ? static_cast<v1::Dtype>(*dtype) : v1::DTYPE_UNSPECIFIED;
 }
 
@@ -217,13 +217,8 @@ absl::Status ReadTable(const OffsetFile& file, const std::string& name,
                      kMaxTableElements, " are read"));
   }
   std::string data(bytes, '\0');
-  const absl::Status status = file.Read(offset, data.data(), data.size());
-  if (!status.ok()) return status;
-  v1::NamedTensor& table = *input->add_tables();
-  table.set_name(Utf8(name));
-  table.mutable_tensor()->set_dtype(dtype);
-  table.mutable_tensor()->add_shape(static_cast<std::int64_t>(elements));
-  table.mutable_tensor()->set_data(std::move(data));
+  RETURN_IF_ERROR(file.Read(offset, data.data(), data.size()));
+  *input->add_tables() = Named(name, dtype, {elements}, std::move(data));
   return absl::OkStatus();
 }
 
@@ -243,20 +238,18 @@ absl::Status ReadSavedTable(const OffsetFile& file, std::uint64_t data,
 absl::Status ReadSafetensors(const OffsetFile& file, ModelDescription* input) {
   char first[8] = {};
   const std::size_t have = std::min<std::uint64_t>(8, file.size());
-  absl::Status status = file.Read(0, first, have);
-  if (!status.ok()) return status;
-  const auto size = SafetensorsHeaderSize({first, have}, file.size());
-  if (!size.ok()) return size.status();
-  std::string header(*size, '\0');
-  status = file.Read(8, header.data(), header.size());
-  if (!status.ok()) return status;
-  const auto layout = ParseSafetensorsHeader(header, file.size() - 8 - *size);
-  if (!layout.ok()) return layout.status();
+  RETURN_IF_ERROR(file.Read(0, first, have));
+  ASSIGN_OR_RETURN(const std::uint64_t size,
+                   SafetensorsHeaderSize({first, have}, file.size()));
+  std::string header(size, '\0');
+  RETURN_IF_ERROR(file.Read(8, header.data(), header.size()));
+  const std::uint64_t data = 8 + size;
+  ASSIGN_OR_RETURN(const Safetensors layout,
+                   ParseSafetensorsHeader(header, file.size() - data));
   bool has_key = false;
-  for (const SafetensorsEntry& entry : layout->entries) {
+  for (const SafetensorsEntry& entry : layout.entries) {
     if (IsTable(entry.name)) {
-      status = ReadSavedTable(file, 8 + *size, entry, input);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(ReadSavedTable(file, data, entry, input));
     } else if (IsKeyProjection(entry.name) && entry.shape.size() == 2 &&
                !has_key) {
       has_key = true;
@@ -265,7 +258,7 @@ absl::Status ReadSafetensors(const OffsetFile& file, ModelDescription* input) {
       const v1::Dtype dtype = DtypeOf(entry);
       // Elements of 8 bits are too coarse to distinguish rows.
       if (wire::ElementBytes(dtype) > 1) {
-        ReadRows(file, entry.name, 8 + *size + entry.begin,
+        ReadRows(file, entry.name, data + entry.begin,
                  static_cast<std::uint64_t>(entry.shape[0]),
                  static_cast<std::uint64_t>(entry.shape[1]), dtype, input);
       }
@@ -274,54 +267,46 @@ absl::Status ReadSafetensors(const OffsetFile& file, ModelDescription* input) {
   return absl::OkStatus();
 }
 
-ModelDescription ReadSafetensorsFile(const std::string& path) {
-  return ReadWeights(v1::DESCRIPTION_KIND_SAFETENSORS, path, ReadSafetensors);
-}
-
 // Adds the file's factors, which change the frequencies.
 absl::Status ReadFactors(const OffsetFile& file,
-                         const core::interpretation::GgufFile& header,
+                         const interpretation::GgufFile& header,
                          ModelDescription* input) {
-  for (const core::interpretation::GgufTensor& tensor : header.tensors) {
+  for (const interpretation::GgufTensor& tensor : header.tensors) {
     const v1::Dtype dtype = DtypeOf(tensor.type);
-    if (!core::interpretation::IsFactorTensor(tensor.name) ||
+    if (!interpretation::IsFactorTensor(tensor.name) ||
         dtype == v1::DTYPE_UNSPECIFIED) {
       continue;
     }
     std::uint64_t bytes = wire::ElementBytes(dtype);
     for (const std::uint64_t extent : tensor.shape) bytes *= extent;
-    const absl::Status status =
-        ReadTable(file, tensor.name, dtype, tensor.offset, bytes, input);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(
+        ReadTable(file, tensor.name, dtype, tensor.offset, bytes, input));
   }
   return absl::OkStatus();
 }
 
 // The file must outlive the result.
-core::interpretation::ByteSource BytesOf(const OffsetFile& file) {
+interpretation::ByteSource BytesOf(const OffsetFile& file) {
   return {file.size(), [&file](std::uint64_t offset, char* to, std::size_t n) {
             return file.Read(offset, to, n);
           }};
 }
 
-absl::Status ReadGgufInto(const OffsetFile& file, ModelDescription* input) {
-  const core::interpretation::ByteSource source = BytesOf(file);
-  const auto header = core::interpretation::ReadGguf(source);
-  if (!header.ok()) return header.status();
-  input->set_gguf(core::interpretation::WriteGgufKeys(*header));
+absl::Status ReadGgufFile(const OffsetFile& file, ModelDescription* input) {
+  const interpretation::ByteSource source = BytesOf(file);
+  ASSIGN_OR_RETURN(const interpretation::GgufFile header,
+                   interpretation::ReadGguf(source));
+  input->set_gguf(interpretation::WriteGgufKeys(header));
   // If a model has several files, only the first file has the keys.
   absl::Status read_number;
-  const auto shard = header->Integer("split.no", &read_number);
+  const auto shard = header.Integer("split.no", &read_number);
   if (shard && *shard > 0) return absl::OkStatus();
   // Checks the whole file, because it can have faults that its keys alone do
   // not show.
-  const absl::Status good =
-      core::interpretation::ReadGgufRope(*header, source).status();
-  if (!good.ok()) return good;
-  const absl::Status factors = ReadFactors(file, *header, input);
-  if (!factors.ok()) return factors;
-  const core::interpretation::GgufTensor* const query =
-      header->FindTensor("blk.0.attn_q.weight");
+  RETURN_IF_ERROR(interpretation::ReadGgufRope(header, source).status());
+  RETURN_IF_ERROR(ReadFactors(file, header, input));
+  const interpretation::GgufTensor* const query =
+      header.FindTensor("blk.0.attn_q.weight");
   const v1::Dtype dtype =
       query == nullptr ? v1::DTYPE_UNSPECIFIED : DtypeOf(query->type);
   // Extents of 2^32 and more occur in no model.
@@ -333,8 +318,18 @@ absl::Status ReadGgufInto(const OffsetFile& file, ModelDescription* input) {
   return absl::OkStatus();
 }
 
-ModelDescription ReadGgufFile(const std::string& path) {
-  return ReadWeights(v1::DESCRIPTION_KIND_GGUF, path, ReadGgufInto);
+// Describes a GGUF file, or else a safetensors file. A file that cannot be read
+// has the error as its reason.
+ModelDescription ReadWeights(const std::string& path, bool is_gguf) {
+  const v1::DescriptionKind kind =
+      is_gguf ? v1::DESCRIPTION_KIND_GGUF : v1::DESCRIPTION_KIND_SAFETENSORS;
+  ModelDescription input = Described(kind, path);
+  const OffsetFile file(path);
+  absl::Status status = file.status();
+  if (status.ok()) {
+    status = (is_gguf ? ReadGgufFile : ReadSafetensors)(file, &input);
+  }
+  return status.ok() ? input : Unreadable(kind, path, status.message());
 }
 
 // Returns the kind of a JSON file, by its name, or else by its keys.
@@ -392,130 +387,117 @@ ModelDescription ReadJsonFile(const std::string& path) {
   return input;
 }
 
-// Reads the shards of an index that contain tables of frequencies, and the
+// Returns the shards of an index that contain tables of frequencies, and the
 // shards of one key projection and one query projection.
-std::vector<ModelDescription> ReadIndex(const fs::path& path) {
-  const OffsetFile file(path.string());
-  const auto text = file.All(kMaxIndex);
-  const auto fail = [&](absl::string_view why) {
-    return std::vector<ModelDescription>{
-        Unreadable(v1::DESCRIPTION_KIND_SAFETENSORS, path.string(), why)};
-  };
-  if (!text.ok()) return fail(text.status().message());
-  int deepest = 0;
-  const auto shallow = [&](int depth, json::parse_event_t, json&) {
-    deepest = std::max(deepest, depth);
+absl::StatusOr<std::set<fs::path>> ShardsOf(const fs::path& path) {
+  ASSIGN_OR_RETURN(const std::string text,
+                   OffsetFile(path.string()).All(kMaxIndex));
+  const auto shallow = [](int depth, json::parse_event_t, json&) {
     return depth < 8;
   };
-  const json index = json::parse(*text, shallow, false);
-  if (index.is_discarded() || !index.is_object() ||
-      !index.contains("weight_map") || !index["weight_map"].is_object()) {
-    return fail("not an index of shards: it has no weight_map");
+  const json index = json::parse(text, shallow, false);
+  if (!index.is_object() || !index.contains("weight_map") ||
+      !index["weight_map"].is_object()) {
+    return absl::InvalidArgumentError(
+        "not an index of shards: it has no weight_map");
   }
-  std::set<std::string> shards;
+  std::set<fs::path> shards;
   bool has_key = false, has_query = false;
   for (const auto& [name, shard] : index["weight_map"].items()) {
-    if (!shard.is_string()) return fail("weight_map holds more than names");
+    if (!shard.is_string()) {
+      return absl::InvalidArgumentError("weight_map holds more than names");
+    }
     const bool key = IsKeyProjection(name) && !has_key;
     const bool query = IsQueryProjection(name) && !has_query;
     if (!IsTable(name) && !key && !query) continue;
     has_key |= key;
     has_query |= query;
-    const auto file_name = shard.get<std::string>();
-    if (file_name.empty() || fs::path(file_name).has_parent_path() ||
-        file_name == ".." || file_name == ".") {
-      return fail("weight_map names a file outside of its folder");
+    const fs::path file = shard.get<std::string>();
+    if (file.empty() || file.has_parent_path() || file == ".." || file == ".") {
+      return absl::InvalidArgumentError(
+          "weight_map names a file outside of its folder");
     }
     // A missing shard is not an error if it contains only a projection.
-    if (IsTable(name) || fs::exists(path.parent_path() / file_name)) {
-      shards.insert(file_name);
+    if (IsTable(name) || fs::exists(path.parent_path() / file)) {
+      shards.insert(path.parent_path() / file);
     }
   }
-  std::vector<ModelDescription> inputs;
-  inputs.reserve(shards.size());
-  for (const std::string& shard : shards) {
-    inputs.push_back(
-        ReadSafetensorsFile((path.parent_path() / shard).string()));
-  }
-  return inputs;
+  return shards;
 }
 
-ModelDescription ReadOneFile(const std::string& path) {
-  if (HasExtension(path, ".gguf")) return ReadGgufFile(path);
-  if (HasExtension(path, ".safetensors")) return ReadSafetensorsFile(path);
-  return !HasExtension(path, ".json") && IsGguf(path) ? ReadGgufFile(path)
-                                                      : ReadJsonFile(path);
+using Descriptions = std::vector<ModelDescription>;
+
+void ReadIndex(const fs::path& path, Descriptions* inputs) {
+  const auto shards = ShardsOf(path);
+  if (!shards.ok()) {
+    inputs->push_back(Unreadable(v1::DESCRIPTION_KIND_SAFETENSORS,
+                                 path.string(), shards.status().message()));
+    return;
+  }
+  for (const fs::path& shard : *shards) {
+    inputs->push_back(ReadWeights(shard.string(), false));
+  }
 }
 
 constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr const char* kModelTexts[] = {"config.json", "params.json",
                                        "tokenizer_config.json"};
 
-bool IsModelText(const std::string& name) {
-  return std::find(std::begin(kModelTexts), std::end(kModelTexts), name) !=
-         std::end(kModelTexts);
-}
-
-std::vector<ModelDescription> ReadFolder(const std::string& path) {
-  std::error_code error;
-  std::vector<std::string> names;
-  for (fs::directory_iterator at(path, error), end; !error && at != end;
-       at.increment(error)) {
+// Returns the names in a folder, in order. A folder with the name config.json
+// is an error; other folders are ignored.
+std::set<std::string> NamesIn(const std::string& path, std::error_code* error) {
+  std::set<std::string> names;
+  for (fs::directory_iterator at(path, *error), end; !*error && at != end;
+       at.increment(*error)) {
     std::error_code ignored;
     const std::string name = at->path().filename().string();
-    // A folder with the name config.json is an error; other folders are
-    // ignored.
-    if (!at->is_directory(ignored) || IsModelText(name)) names.push_back(name);
+    const bool is_text = std::ranges::count(kModelTexts, name) > 0;
+    if (!at->is_directory(ignored) || is_text) names.insert(name);
   }
-  if (error) {
-    return {Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,
-                       absl::StrCat("cannot open: ", error.message()))};
-  }
-  std::sort(names.begin(), names.end());
-  const auto has = [&](const char* name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
+  return names;
+}
+
+void ReadFolder(const std::string& path, Descriptions* inputs) {
+  const auto refuse = [&](absl::string_view why) {
+    inputs->push_back(Unreadable(v1::DESCRIPTION_KIND_CONFIG, path, why));
   };
+  std::error_code error;
+  const std::set<std::string> names = NamesIn(path, &error);
+  if (error) return refuse(absl::StrCat("cannot open: ", error.message()));
+  std::vector<std::string> models;
+  for (const std::string& name : names) {
+    if (HasExtension(name, ".gguf")) models.push_back(name);
+  }
   // If there is an index, it names the .safetensors files to read.
-  const auto models =
-      std::count_if(names.begin(), names.end(), [&](const std::string& name) {
-        return HasExtension(name, ".gguf") ||
-               (!has(kIndex) && HasExtension(name, ".safetensors"));
-      });
+  const bool has_index = names.count(kIndex) > 0;
+  for (const std::string& name : names) {
+    if (HasExtension(name, ".safetensors") && !has_index) {
+      models.push_back(name);
+    }
+  }
   // The folder can also have three JSON files, which are inputs, too.
-  if (models > static_cast<std::ptrdiff_t>(kMaxInputs) - 3) {
-    return {
-        Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,
-                   absl::StrCat("holds ", models, " files of weights; at most ",
-                                kMaxInputs - 3, " are read"))};
+  if (models.size() > kMaxInputs - 3) {
+    return refuse(absl::StrCat("holds ", models.size(),
+                               " files of weights; at most ", kMaxInputs - 3,
+                               " are read"));
   }
   // Prints config.json instead of "./config.json".
   const fs::path folder = fs::path(path) == "." ? "" : path;
-  std::vector<ModelDescription> inputs;
+  const std::size_t before = inputs->size();
   for (const char* name : kModelTexts) {
-    if (has(name)) inputs.push_back(ReadJsonFile((folder / name).string()));
+    if (names.count(name) == 0) continue;
+    inputs->push_back(ReadJsonFile((folder / name).string()));
   }
-  for (const std::string& name : names) {
-    if (HasExtension(name, ".gguf")) {
-      inputs.push_back(ReadGgufFile((folder / name).string()));
-    }
+  for (const std::string& name : models) {
+    inputs->push_back(
+        ReadWeights((folder / name).string(), HasExtension(name, ".gguf")));
   }
-  if (has(kIndex)) {
-    for (ModelDescription& input : ReadIndex(folder / kIndex)) {
-      inputs.push_back(std::move(input));
-    }
-  } else {
-    for (const std::string& name : names) {
-      if (HasExtension(name, ".safetensors")) {
-        inputs.push_back(ReadSafetensorsFile((folder / name).string()));
-      }
-    }
+  if (has_index) ReadIndex(folder / kIndex, inputs);
+  if (inputs->size() == before) {
+    refuse(
+        "holds no config.json, params.json, tokenizer_config.json, .gguf or "
+        ".safetensors");
   }
-  if (inputs.empty()) {
-    return {Unreadable(v1::DESCRIPTION_KIND_CONFIG, path,
-                       "holds no config.json, params.json, "
-                       "tokenizer_config.json, .gguf or .safetensors")};
-  }
-  return inputs;
 }
 
 }  // namespace
@@ -527,8 +509,7 @@ std::string Utf8(const std::string& text) {
 }
 
 absl::StatusOr<ModelDescription> DescribePreset(const std::string& name) {
-  const core::interpretation::Preset* const preset =
-      core::interpretation::FindPreset(name);
+  const interpretation::Preset* const preset = interpretation::FindPreset(name);
   if (preset == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("'", name, "' is no preset; posenc info lists them"));
@@ -560,31 +541,30 @@ bool IsGguf(const std::string& path) {
          absl::string_view(magic, sizeof(magic)) == "GGUF";
 }
 
-absl::StatusOr<core::interpretation::GgufRope> ReadGgufKeys(
-    const std::string& path) {
+absl::StatusOr<interpretation::GgufRope> ReadGgufKeys(const std::string& path) {
   const OffsetFile file(path);
-  if (!file.status().ok()) return file.status();
-  const core::interpretation::ByteSource source = BytesOf(file);
-  const auto header = core::interpretation::ReadGguf(source);
-  if (!header.ok()) return header.status();
-  return core::interpretation::ReadGgufRope(*header, source);
+  RETURN_IF_ERROR(file.status());
+  const interpretation::ByteSource source = BytesOf(file);
+  ASSIGN_OR_RETURN(const interpretation::GgufFile header,
+                   interpretation::ReadGguf(source));
+  return interpretation::ReadGgufRope(header, source);
 }
 
 std::vector<ModelDescription> ReadDescriptions(
     const std::vector<std::string>& paths) {
-  std::vector<ModelDescription> inputs;
+  Descriptions inputs;
   for (const std::string& path : paths) {
     std::error_code error;
     if (fs::is_directory(path, error)) {
-      for (ModelDescription& input : ReadFolder(path)) {
-        inputs.push_back(std::move(input));
-      }
+      ReadFolder(path, &inputs);
     } else if (absl::EndsWith(path, ".safetensors.index.json")) {
-      for (ModelDescription& input : ReadIndex(path)) {
-        inputs.push_back(std::move(input));
-      }
+      ReadIndex(path, &inputs);
+    } else if (HasExtension(path, ".safetensors")) {
+      inputs.push_back(ReadWeights(path, false));
+    } else if (!HasExtension(path, ".json") && IsGguf(path)) {
+      inputs.push_back(ReadWeights(path, true));
     } else {
-      inputs.push_back(ReadOneFile(path));
+      inputs.push_back(ReadJsonFile(path));
     }
   }
   return inputs;
