@@ -34,14 +34,10 @@ bool IsScalingKey(absl::string_view key) {
       "finetuned extrapolation_factor");
 }
 
-bool SameRopes(const Ropes& a, const Ropes& b) {
-  const auto hash = [](const std::optional<ResolvedRope>& rope) {
-    return rope ? interpretation::ContentHash(*rope) : "";
-  };
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (hash(a[i]) != hash(b[i])) return false;
-  }
-  return true;
+bool IsSameRope(const absl::StatusOr<ResolvedRope>& a,
+                const absl::StatusOr<ResolvedRope>& b) {
+  if (!a.ok() || !b.ok()) return a.ok() == b.ok();
+  return interpretation::ContentHash(*a) == interpretation::ContentHash(*b);
 }
 
 absl::Status Reading::status() const {
@@ -81,13 +77,11 @@ Verdict Reading::verdict() const {
 }
 
 bool Reading::differs() const {
-  return std::any_of(comparisons.begin(), comparisons.end(),
-                     [](const Comparison& c) { return c.any(); });
+  return std::ranges::any_of(comparisons, &Comparison::any);
 }
 
 bool Reading::differs(bool Comparison::*which) const {
-  return std::any_of(comparisons.begin(), comparisons.end(),
-                     [which](const Comparison& c) { return c.*which; });
+  return std::ranges::any_of(comparisons, which);
 }
 
 const std::string* Reading::Assumed(absl::string_view key) const {
@@ -132,7 +126,7 @@ ConfigCase::ConfigCase(std::string path, json root,
     Reading reading{reader, &groups_, {}, {}};
     const bool converts = reader->profile == interpretation::Profile::kLlamaCpp;
     const json filled = converts ? WithClassKeys() : json();
-    const json& own = filled.is_null() ? root_ : filled;
+    const json& own = converts ? filled : root_;
     for (const LayerGroup& group : groups_) {
       auto rope = Resolve(own, *reader, group, reach_);
       // Tries another group of layers. The reader may have one rope for all
@@ -161,7 +155,7 @@ ConfigCase::ConfigCase(std::string path, json root,
 }
 
 json ConfigCase::WithClassKeys() const {
-  if (reference() == nullptr) return {};
+  if (reference() == nullptr) return root_;
   const ResolvedRope& rope = this->rope();
   std::map<std::string, json> keys;
   if (family_.width == interpretation::RotaryWidth::kMla) {
@@ -178,15 +172,11 @@ json ConfigCase::WithClassKeys() const {
   if (IsFlat(dict) && !IsGiven(*part_, "rope_scaling")) {
     keys["rope_parameters"] = dict;
   }
-  bool filled = false;
-  json copy = Changed([&](json* part) {
+  return Changed([&keys](json* part) {
     for (const auto& [key, value] : keys) {
-      if (IsGiven(*part, key)) continue;
-      (*part)[key] = value;
-      filled = true;
+      if (!IsGiven(*part, key)) (*part)[key] = value;
     }
   });
-  return filled ? std::move(copy) : json();
 }
 
 const Reading* ConfigCase::reference() const {
@@ -196,41 +186,47 @@ const Reading* ConfigCase::reference() const {
   return nullptr;
 }
 
+std::optional<std::size_t> ConfigCase::GroupOf(std::int32_t layer) const {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const auto& layers = groups_[g].layers;
+    if (std::ranges::find(layers, layer) != layers.end()) return g;
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<ResolvedRope> ConfigCase::Indexer(const Reader& reader) const {
   return Resolve(root_, reader, groups_[0], reach_,
                  interpretation::ModelPart::kIndexer);
 }
 
-Ropes ConfigCase::ResolveOther(const json& root, const Reader& reader) const {
+Ropes ConfigCase::ResolveChanged(const Change& change,
+                                 const Reader& reader) const {
+  const json root = Changed(change);
   Ropes ropes;
   for (const LayerGroup& group : groups_) {
-    auto rope = Resolve(root, reader, group, reach_);
-    ropes.push_back(rope.ok() ? std::optional(*std::move(rope)) : std::nullopt);
+    ropes.push_back(Resolve(root, reader, group, reach_));
   }
   return ropes;
 }
 
-bool ConfigCase::ReadsTheSame(const json& root) const {
+bool ConfigCase::ReadsTheSame(const Change& change) const {
   const Reading* const reference = this->reference();
   if (reference == nullptr) return false;
-  const Ropes others = ResolveOther(root, *reference->reader);
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const ResolvedRope& ours = *reference->ropes[g];
-    if (!others[g] || !SameRopes({others[g]}, {ours}) ||
-        DescribeRope(*others[g]) != DescribeRope(ours)) {
-      return false;
-    }
-  }
-  return true;
+  return std::ranges::equal(
+      reference->ropes, ResolveChanged(change, *reference->reader),
+      [](const auto& ours, const auto& other) {
+        return IsSameRope(ours, other) &&
+               DescribeRope(*ours) == DescribeRope(*other);
+      });
 }
 
 bool ConfigCase::Drops(const NamedDict& named) const {
-  return ReadsTheSame(Changed([&named](json* part) {
+  return ReadsTheSame([&named](json* part) {
     json& dict = (*part)[named.place];
     for (const auto& [key, value] : named.dict->items()) {
       if (IsScalingKey(key)) dict.erase(key);
     }
-  }));
+  });
 }
 
 std::vector<NamedDict> ConfigCase::Dicts() const {
@@ -313,7 +309,7 @@ std::string ConfigCase::KeyPath(absl::string_view key) const {
                             : absl::StrCat(part_path_, ".", key);
 }
 
-json ConfigCase::Changed(const std::function<void(json*)>& change) const {
+json ConfigCase::Changed(const Change& change) const {
   json copy = root_;
   std::string ignored;
   change(LanguagePartOf(&copy, &ignored, nullptr));

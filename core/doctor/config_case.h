@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -30,17 +31,18 @@ struct NamedDict {
 // scaled.
 bool IsScalingKey(absl::string_view key);
 
-// The ropes of groups of layers; nullopt for a group that cannot be read.
-using Ropes = std::vector<std::optional<ResolvedRope>>;
+// The ropes of groups of layers; an error for a group that cannot be read.
+using Ropes = std::vector<absl::StatusOr<ResolvedRope>>;
 
-// True if the content hashes are the same, group by group.
-bool SameRopes(const Ropes& a, const Ropes& b);
+// True if both have the same content hash, or neither can be read.
+bool IsSameRope(const absl::StatusOr<ResolvedRope>& a,
+                const absl::StatusOr<ResolvedRope>& b);
 
 // The result of one reader: a rope for each group of layers.
 struct Reading {
   const Reader* reader;
   const std::vector<LayerGroup>* groups;
-  std::vector<absl::StatusOr<ResolvedRope>> ropes;
+  Ropes ropes;
   std::vector<Comparison> comparisons;  // empty if the reader refuses
 
   // Returns the first error; OK if every group resolves.
@@ -83,14 +85,18 @@ class ConfigCase {
   // error if the class has no indexer.
   absl::StatusOr<ResolvedRope> Indexer(const Reader& reader) const;
   const std::vector<LayerGroup>& groups() const { return groups_; }
+  // Returns the index of the group that has the layer; nullopt if none has it.
+  std::optional<std::size_t> GroupOf(std::int32_t layer) const;
 
-  // Resolves another configuration for the groups of this one.
-  Ropes ResolveOther(const json& root,
-                     const Reader& reader = *FindReader("hf")) const;
+  // Changes the language model's part of a copy of the configuration.
+  using Change = std::function<void(json*)>;
+  // Resolves a changed configuration for the groups of this one.
+  Ropes ResolveChanged(const Change& change,
+                       const Reader& reader = *FindReader("hf")) const;
 
-  // True if the reference reads the same encodings and scaling from `root` as
-  // from this configuration.
-  bool ReadsTheSame(const json& root) const;
+  // True if the reference reads the same encodings and scaling from a changed
+  // configuration as from this one.
+  bool ReadsTheSame(const Change& change) const;
   // True if the reference ignores the scaling in the dict.
   bool Drops(const NamedDict& named) const;
 
@@ -116,10 +122,6 @@ class ConfigCase {
   // neither key.
   static std::string TypeOf(const json& dict);
   std::string KeyPath(absl::string_view key) const;
-
-  // Returns a copy of the configuration. `change` is applied to the language
-  // model's part of the copy.
-  json Changed(const std::function<void(json*)>& change) const;
 
   using Condition = std::function<bool(const Reading&)>;
   // Returns the verdicts of readers that differ from the reference and for
@@ -147,6 +149,10 @@ class ConfigCase {
   std::optional<std::int64_t> key_rows;
 
   std::vector<Finding>& findings() { return findings_; }
+  bool HasError() const {
+    return std::ranges::count(findings_, Severity::kError, &Finding::severity) >
+           0;
+  }
   // Adds a finding. In the texts of the row, $0 is the file's path, and
   // `values` are $1, $2, ...
   Finding& Add(absl::string_view id, Values values,
@@ -156,8 +162,9 @@ class ConfigCase {
  private:
   // Returns the file with the values that transformers' class adds: the width
   // or slices of heads, and the scaling. llama.cpp's converter loads the file
-  // with that class first. Returns null if the class adds nothing.
+  // with that class first.
   json WithClassKeys() const;
+  json Changed(const Change& change) const;
 
   std::string path_;
   json root_;

@@ -114,16 +114,19 @@ void CheckBothSpellings(ConfigCase* config) {
     return;
   }
   const auto without = [&](const char* key) {
-    return config->ResolveOther(
-        config->Changed([key](json* language) { language->erase(key); }));
+    return config->ResolveChanged(
+        [key](json* language) { language->erase(key); });
   };
   const Ropes older = without("rope_parameters");
   const Ropes newer = without("rope_scaling");
-  const bool alike = SameRopes(older, newer);
   std::size_t group = 0;  // the first group that differs
-  while (!alike && SameRopes({older[group]}, {newer[group]})) ++group;
-  const auto text = [group](const Ropes& ropes) {
-    return ropes[group] ? DescribeRope(*ropes[group]) : "what cannot be read";
+  while (group < older.size() && IsSameRope(older[group], newer[group])) {
+    ++group;
+  }
+  const bool alike = group == older.size();
+  const auto text = [&](const Ropes& ropes) {
+    const auto& rope = ropes[alike ? 0 : group];
+    return rope.ok() ? DescribeRope(*rope) : "what cannot be read";
   };
   Finding& finding = config->Add(
       "config.both-spellings",
@@ -152,11 +155,9 @@ void CheckThetaConflict(ConfigCase* config) {
   // If the class reads neither key, the choice does not matter.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
-      std::none_of(reference->ropes.begin(), reference->ropes.end(),
-                   [&](const auto& rope) {
-                     return rope->spec.rope_theta == inner ||
-                            rope->spec.rope_theta == outer;
-                   })) {
+      std::ranges::none_of(reference->ropes, [&](const auto& rope) {
+        return rope->spec.rope_theta == inner || rope->spec.rope_theta == outer;
+      })) {
     return;
   }
   const auto drops = Spells(ReadingRule::kParametersUnread, *config);
@@ -257,8 +258,8 @@ void CheckTypeConflict(const NamedDict& named, ConfigCase* config) {
   }
   // If transformers' class drops the dict, it reads neither key.
   if (config->readings()[0].status().ok() &&
-      config->ReadsTheSame(config->Changed(
-          [&](json* part) { (*part)[named.place]["rope_type"] = type; }))) {
+      config->ReadsTheSame(
+          [&](json* part) { (*part)[named.place]["rope_type"] = type; })) {
     return;
   }
   config->Add("config.type-conflict", {type, rope_type, named.path},
@@ -281,8 +282,8 @@ void CheckTypeMissing(const NamedDict& named, ConfigCase* config) {
                             : IsGiven(dict, "alpha")           ? "dynamic"
                             : config->Original(dict)           ? "yarn"
                                                                : "linear";
-  if (config->ReadsTheSame(config->Changed(
-          [&](json* part) { (*part)[named.place]["rope_type"] = guess; }))) {
+  if (config->ReadsTheSame(
+          [&](json* part) { (*part)[named.place]["rope_type"] = guess; })) {
     return;  // the class drops the dict
   }
   config->Add(

@@ -28,12 +28,10 @@ constexpr SayRow kSays[] = {
 };
 
 // Returns the row with this id; null if there is no such row.
-template <typename Rows>
-const auto* RowOf(absl::string_view id, const Rows& rows) {
-  const auto* const row =
-      std::find_if(std::begin(rows), std::end(rows),
-                   [id](const auto& one) { return one.id == id; });
-  return row == std::end(rows) ? nullptr : row;
+template <typename Row>
+const Row* RowOf(absl::string_view id, absl::Span<const Row> rows) {
+  const auto row = std::ranges::find(rows, id, &Row::id);
+  return row == rows.end() ? nullptr : &*row;
 }
 
 // Replaces $0 to $9 by values. Removes a $n that has no value.
@@ -65,10 +63,12 @@ bool Refuses(const Verdict& verdict) {
 
 absl::Span<const CheckRow> CheckRows() { return kRows; }
 
-const CheckRow* FindCheck(absl::string_view id) { return RowOf(id, kRows); }
+const CheckRow* FindCheck(absl::string_view id) {
+  return RowOf(id, CheckRows());
+}
 
 std::string Say(absl::string_view id, const Values& values) {
-  const SayRow* const row = RowOf(id, kSays);
+  const auto* const row = RowOf(id, absl::MakeConstSpan(kSays));
   if (row == nullptr) std::abort();  // a misspelt id in our own code
   return Fill(row->text, values);
 }

@@ -84,10 +84,9 @@ const json* AmplitudeDict(const ConfigCase& config, const ResolvedRope& rope,
   const json* const dict = config.FlatDict(path);
   const bool has_key =
       dict != nullptr &&
-      std::any_of(std::begin(kAmplitudeKeys), std::end(kAmplitudeKeys),
-                  [dict](absl::string_view key) {
-                    return NumberAt(*dict, key).has_value();
-                  });
+      std::ranges::any_of(kAmplitudeKeys, [dict](absl::string_view key) {
+        return NumberAt(*dict, key).has_value();
+      });
   return has_key && std::holds_alternative<YarnScaling>(rope.spec.scaling)
              ? dict
              : nullptr;
@@ -154,9 +153,7 @@ class ReaderChecks {
           Explanations(comparison));
       // Reports a difference only for the first group that has it.
       const auto tell = [&](bool Comparison::*which, Difference one) {
-        const auto first =
-            std::find_if(reading.comparisons.begin(), reading.comparisons.end(),
-                         [which](const Comparison& c) { return c.*which; });
+        const auto first = std::ranges::find(reading.comparisons, true, which);
         if (first == reading.comparisons.begin() + g) {
           Add(std::move(one), reading, which);
         }
@@ -208,7 +205,7 @@ class ReaderChecks {
 
  private:
   void Add(Difference one, const Reading& reading, bool Comparison::*which) {
-    auto same = std::find_if(all_.begin(), all_.end(), [&](const auto& other) {
+    auto same = std::ranges::find_if(all_, [&](const auto& other) {
       return other.id == one.id && other.values == one.values;
     });
     if (same == all_.end()) {
@@ -272,11 +269,7 @@ void CheckReaders(ConfigCase* config) {
   if (config->reference() == nullptr) return;
   CheckIndexer(config);
   ReaderChecks checks(config);
-  const auto& found = config->findings();
-  const bool has_error =
-      std::any_of(found.begin(), found.end(), [](const Finding& finding) {
-        return finding.severity == Severity::kError;
-      });
+  const bool has_error = config->HasError();
   for (const Reading& reading : config->readings()) {
     const bool refuses = !reading.status().ok();
     // If transformers refuses the file and no finding is an error yet, the

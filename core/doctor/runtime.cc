@@ -22,20 +22,16 @@ namespace {
 using interpretation::GgufRope;
 using Engine = Runtime::Engine;
 
-// A known flag. Every known flag has a value. Other words are skipped.
-struct Flag {
-  absl::string_view name;
-  bool takes_json = false;
-};
-constexpr Flag kFlags[] = {
-    {"--hf-overrides", true}, {"--json-model-override-args", true},
-    {"--rope-scaling"},       {"--rope-theta"},
-    {"--max-model-len"},      {"--context-length"},
-    {"--rope-scale"},         {"--rope-freq-base"},
-    {"--rope-freq-scale"},    {"--yarn-orig-ctx"},
-    {"--yarn-ext-factor"},    {"--yarn-attn-factor"},
-    {"--yarn-beta-slow"},     {"--yarn-beta-fast"},
-    {"--override-kv"},        {"-c"},
+// The known flags. Each has a value. Other words are skipped.
+constexpr absl::string_view kFlags[] = {
+    "--hf-overrides",    "--json-model-override-args",
+    "--rope-scaling",    "--rope-theta",
+    "--max-model-len",   "--context-length",
+    "--rope-scale",      "--rope-freq-base",
+    "--rope-freq-scale", "--yarn-orig-ctx",
+    "--yarn-ext-factor", "--yarn-attn-factor",
+    "--yarn-beta-slow",  "--yarn-beta-fast",
+    "--override-kv",     "-c",
 };
 
 // A number that a GGUF has under `key`. --override-kv can replace the number.
@@ -253,10 +249,7 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
       name = "--hf-overrides";
     }
     if (name == "--ctx-size") name = "-c";
-    const Flag* const flag =
-        std::find_if(std::begin(kFlags), std::end(kFlags),
-                     [&name](const Flag& one) { return one.name == name; });
-    if (flag == std::end(kFlags)) {
+    if (std::ranges::count(kFlags, name) == 0) {
       // The value of an unknown flag, such as a model's path, names no engine.
       const bool has_value = absl::StartsWith(name, "--") &&
                              equals == word.npos && i + 1 < words->size() &&
@@ -278,7 +271,7 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
       continue;
     }
     // The old --rope-scaling of vLLM takes JSON. llama.cpp's flag takes a word.
-    if ((flag->takes_json ||
+    if ((IsOverride(name) ||
          (name == "--rope-scaling" && absl::StartsWith(value, "{"))) &&
         !ParseSmall(value).is_object()) {
       return UsageFault(absl::StrCat(name, " is no JSON object"));

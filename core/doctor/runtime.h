@@ -28,6 +28,11 @@ struct Runtime {
   std::optional<double> Number(absl::string_view flag) const;
 };
 
+// True for the flags of vLLM and SGLang that change the configuration.
+inline bool IsOverride(absl::string_view flag) {
+  return flag == "--hf-overrides" || flag == "--json-model-override-args";
+}
+
 // The flags that set the longest sequence.
 inline constexpr const char* kLengthFlags[] = {"--max-model-len",
                                                "--context-length", "-c"};

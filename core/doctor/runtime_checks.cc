@@ -56,7 +56,7 @@ std::optional<json> MergedOverride(const ConfigCase& config,
   override.update(scaling);
   // Reads the configuration that the engine has after the override. The engine
   // no longer reads the keys beside the dict.
-  const auto taken = config.ResolveOther(config.Changed([&](json* part) {
+  const auto taken = config.ResolveChanged([&](json* part) {
     for (const absl::string_view key :
          {absl::string_view("rope_scaling"), absl::string_view("rope_theta"),
           absl::string_view("partial_rotary_factor"), config.family().theta_key,
@@ -64,11 +64,11 @@ std::optional<json> MergedOverride(const ConfigCase& config,
       part->erase(std::string(key));
     }
     (*part)["rope_parameters"] = override;
-  }))[0];
+  })[0];
   const auto sections = [](const RopeSpec& of) {
     return of.axes ? std::optional(of.axes->sections) : std::nullopt;
   };
-  if (!taken || taken->spec.rotary_dim != spec.rotary_dim ||
+  if (!taken.ok() || taken->spec.rotary_dim != spec.rotary_dim ||
       sections(taken->spec) != sections(spec) ||
       // Some classes do not scale.
       (scaling.contains("factor") && !IsScaled(*taken)) ||
@@ -105,74 +105,60 @@ std::vector<std::pair<std::string, json>> OverridingDicts(
 
 bool GivesTheta(const json& dict) {
   return dict.contains("rope_theta") ||
-         std::any_of(dict.begin(), dict.end(), [](const json& value) {
+         std::ranges::any_of(dict, [](const json& value) {
            return value.is_object() && value.contains("rope_theta");
          });
 }
 
-class RuntimeChecks {
- public:
-  RuntimeChecks(const Runtime& runtime, const ConfigCase* config,
-                const GgufRope* gguf, std::vector<Finding>* findings)
-      : runtime_(runtime),
-        config_(config),
-        reference_(config == nullptr ? nullptr : config->reference()),
-        gguf_(gguf),
-        findings_(findings) {}
+struct RuntimeChecks {
+  const Runtime& runtime;
+  const ConfigCase* const config;  // may be null
+  const GgufRope* const gguf;      // may be null
+  std::vector<Finding>* const findings;
+  const Reading* const reference =
+      config == nullptr ? nullptr : config->reference();
 
-  void Run() {
-    CheckOverrides();
-    CheckGoneFlags();
-    CheckUnreadFlags();
-    CheckServedLength();
-  }
-
- private:
   void Add(absl::string_view id, const Values& values, const std::string& key,
            std::vector<Verdict> readers = {}) {
     std::vector<std::string> inputs;
-    if (config_ != nullptr) inputs.push_back(config_->path());
-    AddFinding(id, values, std::move(inputs), {key}, findings_,
+    if (config != nullptr) inputs.push_back(config->path());
+    AddFinding(id, values, std::move(inputs), {key}, findings,
                std::move(readers));
   }
 
   // Engines keep the base in rope_parameters after they load a model. An
   // override that replaces the whole dict loses the base.
   void CheckOverrides() {
-    if (reference_ == nullptr || !config_->rope().spec.rope_theta) return;
-    const double theta = *config_->rope().spec.rope_theta;
+    if (reference == nullptr || !config->rope().spec.rope_theta) return;
+    const double theta = *config->rope().spec.rope_theta;
     const Reader& reader =
-        *FindReader(runtime_.engine == Engine::kSglang ? "sglang" : "vllm");
-    for (const auto& [flag, text] : runtime_.flags) {
+        *FindReader(runtime.engine == Engine::kSglang ? "sglang" : "vllm");
+    for (const auto& [flag, text] : runtime.flags) {
       // If a flag is given several times, the last one counts.
-      if (&text != runtime_.Find(flag) ||
-          (flag != "--hf-overrides" && flag != "--json-model-override-args")) {
-        continue;
-      }
+      if (!IsOverride(flag) || &text != runtime.Find(flag)) continue;
       const json override = json::parse(text, nullptr, false);
       if (override.contains("rope_theta")) continue;
       for (const auto& [path, dict] : OverridingDicts(override)) {
         if (GivesTheta(dict)) continue;
         const auto taken_from = [&](json parameters) {
-          return config_->ResolveOther(config_->Changed([&](json* part) {
+          const auto replace = [&](json* part) {
             part->erase("rope_scaling");
             part->erase("rope_theta");
-            part->erase(std::string(config_->family().theta_key));
+            part->erase(std::string(config->family().theta_key));
             (*part)["rope_parameters"] = std::move(parameters);
-          }),
-                                       reader)[0];
+          };
+          return config->ResolveChanged(replace, reader)[0];
         };
         const auto taken = taken_from(dict);
         json with_base = dict;
         with_base["rope_theta"] = theta;
         const auto meant = taken_from(with_base);
-        if (!meant || !taken) continue;
-        const Comparison comparison = Compare(*meant, *taken, config_->reach());
+        if (!meant.ok() || !taken.ok()) continue;
+        const Comparison comparison = Compare(*meant, *taken, config->reach());
         if (!comparison.any()) continue;
         Add("runtime.override-drops-theta",
-            {absl::StrCat(flag, " ", path), std::string(reader.title),
-             PlainNumber(taken->spec.rope_theta.value_or(0)),
-             PlainNumber(theta)},
+            {absl::StrCat(flag, " ", path), reader.title,
+             taken->spec.rope_theta.value_or(0), theta},
             absl::StrCat(path, ".rope_theta"),
             {VerdictOf(comparison, reader, *taken)});
       }
@@ -181,12 +167,12 @@ class RuntimeChecks {
 
   // Proposes one override in place of the flags that vLLM has removed.
   void CheckGoneFlags() {
-    const std::string* const scaling = runtime_.Find("--rope-scaling");
-    const std::string* const theta = runtime_.Find("--rope-theta");
+    const std::string* const scaling = runtime.Find("--rope-scaling");
+    const std::string* const theta = runtime.Find("--rope-theta");
     json parameters = scaling == nullptr ? json() : ParseSmall(*scaling);
     // llama.cpp also has a flag --rope-scaling, which takes a word, not JSON.
-    if (runtime_.engine != Engine::kVllm &&
-        (runtime_.engine != Engine::kUnknown ||
+    if (runtime.engine != Engine::kVllm &&
+        (runtime.engine != Engine::kUnknown ||
          (!parameters.is_object() && theta == nullptr))) {
       return;
     }
@@ -195,36 +181,35 @@ class RuntimeChecks {
       parameters["rope_type"] = parameters["type"];
       parameters.erase("type");
     }
-    if (const auto base = runtime_.Number("--rope-theta")) {
+    if (const auto base = runtime.Number("--rope-theta")) {
       parameters["rope_theta"] = *base;
     }
     const auto override =
-        config_ == nullptr
-            ? std::optional(json{{"rope_parameters", parameters}})
-            : MergedOverride(*config_, parameters);
+        config == nullptr ? std::optional(json{{"rope_parameters", parameters}})
+                          : MergedOverride(*config, parameters);
     const std::string fix =
         override ? absl::StrCat("--hf-overrides '", override->dump(), "'")
                  : Say("runtime.into-each", {});
     for (const char* flag : {"--rope-scaling", "--rope-theta"}) {
-      if (runtime_.Find(flag) != nullptr) {
+      if (runtime.Find(flag) != nullptr) {
         Add("runtime.flag-gone", {flag, fix}, flag);
       }
     }
   }
 
   bool HasYarnInFiles() const {
-    if (gguf_ != nullptr) return gguf_->ScalingType() == "yarn";
-    return reference_ != nullptr &&
-           std::holds_alternative<YarnScaling>(config_->rope().spec.scaling);
+    if (gguf != nullptr) return gguf->ScalingType() == "yarn";
+    return reference != nullptr &&
+           std::holds_alternative<YarnScaling>(config->rope().spec.scaling);
   }
 
   void CheckUnreadFlags() {
     const auto tell = [&](const char* flag, const std::string& why,
                           const std::string& fix) {
-      if (runtime_.Find(flag) == nullptr) return;
+      if (runtime.Find(flag) == nullptr) return;
       Add("runtime.flag-unread", {flag, why, fix}, flag);
     };
-    const std::string* const scaling = runtime_.Find("--rope-scaling");
+    const std::string* const scaling = runtime.Find("--rope-scaling");
     if (scaling != nullptr ? *scaling == "yarn" : HasYarnInFiles()) {
       tell("--yarn-attn-factor", Say("runtime.attn-factor", {}),
            Say("runtime.attn-factor-fix", {}));
@@ -233,10 +218,10 @@ class RuntimeChecks {
       if (scaling == nullptr || *scaling != "none") continue;
       tell(flag, Say("runtime.none", {}), Say("runtime.none-fix", {flag}));
     }
-    const std::string* const base = runtime_.Find("--rope-freq-base");
-    if (base == nullptr || gguf_ == nullptr || !gguf_->freq_base_swa) return;
-    const std::string key = gguf_->Key("rope.freq_base_swa");
-    for (const auto& [flag, value] : runtime_.flags) {
+    const std::string* const base = runtime.Find("--rope-freq-base");
+    if (base == nullptr || gguf == nullptr || !gguf->freq_base_swa) return;
+    const std::string key = gguf->Key("rope.freq_base_swa");
+    for (const auto& [flag, value] : runtime.flags) {
       if (flag == "--override-kv" &&
           absl::StartsWith(value, absl::StrCat(key, "="))) {
         return;
@@ -248,11 +233,9 @@ class RuntimeChecks {
 
   // True if the command line changes the rope, or the model's length.
   bool ChangesRope() const {
-    for (const auto& [flag, text] : runtime_.flags) {
-      const bool overrides =
-          flag == "--hf-overrides" || flag == "--json-model-override-args";
-      if (overrides
-              ? &text == runtime_.Find(flag) &&
+    for (const auto& [flag, text] : runtime.flags) {
+      if (IsOverride(flag)
+              ? &text == runtime.Find(flag) &&
                     (absl::StrContains(text, "rope") ||
                      absl::StrContains(text, "position"))
               : absl::StartsWith(flag, "--rope-") || flag == "--override-kv") {
@@ -266,24 +249,24 @@ class RuntimeChecks {
   // if flags cannot express this, for example because only some layers must be
   // scaled, or because the model has several position axes.
   std::string YarnFlags(double factor, std::int64_t claimed) const {
-    const bool vllm = runtime_.engine == Engine::kVllm;
-    const bool sglang = runtime_.engine == Engine::kSglang;
-    if (config_ != nullptr) {
-      if (reference_ == nullptr || config_->groups().size() > 1) return "";
-      const RopeSpec& spec = config_->rope().spec;
+    const bool vllm = runtime.engine == Engine::kVllm;
+    const bool sglang = runtime.engine == Engine::kSglang;
+    if (config != nullptr) {
+      if (reference == nullptr || config->groups().size() > 1) return "";
+      const RopeSpec& spec = config->rope().spec;
       if (spec.axes || spec.nope || !spec.rope_theta) return "";
-    } else if (vllm || sglang || gguf_->freq_base_swa ||
-               !gguf_->sections.empty()) {
+    } else if (vllm || sglang || gguf->freq_base_swa ||
+               !gguf->sections.empty()) {
       return "";
     }
-    if (runtime_.engine == Engine::kLlamaCpp || config_ == nullptr) {
+    if (runtime.engine == Engine::kLlamaCpp || config == nullptr) {
       return absl::StrCat("--rope-scaling yarn --rope-scale ",
                           PlainNumber(factor), " --yarn-orig-ctx ", claimed);
     }
     const auto override = MergedOverride(
-        *config_, {{"rope_type", "yarn"},
-                   {"factor", factor},
-                   {"original_max_position_embeddings", claimed}});
+        *config, {{"rope_type", "yarn"},
+                  {"factor", factor},
+                  {"original_max_position_embeddings", claimed}});
     if (!override) return "";
     return absl::StrCat(
         sglang ? "--json-model-override-args" : "--hf-overrides", " '",
@@ -293,42 +276,37 @@ class RuntimeChecks {
   // Reports a served length that exceeds the model's length, if nothing scales
   // the model.
   void CheckServedLength() {
-    const std::int64_t served = RuntimeLength(runtime_);
+    const std::int64_t served = RuntimeLength(runtime);
     if (served == 0 || ChangesRope()) return;
     std::int64_t claimed = 0;
     std::string by;
     bool scaled = false;
-    if (config_ != nullptr) {
-      claimed = config_->MaxPositions().value_or(0);
-      by = absl::StrCat("max_position_embeddings of ", config_->path());
+    if (config != nullptr) {
+      claimed = config->MaxPositions().value_or(0);
+      by = absl::StrCat("max_position_embeddings of ", config->path());
       // Some scaled files still state the length before scaling.
-      scaled = reference_ != nullptr &&
-               std::any_of(reference_->ropes.begin(), reference_->ropes.end(),
-                           [](const auto& rope) { return IsScaled(*rope); });
-    } else if (gguf_ != nullptr) {
-      claimed = gguf_->context_length.value_or(0);
-      by = gguf_->Key("context_length");
-      scaled = gguf_->factor || !gguf_->rope_freqs.empty() ||
-               !gguf_->factors_long.empty();
+      scaled = reference != nullptr &&
+               std::ranges::any_of(reference->ropes, [](const auto& rope) {
+                 return IsScaled(*rope);
+               });
+    } else if (gguf != nullptr) {
+      claimed = gguf->context_length.value_or(0);
+      by = gguf->Key("context_length");
+      scaled = gguf->factor || !gguf->rope_freqs.empty() ||
+               !gguf->factors_long.empty();
     }
     if (claimed == 0 || served <= claimed || scaled) return;
     const double factor =
         std::ceil(static_cast<double>(served) / static_cast<double>(claimed));
-    const std::string flag = *std::find_if(
-        std::begin(kLengthFlags), std::end(kLengthFlags),
-        [&](const char* one) { return runtime_.Find(one) != nullptr; });
+    const std::string flag = *std::ranges::find_if(
+        kLengthFlags,
+        [&](const char* one) { return runtime.Find(one) != nullptr; });
     const std::string yarn = YarnFlags(factor, claimed);
     Add("runtime.length-beyond",
-        {flag, absl::StrCat(served), by, absl::StrCat(claimed),
+        {flag, served, by, claimed,
          yarn.empty() ? "" : absl::StrCat(", or scale: ", yarn)},
         flag);
   }
-
-  const Runtime& runtime_;
-  const ConfigCase* const config_;
-  const Reading* const reference_;  // null without a configuration
-  const GgufRope* const gguf_;
-  std::vector<Finding>* const findings_;
 };
 
 }  // namespace
@@ -336,7 +314,11 @@ class RuntimeChecks {
 void CheckRuntime(const Runtime& runtime, const ConfigCase* config,
                   const interpretation::GgufRope* gguf,
                   std::vector<Finding>* findings) {
-  RuntimeChecks(runtime, config, gguf, findings).Run();
+  RuntimeChecks checks = {runtime, config, gguf, findings};
+  checks.CheckOverrides();
+  checks.CheckGoneFlags();
+  checks.CheckUnreadFlags();
+  checks.CheckServedLength();
 }
 
 }  // namespace posenc::core::doctor

@@ -99,12 +99,12 @@ void CheckLongRope(const NamedDict& named, ConfigCase* config) {
   const std::vector<double> longer = NumbersOf(ValueAt(dict, "long_factor"));
   // Reads the width from the file without its scaling, because the width does
   // not depend on the scaling.
-  const auto bare = config->ResolveOther(config->Changed([](json* language) {
+  const auto bare = config->ResolveChanged([](json* language) {
     language->erase("rope_scaling");
     language->erase("rope_parameters");
     if (!language->contains("rope_theta")) (*language)["rope_theta"] = 1e4;
-  }))[0];
-  const std::size_t pairs = bare && !bare->spec.nope ? bare->pairs() : 0;
+  })[0];
+  const std::size_t pairs = bare.ok() && !bare->spec.nope ? bare->pairs() : 0;
   if (pairs > 0 && (shorter.size() != pairs || longer.size() != pairs)) {
     config->Add("config.longrope-lengths",
                 {Say("longrope.lengths", {shorter.size(), longer.size()}),
@@ -130,11 +130,9 @@ void CheckDynamic(const NamedDict& named, ConfigCase* config) {
   // every length.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
-      std::none_of(reference->ropes.begin(), reference->ropes.end(),
-                   [](const auto& rope) {
-                     return std::holds_alternative<DynamicNtkScaling>(
-                         rope->spec.scaling);
-                   })) {
+      std::ranges::none_of(reference->ropes, [](const auto& rope) {
+        return std::holds_alternative<DynamicNtkScaling>(rope->spec.scaling);
+      })) {
     return;
   }
   const auto maximum = config->MaxPositions();

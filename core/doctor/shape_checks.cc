@@ -202,13 +202,13 @@ void CheckLayers(ConfigCase* config) {
 // if it is not known.
 double PairsOf(const ConfigCase& config) {
   if (config.reference() != nullptr) return config.rope().pairs();
-  const Ropes bare = config.ResolveOther(config.Changed([](json* part) {
+  const auto bare = config.ResolveChanged([](json* part) {
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
       json& dict = (*part)[key];
       if (dict.is_object()) dict.erase("mrope_section");
     }
-  }));
-  return bare[0] ? bare[0]->pairs() : 0;
+  })[0];
+  return bare.ok() ? bare->pairs() : 0;
 }
 
 void CheckSections(ConfigCase* config) {
@@ -231,10 +231,9 @@ void CheckSections(ConfigCase* config) {
         NumbersOf(ValueAt(dict, "mrope_section"));
     const std::string type = ConfigCase::TypeOf(dict);
     const double sum = std::accumulate(sections.begin(), sections.end(), 0.);
-    const auto bad =
-        std::find_if(sections.begin(), sections.end(), [](double section) {
-          return section < 0 || section != std::floor(section);
-        });
+    const auto bad = std::ranges::find_if(sections, [](double section) {
+      return section < 0 || section != std::floor(section);
+    });
     std::string fact;
     if (sections.empty()) {
       if (TextAt(dict, "rope_type") == "mrope" ||

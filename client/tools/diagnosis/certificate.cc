@@ -31,6 +31,8 @@ namespace {
 
 using core::ResolvedRope;
 using core::doctor::Finding;
+using core::doctor::InputReport;
+using core::doctor::Say;
 
 // Number of tokens of a layer on which explanations are tried.
 constexpr std::int64_t kTriedTokens = 32;
@@ -85,43 +87,42 @@ std::int32_t LayerOf(const std::string& name, const std::string& pattern) {
 }
 
 struct Cache {
-  std::string path, unreadable;
+  std::string path;
   FileBytes bytes;
   std::map<std::int32_t, SafetensorsEntry> layers;
 };
 
-void ReadCache(const std::string& path, const std::string& pattern,
-               Cache* cache) {
-  cache->path = path;
-  auto bytes = FileBytes::Read(path);
-  if (!bytes.ok()) {
-    cache->unreadable = std::string(bytes.status().message());
-    return;
-  }
-  cache->bytes = *std::move(bytes);
-  const auto file = ParseSafetensors(cache->bytes.bytes());
-  if (!file.ok()) {
-    cache->unreadable = std::string(file.status().message());
-    return;
-  }
-  for (const SafetensorsEntry& entry : file->entries) {
+absl::Status ReadKeys(const std::string& pattern, Cache* cache) {
+  ASSIGN_OR_RETURN(cache->bytes, FileBytes::Read(cache->path));
+  ASSIGN_OR_RETURN(const Safetensors file,
+                   ParseSafetensors(cache->bytes.bytes()));
+  for (const SafetensorsEntry& entry : file.entries) {
     const std::int32_t layer = LayerOf(entry.name, pattern);
     if (layer < 0) continue;
     const auto [at, is_new] = cache->layers.emplace(layer, entry);
     if (!is_new) {
-      cache->unreadable = absl::StrCat(
-          at->second.name, " and ", entry.name, " would both be layer ", layer,
-          "; give --layers a pattern that only the keys of layers match");
-      return;
+      return absl::InvalidArgumentError(
+          Say("cache.same-layer", {at->second.name, entry.name, layer}));
     }
   }
+  return absl::OkStatus();
 }
 
-// Returns the bound without --dtype-bound, for engines that compute cosines and
-// sines in float32, or in float64 if the keys are float64.
-double UsualUlps(v1::Dtype dtype) {
-  return check::SignificandBits(dtype) < kFloat32Bits ? kFinerTables
-                                                      : kOwnTables;
+// Bounds in ulps that depend on the keys' dtype.
+struct Bounds {
+  // Without --dtype-bound: for engines that compute cosines and sines in
+  // float32, or in float64 if the keys are float64.
+  double usual;
+  // For tables that have less precision than the usual ones, and their dtype.
+  double coarser;
+  std::string coarser_dtype;
+};
+
+Bounds BoundsOf(v1::Dtype dtype) {
+  const int bits = check::SignificandBits(dtype);
+  if (bits > kFloat32Bits) return {kOwnTables, kFloat32ForFloat64, "float32"};
+  return {bits < kFloat32Bits ? kFinerTables : kOwnTables, kOwnTables,
+          check::DtypeName(dtype)};
 }
 
 // Returns the bound for engines that compute float64 tables from float64
@@ -132,30 +133,20 @@ MotionBound BoundOf(v1::Dtype dtype, double ulps) {
   return {ulps, float64 ? 0x1p-53 : 0x1p-24};
 }
 
-// Tables of an engine that have less precision than the usual tables for these
-// keys: their dtype, and the bound for keys that were rotated with them.
-struct CoarserTables {
-  double ulps;
-  std::string dtype;
-};
-
-CoarserTables CoarserTablesOf(v1::Dtype dtype) {
-  if (check::SignificandBits(dtype) > kFloat32Bits) {
-    return {kFloat32ForFloat64, "float32"};
-  }
-  return {kOwnTables, check::DtypeName(dtype)};
+// Returns an error's text without the path, with which errors of FileBytes
+// begin.
+std::string WithoutPath(absl::string_view error, const std::string& path) {
+  return std::string(absl::StripPrefix(error, absl::StrCat(path, ": ")));
 }
 
 class Certifier {
  public:
-  explicit Certifier(const CertificateFlags& flags) : flags_(flags) {}
+  explicit Certifier(const CertificateFlags& flags)
+      : flags_(flags), before_{flags.cache}, after_{flags.after} {}
 
   absl::StatusOr<Certificate> Run() {
     RETURN_IF_ERROR(CheckFlags());
     result_.measured = flags_.measured;
-    ReadCache(flags_.cache, flags_.layers, &before_);
-    ReadCache(flags_.after, flags_.layers, &after_);
-    config_unreadable_ = ReadConfig();
     Report();
     if (!result_.diagnosis.unreadable()) CertifyLayers();
     return std::move(result_);
@@ -167,12 +158,7 @@ class Certifier {
          {std::pair("--after", flags_.after.empty()),
           std::pair("--config", flags_.config.empty()),
           std::pair("--layout", flags_.layout == v1::LAYOUT_UNSPECIFIED)}) {
-      if (missing) {
-        return UsageError(
-            absl::StrCat(flag,
-                         ": missing; --cache needs --after, --config, "
-                         "--layout, --start and --shift"));
-      }
+      if (missing) return UsageError(Say("cache.needs", {flag}));
     }
     if (!flags_.start || !flags_.shift) {
       return UsageError(
@@ -215,33 +201,26 @@ class Certifier {
                : core::doctor::FactOf(config_->readings()[0].status());
   }
 
+  // Reads the files, and adds their reports.
   void Report() {
-    const auto add = [&](const std::string& path, core::doctor::InputKind kind,
-                         const std::string& unreadable,
-                         std::string spec) -> core::doctor::InputReport& {
-      core::doctor::InputReport& input =
-          result_.diagnosis.inputs.emplace_back();
-      input.path = path;
-      input.kind = kind;
-      // Removes the path, with which the errors of FileBytes begin.
-      input.unreadable =
-          std::string(absl::StripPrefix(unreadable, absl::StrCat(path, ": ")));
-      input.spec = std::move(spec);
-      return input;
-    };
-    core::doctor::InputReport& config =
-        add(flags_.config, core::doctor::InputKind::kConfig, config_unreadable_,
-            "");
+    InputReport config;
+    config.path = flags_.config;
+    config.unreadable = WithoutPath(ReadConfig(), flags_.config);
     if (config_ != nullptr && config_->reference() != nullptr) {
       config.model_type = config_->model_type();
       config.content_hash = core::interpretation::ContentHash(config_->rope());
       config.spec = core::doctor::DescribeRope(config_->rope());
     }
+    result_.diagnosis.inputs = {config};
     for (auto [cache, sha256] : {std::pair(&before_, &result_.cache_sha256),
                                  std::pair(&after_, &result_.after_sha256)}) {
-      add(cache->path, core::doctor::InputKind::kSafetensors, cache->unreadable,
-          absl::StrCat(cache->layers.size(), " layers of keys"));
-      if (cache->unreadable.empty()) *sha256 = Sha256(cache->bytes.bytes());
+      InputReport& input = result_.diagnosis.inputs.emplace_back();
+      input.path = cache->path;
+      input.kind = core::doctor::InputKind::kSafetensors;
+      const absl::Status read = ReadKeys(flags_.layers, cache);
+      input.unreadable = WithoutPath(read.message(), cache->path);
+      input.spec = absl::StrCat(cache->layers.size(), " layers of keys");
+      if (read.ok()) *sha256 = Sha256(cache->bytes.bytes());
     }
   }
 
@@ -254,48 +233,31 @@ class Certifier {
     result_.diagnosis.findings.push_back(std::move(finding));
   }
 
-  void NotCertifiable(const std::string& path, const std::string& fact,
-                      const std::string& fix,
+  // The rows `cause` and "<cause>-fix" of core/doctor/rows/says.json have the
+  // texts.
+  void NotCertifiable(const std::string& path, absl::string_view cause,
+                      const core::doctor::Values& values,
                       std::vector<std::int32_t> layers) {
-    Add("cache.not-certifiable", path, fact, fix, std::move(layers));
-  }
-
-  std::size_t GroupOf(std::int32_t layer) const {
-    for (std::size_t g = 0; g < config_->groups().size(); ++g) {
-      const auto& layers = config_->groups()[g].layers;
-      if (std::find(layers.begin(), layers.end(), layer) != layers.end()) {
-        return g;
-      }
-    }
-    return 0;
+    Add("cache.not-certifiable", path, Say(cause, values),
+        Say(absl::StrCat(cause, "-fix"), {}), std::move(layers));
   }
 
   void CertifyLayers() {
     if (*flags_.shift == 0) {
-      return NotCertifiable(
-          flags_.cache, "--shift is 0: nothing moves, and nothing is shown",
-          "record the same tokens at another start; 1 and 1021 together show "
-          "every angle",
-          {});
+      return NotCertifiable(flags_.cache, "cache.still", {}, {});
     }
     if (before_.layers.empty()) {
-      return NotCertifiable(
-          flags_.cache,
-          flags_.layers.empty()
-              ? "no tensor is named as a layer's keys (layers.3.k, *.3.*key*)"
-              : absl::StrCat("no tensor with a number in its name matches "
-                             "--layers ",
-                             flags_.layers),
-          "name the tensors so, or give another --layers PATTERN", {});
+      const std::string none = flags_.layers.empty()
+                                   ? Say("cache.none-named", {})
+                                   : Say("cache.none-matches", {flags_.layers});
+      return NotCertifiable(flags_.cache, "cache.no-keys", {none}, {});
     }
     for (const auto& [layer, entry] : before_.layers) {
       CertifyLayer(layer, entry);
     }
     for (const auto& [layer, entry] : after_.layers) {
       if (before_.layers.count(layer) == 0) {
-        NotCertifiable(flags_.cache,
-                       absl::StrCat("has no keys of layer ", layer),
-                       "record the same layers in both files", {layer});
+        NotCertifiable(flags_.cache, "cache.no-layer", {layer}, {layer});
       }
     }
     TellMismatches();
@@ -304,58 +266,46 @@ class Certifier {
   void CertifyLayer(std::int32_t layer, const SafetensorsEntry& entry) {
     const auto found = after_.layers.find(layer);
     if (found == after_.layers.end()) {
-      return NotCertifiable(flags_.after,
-                            absl::StrCat("has no keys of layer ", layer),
-                            "record the same layers in both files", {layer});
+      return NotCertifiable(flags_.after, "cache.no-layer", {layer}, {layer});
     }
     const auto before = AsTensor(entry);
     const auto after = AsTensor(found->second);
     if (!before.ok() || !after.ok()) {
       return NotCertifiable(
-          before.ok() ? flags_.after : flags_.cache,
-          std::string((before.ok() ? after : before).status().message()),
-          "record keys as float32, float16 or bfloat16", {layer});
+          before.ok() ? flags_.after : flags_.cache, "cache.dtype",
+          {(before.ok() ? after : before).status().message()}, {layer});
     }
     if (before->shape != after->shape || before->dtype != after->dtype) {
       return NotCertifiable(
-          flags_.after,
-          absl::StrCat("layer ", layer, " is ", check::DtypeName(after->dtype),
-                       " ", check::ShapeText(after->shape), ", and ",
-                       flags_.cache, " has ", check::DtypeName(before->dtype),
-                       " ", check::ShapeText(before->shape)),
-          "record the same tokens in both files", {layer});
+          flags_.after, "cache.unlike",
+          {layer, check::DtypeName(after->dtype),
+           check::ShapeText(after->shape), flags_.cache,
+           check::DtypeName(before->dtype), check::ShapeText(before->shape)},
+          {layer});
     }
     const auto a = check::HeadsView::Of(*before, flags_.layout);
     const auto b = check::HeadsView::Of(*after, flags_.layout);
     if (!a.ok()) {
-      return NotCertifiable(
-          flags_.cache,
-          absl::StrCat("layer ", layer, ": ", a.status().message()),
-          "give the --layout that the file has", {layer});
+      return NotCertifiable(flags_.cache, "cache.layout",
+                            {layer, a.status().message()}, {layer});
     }
     if (check::SignificandBits(before->dtype) == 0) {
-      return NotCertifiable(flags_.cache,
-                            absl::StrCat("layer ", layer, " is ",
-                                         check::DtypeName(before->dtype)),
-                            "record keys as float32, float16 or bfloat16",
+      return NotCertifiable(flags_.cache, "cache.dtype",
+                            {absl::StrCat("layer ", layer, " is ",
+                                          check::DtypeName(before->dtype))},
                             {layer});
     }
-    const std::size_t group = GroupOf(layer);
+    const std::size_t group = config_->GroupOf(layer).value_or(0);
     const ResolvedRope& rope = *config_->reference()->ropes[group];
     if (rope.spec.rotary_dim > a->index.head_dim || rope.heads > 0 ||
         rope.frequency_axes > 1) {
-      return NotCertifiable(
-          flags_.config,
-          absl::StrCat("layer ", layer, " rotates ", rope.spec.rotary_dim,
-                       " channels; its keys have ", a->index.head_dim),
-          "give the --layout and the configuration that belong to these keys",
-          {layer});
+      return NotCertifiable(flags_.config, "cache.channels",
+                            {layer, rope.spec.rotary_dim, a->index.head_dim},
+                            {layer});
     }
     if (HasNotFinite(*a) || HasNotFinite(*b)) {
-      return NotCertifiable(
-          HasNotFinite(*a) ? flags_.cache : flags_.after,
-          absl::StrCat("layer ", layer, " holds NaN or infinity"),
-          "record finite keys", {layer});
+      return NotCertifiable(HasNotFinite(*a) ? flags_.cache : flags_.after,
+                            "cache.not-finite", {layer}, {layer});
     }
     Judge(layer, group, rope, *a, *b);
   }
@@ -364,14 +314,15 @@ class Certifier {
              const check::HeadsView& before, const check::HeadsView& after) {
     const std::int64_t head_dim = before.index.head_dim;
     const Motion own = MotionOf(rope, head_dim, *flags_.shift);
-    const double first = static_cast<double>(*flags_.start);
-    const double last = first + static_cast<double>(before.index.tokens);
-    const double shift = static_cast<double>(*flags_.shift);
-    const double p_max =
-        std::max({std::abs(first), std::abs(last), std::abs(first + shift),
-                  std::abs(last + shift)});
+    const auto shift = static_cast<double>(*flags_.shift);
+    double p_max = 0;  // the largest position
+    for (const std::int64_t token : {std::int64_t{0}, before.index.tokens}) {
+      const auto p = static_cast<double>(*flags_.start + token);
+      p_max = std::max({p_max, std::abs(p), std::abs(p + shift)});
+    }
     const v1::Dtype dtype = before.tensor.dtype;
-    const double ulps = flags_.dtype_bound.value_or(UsualUlps(dtype));
+    const Bounds bounds = BoundsOf(dtype);
+    const double ulps = flags_.dtype_bound.value_or(bounds.usual);
     const MotionBound bound = BoundOf(dtype, ulps);
     const MotionError error =
         Measure(own, before, after, bound, p_max, before.index.tokens);
@@ -385,7 +336,7 @@ class Certifier {
     const bool by_angle = flags_.measured && layer > 0;
     const auto fits = [&](const Motion& motion, const MotionBound& within) {
       if (by_angle) {
-        return AngleError(motion, MeasuredAngles(motion.layout, before,
+        return AngleError(motion, MeasuredAngles(motion.rotation.before, before,
                                                  after)) <= kMeasuredAngle;
       }
       return Measure(motion, before, after, within, p_max, kTriedTokens).within;
@@ -396,100 +347,64 @@ class Certifier {
     const std::vector<Explanation> explanations =
         ExplanationsOf(*config_, group, head_dim, *flags_.shift);
     const auto explained = [&](const MotionBound& within) {
-      const auto one = std::find_if(
-          explanations.begin(), explanations.end(),
+      const auto one = std::ranges::find_if(
+          explanations,
           [&](const Explanation& it) { return fits(it.motion, within); });
       if (one == explanations.end()) return false;
       Mismatch(layer, one->did, one->fix);
       return true;
     };
     if (explained(bound)) return;
-    const CoarserTables coarser = CoarserTablesOf(dtype);
-    const MotionBound loose = BoundOf(dtype, std::max(ulps, coarser.ulps));
-    if (!by_angle && ulps < coarser.ulps &&
+    const MotionBound loose = BoundOf(dtype, std::max(ulps, bounds.coarser));
+    const bool is_finer = ulps < bounds.coarser;
+    if (!by_angle && is_finer &&
         Measure(own, before, after, loose, p_max, before.index.tokens).within) {
+      const bool float32 = bounds.coarser_dtype == "float32";
       return Mismatch(
           layer,
-          absl::StrCat("moved by their own angles, to within ",
-                       core::PlainNumber(coarser.ulps), " ulps and not ",
-                       core::PlainNumber(ulps),
-                       ": as with cosines and sines of ", coarser.dtype),
-          absl::StrCat("give --dtype-bound ", core::PlainNumber(coarser.ulps),
-                       " if the engine's tables are ", coarser.dtype,
-                       ", as transformers' are; else compute them in ",
-                       coarser.dtype == "float32" ? "float64" : "float32"));
+          Say("moved.coarser", {bounds.coarser, ulps, bounds.coarser_dtype}),
+          Say("moved.coarser-fix", {bounds.coarser, bounds.coarser_dtype,
+                                    float32 ? "float64" : "float32"}));
     }
     // An engine with coarser tables may, in addition, make one of the mistakes
     // of `explanations`.
-    if (ulps < coarser.ulps && explained(loose)) return;
+    if (is_finer && explained(loose)) return;
     const std::vector<double> angles =
-        MeasuredAngles(own.layout, before, after);
+        MeasuredAngles(own.rotation.before, before, after);
+    Motion moved = own;
     for (std::int64_t s = 1; s <= kTriedShift; ++s) {
       for (const std::int64_t other : {s, -s}) {
-        if (other == *flags_.shift) continue;
-        Motion moved = own;
         moved.shift = other;
-        if (AngleError(moved, angles) <= kMeasuredAngle && fits(moved, loose)) {
-          return Mismatch(
-              layer,
-              absl::StrCat("moved by ", other, ", not by ", *flags_.shift),
-              absl::StrCat("give --shift ", other,
-                           ", or record the keys that far apart"));
+        if (other != *flags_.shift &&
+            AngleError(moved, angles) <= kMeasuredAngle && fits(moved, loose)) {
+          return Mismatch(layer, Say("moved.shift", {other, *flags_.shift}),
+                          Say("moved.shift-fix", {other}));
         }
       }
     }
+    std::size_t pair = 0;
+    const double off = AngleError(own, angles, &pair);
+    const std::string measured =
+        off < kMeasuredAngle
+            ? Say("moved.lengths", {})
+            : absl::StrFormat("pair %d is off by %.3g rad", pair, off);
+    const check::HeadIndex& keys = before.index;
     Mismatch(layer,
-             absl::StrCat("moved like no tried encoding: ",
-                          Measured(own, angles), "; ", Where(error, before)),
-             "compare the engine's rotary module with the configuration; keys "
-             "with another left context are not comparable at all");
-  }
-
-  // Describes the pair with the largest error of its angle.
-  static std::string Measured(const Motion& own,
-                              const std::vector<double>& angles) {
-    std::size_t worst = 0;
-    double most = -1;
-    for (std::size_t i = 0; i < angles.size(); ++i) {
-      Motion one = own;
-      one.frequencies = {own.frequencies[i]};
-      const double off = AngleError(one, {angles[i]});
-      if (off > most) {
-        most = off;
-        worst = i;
-      }
-    }
-    if (most < kMeasuredAngle) {
-      return "all pairs turned by their angles, and lengths or other channels "
-             "differ";
-    }
-    return absl::StrFormat("pair %d is off by %.3g rad", worst, most);
-  }
-
-  // Returns "beyond the bound: 1 of 512 tokens and 8 of 8 heads, first token 0
-  // of head 0".
-  static std::string Where(const MotionError& error,
-                           const check::HeadsView& keys) {
-    return absl::StrCat("beyond the bound: ", error.tokens, " of ",
-                        keys.index.batch * keys.index.tokens, " tokens and ",
-                        error.heads, " of ", keys.index.heads,
-                        " heads, first token ", error.first_token, " of head ",
-                        error.first_head);
+             Say("moved.unknown",
+                 {measured, error.tokens, keys.batch * keys.tokens, error.heads,
+                  keys.heads, error.first_token, error.first_head}),
+             Say("moved.unknown-fix", {}));
   }
 
   void Mismatch(std::int32_t layer, const std::string& did,
                 const std::string& fix) {
-    for (auto& [facts, layers] : mismatches_) {
-      if (facts.first == did) {
-        layers.push_back(layer);
-        return;
-      }
-    }
-    mismatches_.push_back({{did, fix}, {layer}});
+    auto same = std::ranges::find(mismatches_, did, &Mismatched::did);
+    if (same == mismatches_.end()) same = mismatches_.insert(same, {did, fix});
+    same->layers.push_back(layer);
   }
 
   void TellMismatches() {
-    for (const auto& [facts, layers] : mismatches_) {
+    for (const auto& [did, fix, layers] : mismatches_) {
       const bool run = layers.back() - layers.front() + 1 ==
                        static_cast<std::int32_t>(layers.size());
       const std::string who =
@@ -497,18 +412,21 @@ class Certifier {
           : run ? absl::StrCat("layers ", layers.front(), "-", layers.back())
                 : absl::StrCat(layers.size(), " layers from ", layers.front(),
                                " to ", layers.back());
-      Add("cache.mismatch", flags_.after, absl::StrCat(who, " ", facts.first),
-          facts.second, layers);
+      Add("cache.mismatch", flags_.after, absl::StrCat(who, " ", did), fix,
+          layers);
     }
   }
+
+  // Layers that an engine moved in the same wrong way.
+  struct Mismatched {
+    std::string did, fix;
+    std::vector<std::int32_t> layers = {};
+  };
 
   const CertificateFlags& flags_;
   Cache before_, after_;
   std::unique_ptr<core::doctor::ConfigCase> config_;
-  std::string config_unreadable_;
-  std::vector<
-      std::pair<std::pair<std::string, std::string>, std::vector<std::int32_t>>>
-      mismatches_;
+  std::vector<Mismatched> mismatches_;
   Certificate result_;
 };
 

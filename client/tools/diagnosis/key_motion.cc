@@ -22,19 +22,15 @@ void Visit(const Motion& motion, const check::HeadsView& before,
            absl::FunctionRef<bool(const check::RotatedElement& element,
                                   std::int64_t pair)>
                visit) {
-  const std::int64_t pairs = motion.layout.pairs;
-  check::TokenRotation rotation;
-  rotation.frequencies.assign(motion.frequencies.begin(),
-                              motion.frequencies.begin() + pairs);
-  rotation.attention_factor = motion.amplitude;
-  rotation.before = rotation.after = motion.layout;
   std::int64_t seen = 0;  // rotated channels: two for each pair
   check::VisitRotatedHeads(
-      rotation, before, after,
+      motion.rotation, before, after,
       [&](std::int64_t) { return static_cast<long double>(motion.shift); },
       /*token_step=*/1,
       [&](const check::RotatedElement& element) {
-        return visit(element, element.passes_through ? -1 : seen++ / 2 % pairs);
+        return visit(element, element.passes_through
+                                  ? -1
+                                  : seen++ / 2 % motion.rotation.before.pairs);
       });
 }
 
@@ -42,16 +38,17 @@ void Visit(const Motion& motion, const check::HeadsView& before,
 
 Motion MotionOf(const core::ResolvedRope& rope, std::int64_t head_dim,
                 std::int64_t shift) {
-  Motion motion;
-  motion.frequencies = rope.inv_freq;
-  motion.layout.interleaved = rope.spec.pairing == core::Pairing::kInterleaved;
-  motion.layout.pairs = rope.pairs();
-  motion.layout.first = rope.spec.slice == core::RotarySlice::kTrailing
-                            ? head_dim - rope.spec.rotary_dim
-                            : 0;
-  motion.shift = rope.spec.reverse ? -shift : shift;
-  if (rope.spec.nope) motion.layout.pairs = 0;
-  return motion;
+  check::TokenRotation rotation;
+  rotation.before.interleaved =
+      rope.spec.pairing == core::Pairing::kInterleaved;
+  rotation.before.pairs = rope.spec.nope ? 0 : rope.pairs();
+  rotation.before.first = rope.spec.slice == core::RotarySlice::kTrailing
+                              ? head_dim - rope.spec.rotary_dim
+                              : 0;
+  rotation.after = rotation.before;
+  rotation.frequencies.assign(rope.inv_freq.begin(),
+                              rope.inv_freq.begin() + rotation.before.pairs);
+  return {rotation, rope.spec.reverse ? -shift : shift};
 }
 
 MotionError Measure(const Motion& motion, const check::HeadsView& before,
@@ -62,9 +59,9 @@ MotionError Measure(const Motion& motion, const check::HeadsView& before,
   const v1::Dtype dtype = before.tensor.dtype;
   // The allowed error of each pair's angle, in radians.
   std::vector<double> from_angles;
-  from_angles.reserve(static_cast<std::size_t>(motion.layout.pairs));
-  for (std::int64_t i = 0; i < motion.layout.pairs; ++i) {
-    const double w = std::abs(motion.frequencies[i]);
+  from_angles.reserve(motion.rotation.frequencies.size());
+  for (const long double frequency : motion.rotation.frequencies) {
+    const double w = std::abs(static_cast<double>(frequency));
     const double of_shift =
         w > 0 ? (4 + std::abs(std::log(w))) *
                     std::abs(static_cast<double>(motion.shift))
@@ -111,8 +108,8 @@ std::vector<double> MeasuredAngles(const check::PairLayout& layout,
                                    const check::HeadsView& before,
                                    const check::HeadsView& after) {
   Motion still;
-  still.layout = layout;
-  still.frequencies.resize(static_cast<std::size_t>(layout.pairs));
+  still.rotation.before = still.rotation.after = layout;
+  still.rotation.frequencies.resize(static_cast<std::size_t>(layout.pairs));
   std::vector<long double> cross(layout.pairs), dot(layout.pairs);
   // Elements of `after` are alternately x and y of a pair; each adds its
   // products to both sums.
@@ -133,14 +130,18 @@ std::vector<double> MeasuredAngles(const check::PairLayout& layout,
   return angles;
 }
 
-double AngleError(const Motion& motion, const std::vector<double>& angles) {
+double AngleError(const Motion& motion, const std::vector<double>& angles,
+                  std::size_t* worst) {
   const long double circle = 2 * std::numbers::pi_v<long double>;
   double most = 0;
   for (std::size_t i = 0; i < angles.size(); ++i) {
     const long double angle =
-        static_cast<long double>(motion.shift) * motion.frequencies[i];
-    most = std::max(most, static_cast<double>(std::abs(
-                              std::remainder(angles[i] - angle, circle))));
+        static_cast<long double>(motion.shift) * motion.rotation.frequencies[i];
+    const auto error = static_cast<double>(
+        std::abs(std::remainder(angles[i] - angle, circle)));
+    if (!(error > most)) continue;
+    most = error;
+    if (worst != nullptr) *worst = i;
   }
   return most;
 }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -10,12 +11,10 @@
 
 namespace posenc::cli {
 
-// A move that may explain what an engine did.
+// A move that may explain what an engine did: a rotation by `shift` positions.
 struct Motion {
-  std::vector<double> frequencies;  // radians a position, by pair
-  check::PairLayout layout;
+  check::TokenRotation rotation;
   std::int64_t shift = 0;
-  double amplitude = 1;
 };
 
 // Returns the move by `shift` under an encoding, for heads of head_dim
@@ -51,15 +50,16 @@ MotionError Measure(const Motion& motion, const check::HeadsView& before,
                     const check::HeadsView& after, const MotionBound& bound,
                     double p_max, std::int64_t most_tokens);
 
-// Returns the angle by which each pair was rotated, modulo 2 pi: atan2(sum
-// cross, sum dot) over tokens and heads.
+// Returns the angle by which each pair of `layout` was rotated, modulo 2 pi:
+// atan2(sum cross, sum dot) over tokens and heads.
 std::vector<double> MeasuredAngles(const check::PairLayout& layout,
                                    const check::HeadsView& before,
                                    const check::HeadsView& after);
 
 // Returns the largest difference between the measured `angles` and the angles
-// of the motion, modulo 2 pi.
-double AngleError(const Motion& motion, const std::vector<double>& angles);
+// of the motion, modulo 2 pi. `worst` becomes the pair that has it.
+double AngleError(const Motion& motion, const std::vector<double>& angles,
+                  std::size_t* worst = nullptr);
 
 // Returns true if a value of the tensor is NaN or infinite.
 bool HasNotFinite(const check::HeadsView& heads);
