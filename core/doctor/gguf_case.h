@@ -114,9 +114,9 @@ class GgufCase {
 // Returns a number as text, after `otherwise` if it is not given.
 std::string GivenOr(const char* otherwise, bool given, double taken);
 
-// Parts of CheckGguf(). The first needs a reference.
-void CheckGgufScaling(GgufCase* one);         // gguf_scaling_checks.cc
-void CheckGgufOriginalLength(GgufCase* one);  // gguf_scaling_checks.cc
-void CheckGgufFactors(GgufCase* one);         // gguf_factor_checks.cc
+// Parts of CheckGguf() (gguf_scaling_checks.cc). The first needs a reference.
+void CheckGgufScaling(GgufCase* one);
+void CheckGgufOriginalLength(GgufCase* one);
+void CheckGgufFactors(GgufCase* one);
 
 }  // namespace posenc::core::doctor
