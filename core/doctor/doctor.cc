@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -92,27 +91,28 @@ class Doctor {
   // The options must have passed CheckOptions().
   Doctor(std::vector<DoctorInput> inputs, const DoctorOptions& options,
          const StopAsked& stop)
-      : inputs_(std::move(inputs)), options_(options) {
+      : options_(options) {
     reach_.stop = stop;
+    for (DoctorInput& input : inputs) inputs_.push_back({std::move(input)});
   }
 
   absl::StatusOr<Diagnosis> Run() {
     ReadOptions();
-    for (DoctorInput& input : inputs_) {
+    for (Input& input : inputs_) {
       if (IsJson(input.kind) && input.unreadable.empty()) {
-        input.unreadable = FaultOf(input.text, &parsed_[&input]);
+        input.unreadable = FaultOf(input.text, &input.parsed);
       }
     }
     FindLength();
     ReadConfigs();
     std::optional<interpretation::GgufRope> served;
-    for (const DoctorInput& input : inputs_) {
+    for (const Input& input : inputs_) {
       if (input.gguf && !served) served = input.gguf;
       if (input.unreadable.empty() && reach_.status().ok()) CheckInput(input);
     }
     if (served) ApplyRuntime(runtime_, &*served);
     CheckRuntime(runtime_, first_, served ? &*served : nullptr, findings());
-    for (const DoctorInput& input : inputs_) Report(input);
+    for (const Input& input : inputs_) Report(input);
     const absl::Status stopped = reach_.status();
     if (!stopped.ok()) return stopped;
     Filter();
@@ -122,11 +122,6 @@ class Doctor {
 
  private:
   std::vector<Finding>* findings() { return &diagnosis_.findings; }
-
-  // Returns the parsed JSON of an input that could be read.
-  const json& RootOf(const DoctorInput& input) const {
-    return parsed_.at(&input).value;
-  }
 
   void ReadOptions() {
     for (const absl::string_view name : options_.readers) {
@@ -159,16 +154,15 @@ class Doctor {
     if (!nearest) return;
     const interpretation::ProfileRules& rules =
         interpretation::RulesOf(reader.profile);
-    std::string known =
-        absl::StrCat("no versions of ", rules.project, " are told apart");
-    std::string ask = "leave the version out";
+    std::string known = Say("version.none", {rules.project});
+    std::string ask = Say("version.none-fix", {});
     if (!rules.newest.empty()) {
-      const std::string versions = absl::StrCat(
-          rules.oldest == rules.newest ? ""
-                                       : absl::StrCat(rules.oldest, " to "),
-          rules.newest);
-      known = absl::StrCat("known: ", versions);
-      ask = absl::StrCat("ask for a known version, ", versions);
+      const std::string versions =
+          rules.oldest == rules.newest
+              ? std::string(rules.newest)
+              : absl::StrCat(rules.oldest, " to ", rules.newest);
+      known = Say("version.known", {versions});
+      ask = Say("version.known-fix", {versions});
     }
     AddFinding("readers.version", {reader.title, *nearest, known, ask}, {}, {},
                findings());
@@ -178,14 +172,14 @@ class Doctor {
     std::int64_t length = options_.length.value_or(RuntimeLength(runtime_));
     for (const InputKind kind :
          {InputKind::kConfig, InputKind::kParams, InputKind::kGguf}) {
-      for (const DoctorInput& input : inputs_) {
+      for (const Input& input : inputs_) {
         if (length > 0 || input.kind != kind) continue;
         if (input.gguf) {
           length = input.gguf->context_length.value_or(0);
         } else if (IsJson(kind) && input.unreadable.empty()) {
           interpretation::Report ignored;
           length = interpretation::ClaimedLength(
-              interpretation::JsonObject(&RootOf(input), "", &ignored));
+              interpretation::JsonObject(&input.parsed.value, "", &ignored));
         }
       }
     }
@@ -196,29 +190,24 @@ class Doctor {
   // Reads configurations. The first config.json is the reference. Without a
   // config.json, the first params.json is the reference.
   void ReadConfigs() {
-    const bool has_config = std::any_of(
-        inputs_.begin(), inputs_.end(),
-        [](const auto& one) { return one.kind == InputKind::kConfig; });
-    for (DoctorInput& input : inputs_) {
+    const bool has_config =
+        std::ranges::count(inputs_, InputKind::kConfig, &DoctorInput::kind) > 0;
+    for (Input& input : inputs_) {
       const bool params = input.kind == InputKind::kParams;
       const bool is_reference = input.kind == InputKind::kConfig ||
                                 (params && !has_config && first_ == nullptr);
       if (!is_reference || !input.unreadable.empty()) continue;
       // All readers of params.json read it in the same way.
       auto config = std::make_unique<ConfigCase>(
-          input.path, RootOf(input),
+          input.path, input.parsed.value,
           params ? std::vector<const Reader*>() : readers_, reach_);
-      for (const DoctorInput& other : inputs_) {
+      for (const Input& other : inputs_) {
         if (other.key_rows) config->key_rows = other.key_rows;
       }
       if (!params) CheckOne(config.get());
       // A configuration is malformed if no reader can read it and no check says
       // why.
-      const auto& found = config->findings();
-      if (config->reference() == nullptr &&
-          std::none_of(found.begin(), found.end(), [](const Finding& finding) {
-            return finding.severity == Severity::kError;
-          })) {
+      if (config->reference() == nullptr && !config->HasError()) {
         const Reading& first = config->readings()[0];
         input.unreadable = first.refusal();
         if (!config->groups()[0].Name().empty()) {
@@ -226,14 +215,14 @@ class Doctor {
                                  {first.reader->title, first.refusal()});
         }
       }
+      const auto& found = config->findings();
       findings()->insert(findings()->end(), found.begin(), found.end());
       if (first_ == nullptr) {
         first_ = config.get();
-        reference_ = &input;
       } else {
         CompareConfigs(*first_, *config, findings());
       }
-      configs_.emplace(&input, std::move(config));
+      input.config = std::move(config);
     }
   }
 
@@ -260,26 +249,24 @@ class Doctor {
     }
   }
 
-  void CheckInput(const DoctorInput& input) {
+  void CheckInput(const Input& input) {
     switch (input.kind) {
       case InputKind::kConfig:
         TellKeysTwice(input);
         break;
       case InputKind::kParams:
         TellKeysTwice(input);
-        if (first_ != nullptr && reference_ != &input) {
-          CheckParams(input, RootOf(input), *first_, findings());
+        if (first_ != nullptr && input.config == nullptr) {
+          CheckParams(input, *first_, findings());
         }
         break;
       case InputKind::kTokenizer:
-        if (first_ != nullptr) {
-          CheckTokenizer(input, RootOf(input), *first_, findings());
-        }
+        if (first_ != nullptr) CheckTokenizer(input, *first_, findings());
         break;
       case InputKind::kGguf:
         if (!input.gguf) break;
-        CheckGguf(input, inputs_, first_, runtime_, reach_, findings());
-        for (const DoctorInput& other : inputs_) {
+        CheckGguf(input, inputs_, first_, runtime_, findings());
+        for (const Input& other : inputs_) {
           if (first_ != nullptr && other.kind == InputKind::kSafetensors) {
             CheckPairing(input, other, *first_, findings());
           }
@@ -291,15 +278,15 @@ class Doctor {
     }
   }
 
-  void TellKeysTwice(const DoctorInput& input) {
-    for (const auto& twice : parsed_.at(&input).text.twice) {
+  void TellKeysTwice(const Input& input) {
+    for (const auto& twice : input.parsed.text.twice) {
       AddFinding("config.key-twice",
                  {input.path, twice.path, twice.first, twice.last},
                  {input.path}, {twice.path}, findings());
     }
   }
 
-  void Report(const DoctorInput& input) {
+  void Report(const Input& input) {
     InputReport& report = diagnosis_.inputs.emplace_back();
     report.path = input.path;
     report.kind = input.kind;
@@ -309,13 +296,11 @@ class Doctor {
       if (rope.ok()) report.content_hash = interpretation::ContentHash(*rope);
       return rope.ok();
     };
-    if (const auto it = configs_.find(&input); it != configs_.end()) {
-      ReportConfig(*it->second, &report);
-    }
+    if (input.config != nullptr) ReportConfig(*input.config, &report);
     if (input.kind == InputKind::kParams && report.spec.empty() &&
         input.unreadable.empty()) {
       const auto rope =
-          Resolve(RootOf(input), *FindReader("mistral"), {}, reach_);
+          Resolve(input.parsed.value, *FindReader("mistral"), {}, reach_);
       if (take(rope)) {
         report.spec = DescribeRope(*rope);
       } else {
@@ -390,13 +375,10 @@ class Doctor {
       }
       return std::pair(finding.severity, least);
     };
-    std::stable_sort(
-        diagnosis_.findings.begin(), diagnosis_.findings.end(),
-        [&](const Finding& a, const Finding& b) { return kept(a) < kept(b); });
+    std::ranges::stable_sort(diagnosis_.findings, {}, kept);
   }
 
-  std::vector<DoctorInput> inputs_;
-  std::map<const DoctorInput*, interpretation::ParsedText> parsed_;
+  std::vector<Input> inputs_;
   const DoctorOptions& options_;
   std::vector<const Reader*> readers_;
   // Copies of readers for versions that the caller named, and the titles of
@@ -405,34 +387,27 @@ class Doctor {
   std::deque<std::string> titles_;
   Runtime runtime_;
   Reach reach_;
-  // The configurations, by their inputs.
-  std::map<const DoctorInput*, std::unique_ptr<ConfigCase>> configs_;
-  const DoctorInput* reference_ = nullptr;  // the input of first_
-  const ConfigCase* first_ = nullptr;
+  const ConfigCase* first_ = nullptr;  // the reference
   Diagnosis diagnosis_;
 };
 
 }  // namespace
 
 absl::string_view InputKindName(InputKind kind) {
-  return kind == InputKind::kParams        ? "params"
-         : kind == InputKind::kGguf        ? "gguf"
-         : kind == InputKind::kSafetensors ? "safetensors"
-                                           // A tokenizer's file counts as part
-                                           // of the configuration.
-                                           : "config";
+  // A tokenizer's file counts as part of the configuration.
+  constexpr absl::string_view kNames[] = {"config", "params", "config", "gguf",
+                                          "safetensors"};
+  return kNames[static_cast<int>(kind) - 1];
 }
 
 int Diagnosis::Count(Severity severity) const {
-  return static_cast<int>(std::count_if(
-      findings.begin(), findings.end(),
-      [severity](const Finding& f) { return f.severity == severity; }));
+  return static_cast<int>(
+      std::ranges::count(findings, severity, &Finding::severity));
 }
 
 bool Diagnosis::unreadable() const {
-  return std::any_of(inputs.begin(), inputs.end(), [](const InputReport& i) {
-    return !i.unreadable.empty();
-  });
+  return std::ranges::any_of(
+      inputs, [](const InputReport& i) { return !i.unreadable.empty(); });
 }
 
 std::string JsonFault(absl::string_view text) {

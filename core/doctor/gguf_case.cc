@@ -8,87 +8,79 @@
 
 namespace posenc::core::doctor {
 
-bool DiffersBy(double a, double b, double tolerance) {
-  return std::abs(a - b) > tolerance * std::max(std::abs(a), std::abs(b));
-}
-
 std::string GivenOr(const char* otherwise, bool given, double taken) {
   return absl::StrCat(given ? "" : otherwise, PlainNumber(taken));
 }
 
-GgufCase::GgufCase(const DoctorInput& input,
-                   const std::vector<DoctorInput>& all,
-                   const ConfigCase* config, const Runtime& runtime,
-                   const Reach& reach, std::vector<Finding>* findings)
-    : path_(input.path),
-      file_(*input.gguf),
-      gguf_(file_),
-      all_(all),
-      config_(config),
-      config_path_(config == nullptr ? "" : config->path()),
-      runtime_(runtime),
-      reach_(reach),
-      findings_(findings) {
-  ApplyRuntime(runtime, &gguf_);
+GgufCase::GgufCase(const Input& input, const std::vector<Input>& inputs,
+                   const ConfigCase* configuration, const Runtime& command,
+                   std::vector<Finding>* found)
+    : path(input.path),
+      all(inputs),
+      config(configuration),
+      runtime(command),
+      findings(found),
+      file(*input.gguf),
+      gguf(file) {
+  ApplyRuntime(runtime, &gguf);
   FindReference();
 }
 
 void GgufCase::FindReference() {
-  if (config_ == nullptr || config_->reference() == nullptr) return;
-  const auto& groups = config_->groups();
+  if (config == nullptr || config->reference() == nullptr) return;
+  const auto& groups = config->groups();
   const auto resolve = [&](const char* reader, const LayerGroup& group) {
-    auto rope = doctor::Resolve(config_->root(), *FindReader(reader), group,
-                                config_->reach());
+    auto rope = doctor::Resolve(config->root(), *FindReader(reader), group,
+                                config->reach());
     return rope.ok() ? std::optional(*std::move(rope)) : std::nullopt;
   };
   LayerGroup full, local;
   full.type = "full_attention";
   local.type = "sliding_attention";
   if (groups.size() > 1) {
-    reference_ = resolve("hf", full);
-    sliding_ = resolve("hf", local);
+    reference = resolve("hf", full);
+    sliding = resolve("hf", local);
   }
-  if (!reference_ || !sliding_ || reference_->spec.nope ||
-      sliding_->spec.nope) {
-    sliding_.reset();
-    const auto& ropes = config_->reference()->ropes;
-    const auto turns =
-        std::find_if(ropes.begin(), ropes.end(),
-                     [](const auto& rope) { return !rope->spec.nope; });
-    reference_.reset();
+  if (!reference || !sliding || reference->spec.nope || sliding->spec.nope) {
+    sliding.reset();
+    const auto& ropes = config->reference()->ropes;
+    const auto turns = std::ranges::find_if(
+        ropes, [](const auto& rope) { return !rope->spec.nope; });
+    reference.reset();
     if (turns == ropes.end()) return;
-    reference_ = **turns;
+    reference = **turns;
     full = groups[static_cast<std::size_t>(turns - ropes.begin())];
   }
-  converted_ = resolve("llama_cpp", full);
-  if (!converted_) converted_ = reference_;
+  converted = resolve("llama_cpp", full);
+  if (!converted) converted = reference;
 }
 
 Finding& GgufCase::Add(absl::string_view id, Values values,
                        std::vector<std::string> keys) {
-  values.insert(values.begin(), path_);
-  std::vector<std::string> inputs = {path_};
-  if (config_ != nullptr) inputs.push_back(config_path_);
+  values.insert(values.begin(), path);
+  std::vector<std::string> inputs = {path};
+  if (config != nullptr) inputs.push_back(config->path());
   std::vector<Verdict> readers;
-  if (reference_) readers.push_back(FileVerdict());
-  return AddFinding(id, values, std::move(inputs), std::move(keys), findings_,
+  if (reference) readers.push_back(FileVerdict());
+  return AddFinding(id, values, std::move(inputs), std::move(keys), findings,
                     std::move(readers));
 }
 
-Finding& GgufCase::Explain(absl::string_view id, const Values& values,
-                           std::vector<std::string> keys) {
-  explained_ = true;
-  return Add(id, values, std::move(keys));
+Finding& GgufCase::AddKey(absl::string_view id, absl::string_view name,
+                          Values values) {
+  const std::string key = gguf.Key(name);
+  values.insert(values.begin(), key);
+  return Add(id, std::move(values), {key});
 }
 
 std::optional<ResolvedRope> GgufCase::Resolve(const ResolvedRope& like) const {
-  if (!gguf_.rotates) {
+  if (!gguf.rotates) {
     ResolvedRope none;
     none.spec.nope = true;
     none.head_dim = like.head_dim;
     return none;
   }
-  auto rope = interpretation::ResolveGguf(gguf_, reach_.length, false);
+  auto rope = interpretation::ResolveGguf(gguf, config->reach().length, false);
   if (!rope.ok()) return std::nullopt;
   rope->spec.pairing = like.spec.pairing;
   rope->spec.slice = like.spec.slice;
@@ -98,30 +90,30 @@ std::optional<ResolvedRope> GgufCase::Resolve(const ResolvedRope& like) const {
 
 Verdict GgufCase::FileVerdict() const {
   Verdict verdict;
-  if (const auto rope = Resolve(*reference_)) {
-    verdict = Compare(*reference_, *rope, reach_).verdict;
+  if (const auto rope = Resolve(*reference)) {
+    verdict = Compare(*reference, *rope, config->reach()).verdict;
   } else {
     verdict.first_distance = 1;
     verdict.kept_at_length = 0;
   }
   verdict.name = "llama.cpp";
-  verdict.says = absl::StrCat("2026: ", gguf_.Describe());
+  verdict.says = absl::StrCat("2026: ", gguf.Describe());
   return verdict;
 }
 
 double GgufCase::ReferenceFactor() const {
-  return FactorOf(reference_->spec).value_or(1);
+  return FactorOf(reference->spec).value_or(1);
 }
 
 std::string GgufCase::ReferenceText() const {
-  const std::string text = interpretation::ScalingText(reference_->spec);
+  const std::string text = interpretation::ScalingText(reference->spec);
   return text.substr(0, text.find(','));
 }
 
 std::vector<std::string> GgufCase::Tensors() const {
   std::vector<std::string> names;
   for (const FactorList& list : kFactorLists) {
-    if (!(file_.*list.values).empty()) names.emplace_back(list.name);
+    if (!(file.*list.values).empty()) names.emplace_back(list.name);
   }
   return names;
 }

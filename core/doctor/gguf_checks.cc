@@ -22,53 +22,52 @@ using interpretation::GgufRope;
 // The base of the reference, raised by static NTK scaling. The base of a GGUF
 // also includes this scaling.
 double ReferenceBase(const GgufCase& one, double otherwise) {
-  const double base = one.reference()->spec.rope_theta.value_or(otherwise);
+  const double base = one.reference->spec.rope_theta.value_or(otherwise);
   const auto* const ntk = one.ReferenceScaling<NtkScaling>();
-  const double d = one.reference()->spec.rotary_dim;
+  const double d = one.reference->spec.rotary_dim;
   return ntk && d > 2 ? base * std::pow(ntk->factor, d / (d - 2)) : base;
 }
 
 void CheckAlone(GgufCase* one) {
-  if (one->gguf().pairing == GgufPairing::kUnknown) {
-    one->Add("gguf.unknown-architecture", {one->gguf().architecture},
+  if (one->gguf.pairing == GgufPairing::kUnknown) {
+    one->Add("gguf.unknown-architecture", {one->gguf.architecture},
              {"general.architecture"})
         .readers.clear();
   }
-  for (const interpretation::MistypedKey& key : one->gguf().mistyped) {
+  for (const interpretation::MistypedKey& key : one->gguf.mistyped) {
     one->Add("gguf.key-type", {key.key, key.is, key.wanted}, {key.key})
         .readers.clear();
   }
-  const double ext = one->gguf().yarn_ext_factor.value_or(0);
+  const double ext = one->gguf.yarn_ext_factor.value_or(0);
   if (ext > 0 && ext != 1) {
-    const std::string key = one->gguf().Key("rope.scaling.yarn_ext_factor");
-    one->Explain("gguf.yarn-ext-factor", {key, ext}, {key});
+    one->explained = true;
+    one->AddKey("gguf.yarn-ext-factor", "rope.scaling.yarn_ext_factor", {ext});
   }
   std::vector<std::string> has = one->Tensors();
-  if (const double factor = one->file().factor.value_or(1); factor != 1) {
+  if (const double factor = one->file.factor.value_or(1); factor != 1) {
     has.push_back(absl::StrCat("scaling.factor ", PlainNumber(factor)));
   }
-  if (!has.empty() && one->gguf().architecture != "gpt-oss") {
+  if (!has.empty() && one->gguf.architecture != "gpt-oss") {
     one->Add("gguf.other-loaders", {absl::StrJoin(has, " and ")},
-             {one->gguf().Key("rope.freq_base")})
+             {one->gguf.Key("rope.freq_base")})
         .readers.clear();
   }
 }
 
 // Reports a number in the file that differs from the configuration's number.
 // `is` describes the number that llama.cpp takes: if the key is absent, or a
-// flag replaces it, `is` says so.
+// flag replaces it, `is` says so. Returns null if the numbers agree.
 Finding* CheckNumber(GgufCase* one, absl::string_view id, const char* name,
                      double taken, double wanted, const char* type,
                      const std::string& is) {
   if (!DiffersBy(taken, wanted)) return nullptr;
-  const std::string key = one->gguf().Key(name);
-  return &one->Add(id, {key, is, one->config_path(), wanted, type}, {key});
+  return &one->AddKey(id, name, {is, one->config->path(), wanted, type});
 }
 
 // Returns the path of a checkpoint that has a saved table with this base,
 // else "".
 std::string TableWithBase(const GgufCase& one, double base) {
-  for (const DoctorInput& input : one.all()) {
+  for (const Input& input : one.all) {
     for (const SavedTable& table : input.tables) {
       const auto fitted = FittedBase(table);
       if (input.kind == InputKind::kSafetensors && fitted &&
@@ -81,47 +80,46 @@ std::string TableWithBase(const GgufCase& one, double base) {
 }
 
 void CheckBase(GgufCase* one) {
-  const double taken = one->gguf().Base();
+  const double taken = one->gguf.Base();
   const double base = ReferenceBase(*one, taken);
-  const bool by_flag = one->runtime().Find("--rope-freq-base") != nullptr;
+  const bool by_flag = one->runtime.Find("--rope-freq-base") != nullptr;
   Finding* const finding = CheckNumber(
       one, "gguf.freq-base", "rope.freq_base", taken, base, "float",
-      absl::StrCat(
-          GivenOr("absent: ", one->gguf().freq_base.has_value(), taken),
-          by_flag ? " by --rope-freq-base" : ""));
+      absl::StrCat(GivenOr("absent: ", one->gguf.freq_base.has_value(), taken),
+                   by_flag ? " by --rope-freq-base" : ""));
   if (finding == nullptr) return;
-  one->MarkExplained();
+  one->explained = true;
   if (by_flag) {
     finding->fix = absl::StrCat(
         "give --rope-freq-base ", PlainNumber(base),
-        DiffersBy(one->file().Base(), base) ? "" : ", or leave it out");
+        DiffersBy(one->file.Base(), base) ? "" : ", or leave it out");
   } else if (const std::string table = TableWithBase(*one, taken);
-             one->gguf().freq_base && !table.empty()) {
+             one->gguf.freq_base && !table.empty()) {
     finding->fix = Say("gguf.table-has-base",
-                       {taken, one->config_path(), table, finding->fix});
+                       {taken, one->config->path(), table, finding->fix});
   }
 }
 
 void CheckDimension(GgufCase* one) {
-  const auto width = static_cast<double>(one->gguf().RotaryDim());
+  const auto width = static_cast<double>(one->gguf.RotaryDim());
   if (width == 0) return;
   Finding* const finding =
       CheckNumber(one, "gguf.dimension-count", "rope.dimension_count", width,
-                  one->reference()->spec.rotary_dim, "int",
+                  one->reference->spec.rotary_dim, "int",
                   GivenOr("absent: the head's ",
-                          one->gguf().dimension_count.has_value(), width));
-  if (finding != nullptr) one->MarkExplained();
+                          one->gguf.dimension_count.has_value(), width));
+  if (finding != nullptr) one->explained = true;
 }
 
 // Returns why the four sections are wrong; "" if they are right. Sections
 // must give every pair an axis.
 std::string SectionsFault(const GgufCase& one) {
   absl::StatusOr<ResolvedRope> rope =
-      interpretation::ResolveGguf(one.gguf(), 1, false);
+      interpretation::ResolveGguf(one.gguf, 1, false);
   if (!rope.ok()) return "";
-  const absl::Status axes = interpretation::SetGgufAxes(one.gguf(), &*rope);
+  const absl::Status axes = interpretation::SetGgufAxes(one.gguf, &*rope);
   if (axes.ok()) return "";
-  const std::string key = one.gguf().Key("rope.dimension_sections");
+  const std::string key = one.gguf.Key("rope.dimension_sections");
   return absl::StrCat(
       ", which ",
       absl::StripPrefix(axes.message(), absl::StrCat("key ", key, " ")));
@@ -129,13 +127,13 @@ std::string SectionsFault(const GgufCase& one) {
 
 void CheckSections(GgufCase* one) {
   constexpr std::size_t kSections = 4;
-  std::vector<double> ours = one->gguf().sections, wanted;
-  if (one->config() != nullptr) {
-    wanted = NumbersOf(one->config()->InDicts("mrope_section"));
+  std::vector<double> ours = one->gguf.sections, wanted;
+  if (one->config != nullptr) {
+    wanted = NumbersOf(one->config->InDicts("mrope_section"));
   }
   const bool refused =
-      (one->gguf().pairing == GgufPairing::kSections ||
-       one->gguf().pairing == GgufPairing::kInterleavedSections) &&
+      (one->gguf.pairing == GgufPairing::kSections ||
+       one->gguf.pairing == GgufPairing::kInterleavedSections) &&
       ours.size() != kSections;
   const std::string fault = refused
                                 ? ", and llama.cpp refuses all but 4 elements"
@@ -143,7 +141,7 @@ void CheckSections(GgufCase* one) {
   std::string fact =
       absl::StrCat(ours.empty() ? "absent" : ListText(ours), fault);
   if (!wanted.empty()) {
-    absl::StrAppend(&fact, ", and ", one->config_path(), " has mrope_section ",
+    absl::StrAppend(&fact, ", and ", one->config->path(), " has mrope_section ",
                     ListText(wanted));
   } else if (fault.empty()) {
     return;
@@ -153,53 +151,50 @@ void CheckSections(GgufCase* one) {
   wanted.resize(kSections);
   ours.resize(kSections);
   if (ours == wanted && fault.empty()) return;
-  const std::string key = one->gguf().Key("rope.dimension_sections");
-  one->Add("gguf.sections",
-           {key, fact,
-            known ? ListText(wanted) : "the model's mrope_section, and 0"},
-           {key});
+  one->AddKey(
+      "gguf.sections", "rope.dimension_sections",
+      {fact, known ? ListText(wanted) : "the model's mrope_section, and 0"});
 }
 
 void CheckSliding(GgufCase* one) {
-  if (!one->sliding()) return;
-  const double base = one->gguf().SlidingBase();
+  if (!one->sliding) return;
+  const double base = one->gguf.SlidingBase();
   CheckNumber(one, "gguf.swa", "rope.freq_base_swa", base,
-              one->sliding()->spec.rope_theta.value_or(base), "float",
-              GivenOr("absent: ", one->gguf().freq_base_swa.has_value(), base));
+              one->sliding->spec.rope_theta.value_or(base), "float",
+              GivenOr("absent: ", one->gguf.freq_base_swa.has_value(), base));
   const auto width = static_cast<double>(
-      one->gguf().dimension_count_swa.value_or(one->gguf().RotaryDim()));
+      one->gguf.dimension_count_swa.value_or(one->gguf.RotaryDim()));
   if (width == 0) return;
   CheckNumber(
       one, "gguf.swa", "rope.dimension_count_swa", width,
-      one->sliding()->spec.rotary_dim, "int",
-      GivenOr("absent: ", one->gguf().dimension_count_swa.has_value(), width));
+      one->sliding->spec.rotary_dim, "int",
+      GivenOr("absent: ", one->gguf.dimension_count_swa.has_value(), width));
 }
 
 void CheckAmplitude(GgufCase* one) {
-  if (one->explained_amplitude()) return;
-  const auto rope = one->Resolve(*one->reference());
-  const double wanted = one->reference()->attention_factor;
+  if (one->explained_amplitude) return;
+  const auto rope = one->Resolve(*one->reference);
+  const double wanted = one->reference->attention_factor;
   if (!rope || !DiffersBy(rope->attention_factor, wanted)) return;
-  const auto& given = one->gguf().attn_factor;
-  const bool no_log = !one->gguf().yarn_log_multiplier;
+  const auto& given = one->gguf.attn_factor;
+  const bool no_log = !one->gguf.yarn_log_multiplier;
   // If the file has yarn_log_multiplier, the amplitude of deepseek2 is 1.
-  const bool by_log = absl::StartsWith(one->gguf().architecture, "deepseek") &&
+  const bool by_log = absl::StartsWith(one->gguf.architecture, "deepseek") &&
                       !given && no_log && wanted == 1;
   const bool by_factor = !by_log && (given || no_log);
-  const std::string factor_key = one->gguf().Key("rope.scaling.attn_factor");
-  const std::string log_key =
-      one->gguf().Key("rope.scaling.yarn_log_multiplier");
+  const std::string factor_key = one->gguf.Key("rope.scaling.attn_factor");
+  const std::string log_key = one->gguf.Key("rope.scaling.yarn_log_multiplier");
   const std::string& key = by_factor ? factor_key : log_key;
   const bool absent = by_log || (by_factor && !given);
   // For deepseek2 the key stores a tenth of mscale_all_dim.
-  const json& all_dim = one->config()->InDicts("mscale_all_dim");
+  const json& all_dim = one->config->InDicts("mscale_all_dim");
   const double number =
       by_log ? 0.1 * (all_dim.is_number() ? all_dim.get<double>() : 1)
              : given.value_or(1) * wanted / rope->attention_factor;
   Finding& finding =
       one->Add("gguf.amplitude",
                {rope->attention_factor, key + (absent ? " (absent)" : ""),
-                wanted, one->config_path(),
+                wanted, one->config->path(),
                 absl::StrCat(by_log ? log_key : factor_key,
                              "=float:", PlainNumber(number))},
                {key});
@@ -209,12 +204,12 @@ void CheckAmplitude(GgufCase* one) {
 // Returns flags of llama.cpp for the betas of the reference's YaRN; "" if
 // llama.cpp takes these betas.
 std::string BetaFlags(const GgufCase& one) {
-  if (one.Yarn() == nullptr || one.gguf().ScalingType() != "yarn") return "";
+  if (one.Yarn() == nullptr || one.gguf.ScalingType() != "yarn") return "";
   std::string flags;
   for (const auto& [flag, wanted, taken, otherwise] :
-       {std::tuple("fast", one.Yarn()->beta_fast, one.gguf().yarn_beta_fast,
+       {std::tuple("fast", one.Yarn()->beta_fast, one.gguf.yarn_beta_fast,
                    32.0),
-        std::tuple("slow", one.Yarn()->beta_slow, one.gguf().yarn_beta_slow,
+        std::tuple("slow", one.Yarn()->beta_slow, one.gguf.yarn_beta_slow,
                    1.0)}) {
     const double beta = wanted.value_or(otherwise);
     if (beta == taken.value_or(otherwise)) continue;
@@ -225,48 +220,38 @@ std::string BetaFlags(const GgufCase& one) {
 
 // Reports differing frequencies that no check above explains.
 void CheckRest(GgufCase* one) {
-  if (one->explained()) return;
-  const auto rope = one->Resolve(*one->converted());
-  if (!rope || rope->inv_freq.size() != one->converted()->inv_freq.size()) {
+  if (one->explained) return;
+  const auto rope = one->Resolve(*one->converted);
+  if (!rope || rope->inv_freq.size() != one->converted->inv_freq.size()) {
     return;
   }
   const interpretation::RopeDifference difference =
-      interpretation::CompareRopes(*one->converted(), *rope);
+      interpretation::CompareRopes(*one->converted, *rope);
   if (difference.max_relative_frequency_difference <= 4 * kKeyTolerance) return;
   one->Add(
       "readers.frequencies",
       {"llama.cpp",
-       absl::StrCat("the file has ", one->gguf().Describe(), ", and ",
-                    one->config_path(), " ", DescribeRope(*one->reference())),
+       absl::StrCat("the file has ", one->gguf.Describe(), ", and ",
+                    one->config->path(), " ", DescribeRope(*one->reference)),
        BetaFlags(*one).empty()
            ? "convert it again from this configuration"
            : absl::StrCat("start it with", BetaFlags(*one))},
-      {one->gguf().Key("rope.scaling.factor")});
+      {one->gguf.Key("rope.scaling.factor")});
 }
 
-}  // namespace
-
-namespace {
-
-// Runs the check gguf.rope-switch. Returns true if the file does not rotate, so
-// that its other keys have no effect.
-bool CheckSwitch(GgufCase* one) {
-  const GgufRope& gguf = one->gguf();
-  if (!gguf.HasSwitch() || one->config() == nullptr ||
-      one->config()->reference() == nullptr) {
-    return !gguf.rotates;
+void CheckSwitch(GgufCase* one) {
+  const GgufRope& gguf = one->gguf;
+  const bool wanted = one->reference.has_value();
+  if (!gguf.HasSwitch() || one->config == nullptr ||
+      one->config->reference() == nullptr || wanted == gguf.rotates) {
+    return;
   }
-  const bool wanted = one->reference().has_value();
-  if (wanted != gguf.rotates) {
-    const std::string key = gguf.Key("rope.scaling.finetuned");
-    one->Explain("gguf.rope-switch",
-                 {key, gguf.rotates ? "true, or absent" : "false",
-                  gguf.rotates ? "rotates its layers" : "rotates no layer",
-                  one->config_path(), wanted ? "rotate" : "do not rotate",
-                  wanted ? "true" : "false"},
-                 {key});
-  }
-  return !gguf.rotates;
+  one->explained = true;
+  one->AddKey("gguf.rope-switch", "rope.scaling.finetuned",
+              {gguf.rotates ? "true, or absent" : "false",
+               gguf.rotates ? "rotates its layers" : "rotates no layer",
+               one->config->path(), wanted ? "rotate" : "do not rotate",
+               wanted ? "true" : "false"});
 }
 
 bool AreAlike(const std::vector<double>& a, const std::vector<double>& b,
@@ -280,14 +265,15 @@ bool AreAlike(const std::vector<double>& a, const std::vector<double>& b,
 
 }  // namespace
 
-void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
+void CheckGguf(const Input& input, const std::vector<Input>& all,
                const ConfigCase* config, const Runtime& runtime,
-               const Reach& reach, std::vector<Finding>* findings) {
-  GgufCase one(input, all, config, runtime, reach, findings);
+               std::vector<Finding>* findings) {
+  GgufCase one(input, all, config, runtime, findings);
   CheckAlone(&one);
-  if (CheckSwitch(&one)) return;
+  CheckSwitch(&one);
+  if (!one.gguf.rotates) return;  // its other keys have no effect
   CheckSections(&one);
-  if (one.reference()) {
+  if (one.reference) {
     CheckBase(&one);
     CheckDimension(&one);
     CheckGgufScaling(&one);
@@ -295,7 +281,7 @@ void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
   }
   CheckGgufFactors(&one);
   CheckGgufOriginalLength(&one);
-  if (one.reference()) {
+  if (one.reference) {
     CheckAmplitude(&one);
     CheckRest(&one);
   }
@@ -307,7 +293,7 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
       config.reference() == nullptr) {
     return;
   }
-  const ResolvedRope& rope = *config.reference()->ropes[0];
+  const ResolvedRope& rope = config.rope();
   const auto& ours = gguf.query->rows;
   const auto& theirs = checkpoint.query->rows;
   const auto d = static_cast<std::size_t>(rope.spec.rotary_dim);

@@ -3,21 +3,29 @@
 
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "core/doctor/config_case.h"
 #include "core/doctor/doctor.h"
 #include "core/doctor/runtime.h"
+#include "core/interpretation/json_object.h"
 
 namespace posenc::core::doctor {
+
+// A description, and what was read from it.
+struct Input : DoctorInput {
+  interpretation::ParsedText parsed = {};   // for the kinds that are JSON
+  std::unique_ptr<ConfigCase> config = {};  // for configurations
+};
 
 // Runs the checks gguf.* on the GGUF after the command line has changed it.
 // `config` may be null. `all` has all inputs. The finding about the base tells
 // whether one of them has a table with the GGUF's base.
-void CheckGguf(const DoctorInput& input, const std::vector<DoctorInput>& all,
+void CheckGguf(const Input& input, const std::vector<Input>& all,
                const ConfigCase* config, const Runtime& runtime,
-               const Reach& reach, std::vector<Finding>* findings);
+               std::vector<Finding>* findings);
 
 // Runs the check gguf.pairing: compares the rows of a query projection in the
 // GGUF with the rows in the checkpoint from which the GGUF was converted.
@@ -31,13 +39,13 @@ std::optional<double> FittedBase(const SavedTable& table);
 void CheckTables(const DoctorInput& input, const ConfigCase* config,
                  std::vector<Finding>* findings);
 
-// Runs the check params.config-differs. `params` is the input's JSON.
-void CheckParams(const DoctorInput& input, const json& params,
-                 const ConfigCase& config, std::vector<Finding>* findings);
+// Runs the check params.config-differs.
+void CheckParams(const Input& input, const ConfigCase& config,
+                 std::vector<Finding>* findings);
 
-// Runs the check config.tokenizer-length. `tokenizer` is the input's JSON.
-void CheckTokenizer(const DoctorInput& input, const json& tokenizer,
-                    const ConfigCase& config, std::vector<Finding>* findings);
+// Runs the check config.tokenizer-length.
+void CheckTokenizer(const Input& input, const ConfigCase& config,
+                    std::vector<Finding>* findings);
 
 // Compares a second configuration with the first.
 void CompareConfigs(const ConfigCase& first, const ConfigCase& second,

@@ -34,7 +34,7 @@ std::vector<std::string> KnownTypes(const json& part,
   std::vector<std::string> types;
   const auto add = [&types](absl::string_view type) {
     if (!type.empty() && types.size() < kMaxGroups &&
-        std::find(types.begin(), types.end(), type) == types.end()) {
+        std::ranges::find(types, type) == types.end()) {
       types.emplace_back(type);
     }
   };
@@ -60,12 +60,10 @@ json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
   interpretation::Report ignored;
   const interpretation::JsonObject part = interpretation::LanguagePart(
       interpretation::JsonObject(root, "", &ignored), model_type);
-  std::string at = part.Path("");
-  if (absl::EndsWith(at, ".")) at.pop_back();
-  if (path != nullptr) *path = at;
+  if (path != nullptr) *path = part.Path();
   json* found = root;
-  if (at.empty()) return found;
-  for (const absl::string_view step : absl::StrSplit(at, '.')) {
+  for (const absl::string_view step :
+       absl::StrSplit(part.Path(), '.', absl::SkipEmpty())) {
     const auto it = found->find(std::string(step));
     if (it == found->end() || !it->is_object()) return root;
     found = &*it;
@@ -86,8 +84,7 @@ bool IsGiven(const json& object, absl::string_view key) {
 
 bool IsFlat(const json& dict) {
   return dict.is_object() && !dict.empty() &&
-         std::none_of(dict.begin(), dict.end(),
-                      [](const json& value) { return value.is_object(); });
+         std::ranges::none_of(dict, &json::is_object);
 }
 
 std::optional<double> NumberAt(const json& object, absl::string_view key) {
@@ -108,6 +105,11 @@ std::vector<double> NumbersOf(const json& list) {
   return numbers;
 }
 
+double RelativeDifference(double a, double b) {
+  const double scale = std::max(std::abs(a), std::abs(b));
+  return scale > 0 ? std::abs(a - b) / scale : 0;
+}
+
 std::string ListText(const std::vector<double>& values) {
   const auto add = [](std::string* out, double value) {
     absl::StrAppend(out, PlainNumber(value));
@@ -117,8 +119,7 @@ std::string ListText(const std::vector<double>& values) {
 
 void AddName(const std::string& text, absl::string_view name,
              NamesByText* all) {
-  const auto same = [&](const auto& one) { return one.first == text; };
-  auto at = std::find_if(all->begin(), all->end(), same);
+  auto at = std::ranges::find(*all, text, &NamesByText::value_type::first);
   if (at == all->end()) at = all->insert(at, {text, {}});
   at->second.emplace_back(name);
 }
@@ -331,19 +332,16 @@ Verdict VerdictOf(const Comparison& comparison, const Reader& reader,
 }
 
 bool IsWorse(const Verdict& a, const Verdict& b) {
-  const Severity of_a = SeverityOf(a), of_b = SeverityOf(b);
-  if (of_a != of_b) return of_a < of_b;
-  return a.least_kept < b.least_kept;
+  return std::pair(SeverityOf(a), a.least_kept) <
+         std::pair(SeverityOf(b), b.least_kept);
 }
 
 bool IsAbout(const absl::Status& status, absl::string_view key) {
   const auto details = GetErrorDetails(status);
   return details &&
-         std::any_of(details->metadata.begin(), details->metadata.end(),
-                     [key](const auto& item) {
-                       return item.first == "key" &&
-                              absl::EndsWith(item.second, key);
-                     });
+         std::ranges::any_of(details->metadata, [key](const auto& item) {
+           return item.first == "key" && absl::EndsWith(item.second, key);
+         });
 }
 
 std::string FactOf(const absl::Status& status) {

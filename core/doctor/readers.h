@@ -45,6 +45,9 @@ std::string TextAt(const json& object, absl::string_view key);
 // Returns the numbers of a list; an empty list for any other value.
 std::vector<double> NumbersOf(const json& list);
 
+// Returns |a - b| / max(|a|, |b|); 0 if both are 0.
+double RelativeDifference(double a, double b);
+
 // Returns "[16, 24, 24]".
 std::string ListText(const std::vector<double>& values);
 

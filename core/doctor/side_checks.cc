@@ -20,8 +20,9 @@ ResolvedRope WithPairing(ResolvedRope rope, const ResolvedRope& like) {
 
 }  // namespace
 
-void CheckParams(const DoctorInput& input, const json& params,
-                 const ConfigCase& config, std::vector<Finding>* findings) {
+void CheckParams(const Input& input, const ConfigCase& config,
+                 std::vector<Finding>* findings) {
+  const json& params = input.parsed.value;
   const Reading* const reference = config.reference();
   if (reference == nullptr) return;
   const Reader& mistral = *FindReader("mistral");
@@ -65,10 +66,10 @@ void CheckParams(const DoctorInput& input, const json& params,
   }
 }
 
-void CheckTokenizer(const DoctorInput& input, const json& tokenizer,
-                    const ConfigCase& config, std::vector<Finding>* findings) {
+void CheckTokenizer(const Input& input, const ConfigCase& config,
+                    std::vector<Finding>* findings) {
   const auto maximum = config.MaxPositions();
-  const auto length = NumberAt(tokenizer, "model_max_length");
+  const auto length = NumberAt(input.parsed.value, "model_max_length");
   // transformers writes 10^30 for "not known".
   constexpr double kUnknown = 1e15;
   if (!maximum || !length || *length >= kUnknown ||

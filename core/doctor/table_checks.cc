@@ -39,11 +39,6 @@ std::int32_t LayerOf(absl::string_view name) {
   return -1;
 }
 
-double RelativeDifference(double a, double b) {
-  const double scale = std::max(std::abs(a), std::abs(b));
-  return scale > 0 ? std::abs(a - b) / scale : 0;
-}
-
 // Returns the largest relative difference; 1 for lists of different lengths.
 double Apart(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return 1;
@@ -154,14 +149,16 @@ std::string Round(double value) {
   return absl::StrFormat("%.6g", value);
 }
 
-class TableChecks {
- public:
-  TableChecks(const DoctorInput& input, const ConfigCase* config,
-              std::vector<Finding>* findings)
-      : input_(input), config_(config), findings_(findings) {}
+struct TableChecks {
+  const DoctorInput& input;
+  const ConfigCase* const config;  // may be null
+  std::vector<Finding>* const findings;
+  std::set<std::string> bad = {};           // names of unusable tables
+  std::set<std::vector<double>> cast = {};  // tables whose cast is reported
+  std::set<std::vector<double>> told = {};  // tables that have another finding
 
   void Run() {
-    for (SavedTable table : input_.tables) {
+    for (SavedTable table : input.tables) {
       const ResolvedRope* const reference = Reference(table);
       if (IsCast(&table, reference) || !CheckValues(table, reference)) continue;
       if (reference != nullptr) CheckAgainst(table, *reference);
@@ -169,44 +166,30 @@ class TableChecks {
     CheckLayers();
   }
 
- private:
   Finding& Add(absl::string_view id, Values values, const SavedTable& table,
                std::vector<Verdict> readers = {}) {
-    values.insert(values.begin(), input_.path);
-    std::vector<std::string> inputs = {input_.path};
-    if (config_ != nullptr) inputs.push_back(config_->path());
+    values.insert(values.begin(), input.path);
+    std::vector<std::string> inputs = {input.path};
+    if (config != nullptr) inputs.push_back(config->path());
     Finding& finding = AddFinding(id, values, std::move(inputs), {table.name},
-                                  findings_, std::move(readers));
+                                  findings, std::move(readers));
     const std::int32_t layer = LayerOf(table.name);
     if (layer >= 0) finding.layers = std::vector<std::int32_t>{layer};
     return finding;
-  }
-
-  // Returns the group that has the layer, or `otherwise`.
-  std::size_t GroupOf(std::int32_t layer, std::size_t otherwise) const {
-    if (config_ == nullptr || layer < 0) return otherwise;
-    for (std::size_t g = 0; g < config_->groups().size(); ++g) {
-      const auto& layers = config_->groups()[g].layers;
-      if (std::find(layers.begin(), layers.end(), layer) != layers.end()) {
-        return g;
-      }
-    }
-    return otherwise;
   }
 
   // Returns the encoding of the table's layer. If the table's name has no
   // layer, returns the encoding with the most similar frequencies. Returns null
   // without a configuration.
   const ResolvedRope* Reference(const SavedTable& table) const {
-    if (config_ == nullptr || config_->reference() == nullptr) return nullptr;
-    const auto& ropes = config_->reference()->ropes;
-    const auto nearest = std::min_element(
-        ropes.begin(), ropes.end(), [&table](const auto& a, const auto& b) {
-          return Apart(table.values, a->inv_freq) <
-                 Apart(table.values, b->inv_freq);
-        });
-    return &*ropes[GroupOf(LayerOf(table.name),
-                           static_cast<std::size_t>(nearest - ropes.begin()))];
+    if (config == nullptr || config->reference() == nullptr) return nullptr;
+    const auto& ropes = config->reference()->ropes;
+    if (const auto group = config->GroupOf(LayerOf(table.name))) {
+      return &*ropes[*group];
+    }
+    return &**std::ranges::min_element(ropes, {}, [&table](const auto& rope) {
+      return Apart(table.values, rope->inv_freq);
+    });
   }
 
   // Reports a table that was cast to few bits. Returns true if the cast is the
@@ -245,7 +228,7 @@ class TableChecks {
   void TellCast(const SavedTable& table, Dtype dtype,
                 const std::vector<double>& wanted,
                 const ResolvedRope* reference) {
-    if (!cast_.insert(table.values).second) return;
+    if (!cast.insert(table.values).second) return;
     std::vector<std::string> losses;
     std::vector<Verdict> readers;
     if (reference != nullptr) {
@@ -256,9 +239,8 @@ class TableChecks {
       const bool is_e4m3 = dtype == Dtype::kFloat8E4m3fn;
       losses.push_back(
           Say("tables.bound",
-              {std::count(table.values.begin(), table.values.end(), 0.0),
-               table.values.size(), is_e4m3 ? "6.25" : "12.5",
-               is_e4m3 ? "2^-6" : "2^-14"}));
+              {std::ranges::count(table.values, 0.0), table.values.size(),
+               is_e4m3 ? "6.25" : "12.5", is_e4m3 ? "2^-6" : "2^-14"}));
     } else if (IsFloat8(dtype)) {
       losses.push_back(LossText(table.values, wanted));
     }
@@ -277,7 +259,7 @@ class TableChecks {
                     const ResolvedRope& reference) const {
     ResolvedRope other = reference;
     other.inv_freq = table.values;
-    Verdict verdict = Compare(reference, other, config_->reach()).verdict;
+    Verdict verdict = Compare(reference, other, config->reach()).verdict;
     verdict.name = "the saved table";
     verdict.says = table.name;
     return verdict;
@@ -312,7 +294,7 @@ class TableChecks {
       return RelativeDifference(first, wanted(0, 1)) <= 5e-3 || first == 1 ||
              Unusable(table, 0);
     }
-    if (told_.insert(table.values).second) {
+    if (told.insert(table.values).second) {
       Add("tables.inv-freq-alone", {table.name, table.values.size()}, table);
     }
     return true;
@@ -324,7 +306,7 @@ class TableChecks {
         {Say("tables.unusable",
              {table.name, absl::StrFormat("%.2g", table.values[pair]), pair})},
         table);
-    bad_.insert(table.name);
+    bad.insert(table.name);
     return false;
   }
 
@@ -332,7 +314,7 @@ class TableChecks {
     const std::vector<double>& wanted = reference.inv_freq;
     if (reference.spec.nope || wanted.empty() ||
         Apart(table.values, wanted) <= kTolerance ||
-        !told_.insert(table.values).second) {  // told for another layer
+        !told.insert(table.values).second) {  // told for another layer
       return;
     }
     std::string is, says, set;
@@ -369,24 +351,24 @@ class TableChecks {
       says = DescribeRope(reference);
       set = "the base and scaling that give this table";
     }
-    Add("tables.inv-freq-differs", {table.name, is, config_->path(), says, set},
+    Add("tables.inv-freq-differs", {table.name, is, config->path(), says, set},
         table, readers);
   }
 
   // Checks that layers with the same rope have equal tables.
   void CheckLayers() {
     std::map<std::size_t, std::vector<const SavedTable*>> by_group;
-    for (const SavedTable& table : input_.tables) {
+    for (const SavedTable& table : input.tables) {
       const std::int32_t layer = LayerOf(table.name);
-      if (layer < 0 || bad_.count(table.name) > 0) continue;
-      by_group[GroupOf(layer, 0)].push_back(&table);
+      if (layer < 0 || bad.count(table.name) > 0) continue;
+      const auto group = config ? config->GroupOf(layer) : std::nullopt;
+      by_group[group.value_or(0)].push_back(&table);
     }
     for (const auto& [group, tables] : by_group) {
       std::map<std::vector<double>, int> counts;
       for (const SavedTable* table : tables) ++counts[table->values];
-      const auto usual = std::max_element(
-          counts.begin(), counts.end(),
-          [](const auto& a, const auto& b) { return a.second < b.second; });
+      const auto usual = std::ranges::max_element(
+          counts, {}, [](const auto& one) { return one.second; });
       for (const SavedTable* table : tables) {
         const double apart = Apart(table->values, usual->first);
         if (apart <= kTolerance) continue;
@@ -398,13 +380,6 @@ class TableChecks {
       }
     }
   }
-
-  const DoctorInput& input_;
-  const ConfigCase* config_;
-  std::vector<Finding>* findings_;
-  std::set<std::string> bad_;           // names of unusable tables
-  std::set<std::vector<double>> cast_;  // tables whose cast is reported
-  std::set<std::vector<double>> told_;  // tables that have another finding
 };
 
 }  // namespace
@@ -417,7 +392,7 @@ std::optional<double> FittedBase(const SavedTable& table) {
 
 void CheckTables(const DoctorInput& input, const ConfigCase* config,
                  std::vector<Finding>* findings) {
-  TableChecks(input, config, findings).Run();
+  TableChecks{input, config, findings}.Run();
 }
 
 }  // namespace posenc::core::doctor
