@@ -304,17 +304,12 @@ bool RefusesType(const Reading& reading) {
 // Returns the known type with the same letters and digits (llama3 for
 // "Llama-3"), else "".
 std::string SameLetters(absl::string_view text) {
-  std::string letters;
-  for (const char c : text) {
-    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) {
-      letters.push_back(absl::ascii_tolower(static_cast<unsigned char>(c)));
-    }
-  }
-  for (const absl::string_view type :
-       {"default", "linear", "dynamic", "yarn", "longrope", "llama3"}) {
-    if (letters == type) return std::string(type);
-  }
-  return "";
+  std::string letters = absl::AsciiStrToLower(text);
+  std::erase_if(letters,
+                [](unsigned char c) { return !absl::ascii_isalnum(c); });
+  const bool known = interpretation::IsAmong(
+      letters, "default linear dynamic yarn longrope llama3");
+  return known ? letters : "";
 }
 
 void CheckTypeUnknown(ConfigCase* config) {

@@ -38,13 +38,10 @@ std::optional<std::vector<std::int32_t>> LayersWhere(const ConfigCase& config,
 std::string Digits(double value) { return absl::StrFormat("%.6g", value); }
 
 std::string Explanations(const Comparison& comparison) {
-  std::vector<std::string> shown;
-  for (const std::string& text : comparison.explanations) {
-    if (text.rfind("amplitude", 0) == 0 || text.rfind("softmax", 0) == 0) {
-      continue;
-    }
-    shown.push_back(text);
-  }
+  std::vector<std::string> shown = comparison.explanations;
+  std::erase_if(shown, [](const std::string& text) {
+    return text.starts_with("amplitude") || text.starts_with("softmax");
+  });
   return shown.empty() ? "by the last bits" : absl::StrJoin(shown, "; ");
 }
 

@@ -136,11 +136,9 @@ void CheckHeadDim(ConfigCase* config) {
   // Adds the finding. The fix ends with the number `wanted` and with `hint`.
   const auto tell = [&](const std::string& fact, double wanted,
                         const char* hint = "") {
-    config->Add(
-        "config.head-dim-derived",
-        {fact,
-         absl::StrCat("write it: \"head_dim\": ", PlainNumber(wanted), hint)},
-        {config->KeyPath("head_dim")});
+    config->Add("config.head-dim-derived",
+                {fact, Say("head-dim.write", {wanted, hint})},
+                {config->KeyPath("head_dim")});
   };
   // The number of rows that k_proj.weight has for each head proves the width of
   // a head, even if the width is not a power of two. Quantised weights have
