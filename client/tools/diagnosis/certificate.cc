@@ -247,10 +247,10 @@ class Certifier {
       return NotCertifiable(flags_.cache, "cache.still", {}, {});
     }
     if (before_.layers.empty()) {
-      const std::string none = flags_.layers.empty()
-                                   ? Say("cache.none-named", {})
-                                   : Say("cache.none-matches", {flags_.layers});
-      return NotCertifiable(flags_.cache, "cache.no-keys", {none}, {});
+      const bool is_pattern = !flags_.layers.empty();
+      return NotCertifiable(
+          flags_.cache, is_pattern ? "cache.none-matches" : "cache.none-named",
+          {flags_.layers}, {});
     }
     for (const auto& [layer, entry] : before_.layers) {
       CertifyLayer(layer, entry);
