@@ -33,12 +33,15 @@ struct Format {
   int significand_bits;
   int min_exponent;  // of the smallest normal number
   double largest;
+  // Larger numbers are written like this one. FP8 saturates, so that samples
+  // stay finite. The formats of 16 bits have infinity here.
+  double limit = 0;
 };
 constexpr Format kFormats[] = {
-    {v1::DTYPE_FLOAT8_E5M2, 3, -14, 57344},
-    {v1::DTYPE_FLOAT8_E4M3FN, 4, -6, 448},
-    {v1::DTYPE_BFLOAT16, 8, -126, 0x1.fep127},
-    {v1::DTYPE_FLOAT16, 11, -14, 65504},
+    {v1::DTYPE_FLOAT8_E5M2, 3, -14, 57344, 57344},
+    {v1::DTYPE_FLOAT8_E4M3FN, 4, -6, 448, 448},
+    {v1::DTYPE_BFLOAT16, 8, -126, 0x1.fep127, 0x1p128},
+    {v1::DTYPE_FLOAT16, 11, -14, 65504, 65536},
     {v1::DTYPE_FLOAT32, 24, -126, std::numeric_limits<float>::max()},
     {v1::DTYPE_FLOAT64, 53, -1022, std::numeric_limits<double>::max()}};
 
@@ -70,9 +73,7 @@ double Decode(v1::Dtype dtype, T bits) {
   return bits & kSign ? -magnitude : magnitude;
 }
 
-// Rounds to nearest even with nearbyint(), in the default rounding mode. FP8
-// saturates at the largest number, so that samples stay finite. E4M3 has no
-// infinity.
+// Rounds to nearest even with nearbyint(), in the default rounding mode.
 template <typename T>
 T Encode(v1::Dtype dtype, float value) {
   constexpr int kSign = 1 << (8 * sizeof(T) - 1);
@@ -80,11 +81,7 @@ T Encode(v1::Dtype dtype, float value) {
   const int sign = std::signbit(value) ? kSign : 0;
   if (std::isnan(value)) return static_cast<T>(sign | (kSign - 1));
   const int one = 1 << (format.significand_bits - 1);
-  // The code after that of the largest number is infinity.
-  const double limit = IsFloat8(dtype)
-                           ? format.largest
-                           : std::ldexp(1, std::ilogb(format.largest) + 1);
-  const double magnitude = std::min<double>(std::fabs(value), limit);
+  const double magnitude = std::min<double>(std::fabs(value), format.limit);
   const int exponent = std::max(std::ilogb(magnitude), format.min_exponent);
   // Scales the number exactly, so that a step of the result is 1. If rounding
   // gives one step too many for the exponent, the sum below carries into the
