@@ -253,6 +253,10 @@ void WarnOfFile(const json& root, Report* report) {
     report->Warn("model_type ", *type, " is that of the file and of its ", key,
                  ": transformers' class reads the file's own keys and not ",
                  key, "; ", key, " is read here");
+  } else if (IsAmong(key, kLanguageKeys) && LacksPart(whole, key)) {
+    report->Warn("the class of model_type ", *type, " has no ", key,
+                 ": transformers reads the file's own keys and not ", key,
+                 "; ", key, " is read here");
   }
   if (!type || !Holds(PartRule::kReadsBeside, *type)) {
     WarnOfKeysBeside(whole, key);

@@ -49,11 +49,11 @@ POSITION_KEYS = re.compile(
 
 
 def concerns_positions(error):
-    """Returns False if the error is about a field without effect on positions, or about the pair of
-    an encoder and a decoder."""
+    """Returns False if the error is about a field without effect on positions, about the pair of an
+    encoder and a decoder, or about the number of key heads."""
     field = re.search(r"[Ff]ield '([^']+)'", error)
     if field is None:
-        return "encoder-decoder" not in error
+        return "encoder-decoder" not in error and "num_key_value_heads must" not in error
     return bool(POSITION_KEYS.search(field[1])) and field[1] != "v_head_dim"
 
 
