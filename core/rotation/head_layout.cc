@@ -17,19 +17,22 @@ absl::StatusOr<LayoutOrder> FindLayout(Layout layout) {
                                    "; must be BSHD, BHSD, SBHD or THD"));
 }
 
+absl::Status CheckHeadDtype(Dtype dtype, bool takes_int8) {
+  if (IsFloating(dtype) || IsFloat8(dtype)) return absl::OkStatus();
+  if (takes_int8 && dtype == Dtype::kInt8) return absl::OkStatus();
+  return FieldInvalid(
+      "dtype",
+      absl::StrCat(DtypeName(dtype),
+                   " cannot be rotated; must be float32, float16, bfloat16, "
+                   "float64, float8_e4m3fn",
+                   takes_int8 ? ", float8_e5m2 or int8" : " or float8_e5m2"));
+}
+
 absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
                                           const LayoutOrder& order,
                                           bool takes_int8) {
-  const bool rotates = IsFloating(tensor.dtype) || IsFloat8(tensor.dtype) ||
-                       (takes_int8 && tensor.dtype == Dtype::kInt8);
-  if (!rotates) {
-    return FieldInvalid(
-        "dtype",
-        absl::StrCat(DtypeName(tensor.dtype),
-                     " cannot be rotated; must be float32, float16, bfloat16, "
-                     "float64, float8_e4m3fn",
-                     takes_int8 ? ", float8_e5m2 or int8" : " or float8_e5m2"));
-  }
+  const absl::Status dtype = CheckHeadDtype(tensor.dtype, takes_int8);
+  if (!dtype.ok()) return dtype;
   const Shape& shape = tensor.shape;
   if (static_cast<int>(shape.size()) != order.rank) {
     return FieldInvalid(

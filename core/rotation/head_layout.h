@@ -35,8 +35,12 @@ struct HeadLayout {
   bool empty() const { return batch == 0 || tokens == 0 || heads == 0; }
 };
 
-// Reads the extents of a tensor of floats. If `takes_int8`, the tensor may also
-// be of int8. Field paths: "dtype", "shape".
+// Checks that heads of this dtype can be rotated. If `takes_int8`, int8 is also
+// valid. Field path: "dtype".
+absl::Status CheckHeadDtype(Dtype dtype, bool takes_int8);
+
+// Reads the extents of a tensor of a dtype that CheckHeadDtype() accepts. Field
+// paths: "dtype", "shape".
 absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
                                           const LayoutOrder& order,
                                           bool takes_int8);

@@ -131,8 +131,24 @@ absl::Status CheckTargets(const PositionChange& change,
   return absl::OkStatus();
 }
 
-// Reads the movement of a tensor that is not empty.
+// The keys of k, or of a layer of k, that two encodings move.
+struct Keys {
+  const ConstTensorView& k;  // as the caller gave it
+  // The width of a head is in elements of k.
+  absl::StatusOr<HeadLayout> layout;
+  // The layer of k that has these encodings; nullopt if all of k has them.
+  std::optional<std::int64_t> layer = std::nullopt;
+
+  // Returns an error of the encodings, with the layer.
+  absl::Status Fault(const absl::Status& status) const {
+    if (!layer) return status;
+    return WithMetadata(status, "layer", absl::StrCat(*layer));
+  }
+};
+
+// Reads the movement of keys that are not empty.
 absl::StatusOr<PositionChange> ReadMovement(const Movement& movement,
+                                            const Keys& keys,
                                             const ResolvedRope& old_rope,
                                             const ResolvedRope& new_rope,
                                             const TokenExtents& extents) {
@@ -156,11 +172,11 @@ absl::StatusOr<PositionChange> ReadMovement(const Movement& movement,
                         "is missing, and new_positions alone do not tell "
                         "how far the keys move; set it, or shift"));
     } else if (!why.empty()) {
-      faults.Note(FieldRequired(
+      faults.Note(keys.Fault(FieldRequired(
           "movement.old_positions",
           absl::StrCat(
               "is missing, and old_rope and new_rope differ in ", why,
-              ", so the rotation depends on where each key stands; set it")));
+              ", so the rotation depends on where each key stands; set it"))));
     }
   } else {
     faults.Note(
@@ -242,11 +258,52 @@ std::int64_t HeadChannels(const RepositionArgs& args, Dtype dtype,
   return width / static_cast<std::int64_t>(block.bytes) * block.channels;
 }
 
-// Prepares the rotation of a dense tensor in args.layout; ignores args.cache.
-absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
-    const RepositionArgs& args, const ConstTensorView& k) {
-  const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
-  if (!order.ok()) return order.status();
+// Prepares the rotation of keys that two encodings move. `layout` is in
+// channels.
+absl::StatusOr<std::unique_ptr<RotationMap>> Join(
+    const RepositionArgs& args, const Keys& keys, const HeadLayout& layout,
+    const ResolvedRope& old_rope, const ResolvedRope& new_rope) {
+  absl::Status status = CheckJoinable(old_rope, new_rope, layout.head_dim);
+  if (status.ok()) status = CheckHeadCount(old_rope, keys.k, layout, "k");
+  if (status.ok()) status = CheckHeadCount(new_rope, keys.k, layout, "k");
+  if (!status.ok()) return keys.Fault(status);
+  absl::StatusOr<std::vector<Segment>> segments =
+      JoinSegments(old_rope.spec, new_rope.spec, layout.head_dim);
+  if (!segments.ok()) return keys.Fault(segments.status());
+  TokenExtents extents;
+  extents.batch = layout.batch;
+  extents.tokens = layout.tokens;
+  extents.packed = args.layout == Layout::kThd;
+  extents.reserve = args.reserve;
+  auto change = std::make_shared<PositionChange>();
+  // The shape of a tensor without elements may have any number of tokens, so
+  // its positions must not be expanded.
+  if (!layout.empty()) {
+    absl::StatusOr<PositionChange> read =
+        ReadMovement(args.movement, keys, old_rope, new_rope, extents);
+    if (!read.ok()) return read.status();
+    *change = *std::move(read);
+  }
+  auto source = std::make_unique<RepositionCosSin>(old_rope, new_rope, change);
+  if (!layout.empty()) {
+    status = source->CheckReach(extents.batch, extents.tokens);
+    if (!status.ok()) return keys.Fault(Prefixed(TargetField(*change), status));
+  }
+  const Pairing from = old_rope.spec.output_pairing;
+  const Pairing to = new_rope.spec.output_pairing;
+  const HeadRotation rotation =
+      keys.k.dtype == Dtype::kInt8
+          ? MakeQuantisedRotation(args.block_format, layout.head_dim,
+                                  new_rope.spec, *std::move(segments), from, to)
+          : MakeHeadRotation(keys.k.dtype, args.saturation, layout.head_dim,
+                             new_rope.spec, *std::move(segments), from, to);
+  return std::make_unique<RotationMap>(rotation, args.layout, layout,
+                                       change->shared(), std::move(source));
+}
+
+// Prepares the rotation of keys in args.layout; ignores args.cache.
+absl::StatusOr<std::unique_ptr<RotationMap>> PrepareKeys(
+    const RepositionArgs& args, const Keys& keys) {
   Faults faults;
   if (std::holds_alternative<std::monostate>(args.movement.target)) {
     faults.Note(
@@ -254,98 +311,73 @@ absl::StatusOr<std::unique_ptr<RotationMap>> PrepareDense(
                       "does not say where the keys go; set new_positions or "
                       "shift"));
   }
-  absl::StatusOr<HeadLayout> layout =
-      ReadHeadLayout(k, *order, /*takes_int8=*/true);
+  absl::StatusOr<HeadLayout> layout = keys.layout;
   faults.Note(Prefixed("k", layout.status()));
-  faults.Note(CheckSaturation(args.saturation, k.dtype, "k"));
-  if (layout.ok() && faults.Note(CheckInt8(args, k, layout->head_dim))) {
-    layout->head_dim = HeadChannels(args, k.dtype, layout->head_dim);
+  faults.Note(CheckSaturation(args.saturation, keys.k.dtype, "k"));
+  if (layout.ok() && faults.Note(CheckInt8(args, keys.k, layout->head_dim))) {
+    layout->head_dim = HeadChannels(args, keys.k.dtype, layout->head_dim);
   }
   if (!args.old_rope) {
     faults.Note(FieldRequired("old_rope", "no encoding is given"));
   }
   if (!layout.ok() || !args.old_rope) return faults.status();
-  const absl::StatusOr<std::shared_ptr<const PreparedRope>> old_prepared =
+  const absl::StatusOr<std::shared_ptr<const PreparedRope>> old_rope =
       args.old_rope(layout->head_dim);
-  faults.Note(Prefixed("old_rope", old_prepared.status()));
-  const absl::StatusOr<std::shared_ptr<const PreparedRope>> new_prepared =
-      args.new_rope ? args.new_rope(layout->head_dim) : old_prepared;
-  if (args.new_rope) faults.Note(Prefixed("new_rope", new_prepared.status()));
+  faults.Note(Prefixed("old_rope", old_rope.status()));
+  const absl::StatusOr<std::shared_ptr<const PreparedRope>> new_rope =
+      args.new_rope ? args.new_rope(layout->head_dim) : old_rope;
+  if (args.new_rope) faults.Note(Prefixed("new_rope", new_rope.status()));
   // The next steps need all results so far.
   if (!faults.none()) return faults.status();
-  const ResolvedRope& old_rope = (*old_prepared)->rope;
-  const ResolvedRope& new_rope = (*new_prepared)->rope;
-  absl::Status status = CheckJoinable(old_rope, new_rope, layout->head_dim);
-  if (status.ok()) status = CheckHeadCount(old_rope, k, *layout, "k");
-  if (status.ok()) status = CheckHeadCount(new_rope, k, *layout, "k");
-  if (!status.ok()) return status;
-  absl::StatusOr<std::vector<Segment>> segments =
-      JoinSegments(old_rope.spec, new_rope.spec, layout->head_dim);
-  if (!segments.ok()) return segments.status();
-  TokenExtents extents;
-  extents.batch = layout->batch;
-  extents.tokens = layout->tokens;
-  extents.packed = args.layout == Layout::kThd;
-  extents.reserve = args.reserve;
-  auto change = std::make_shared<PositionChange>();
-  // The shape of a tensor without elements may have any number of tokens, so
-  // its positions must not be expanded.
-  if (!layout->empty()) {
-    absl::StatusOr<PositionChange> read =
-        ReadMovement(args.movement, old_rope, new_rope, extents);
-    if (!read.ok()) return read.status();
-    *change = *std::move(read);
+  return Join(args, keys, *layout, (*old_rope)->rope, (*new_rope)->rope);
+}
+
+// Returns the extents of the keys of each layer of a cache.
+absl::StatusOr<HeadLayout> ReadCacheHeads(const ConstTensorView& k,
+                                          const CachePlaces& places) {
+  const absl::Status dtype = CheckHeadDtype(k.dtype, /*takes_int8=*/true);
+  if (!dtype.ok()) return dtype;
+  if (places.head_dim == 0) {
+    return FieldInvalid("shape", absl::StrCat(ShapeToString(k.shape),
+                                              " has head_dim 0; must be > 0"));
   }
-  auto source = std::make_unique<RepositionCosSin>(old_rope, new_rope, change);
-  if (!layout->empty()) {
-    status = source->CheckReach(extents.batch, extents.tokens);
-    if (!status.ok()) return Prefixed(TargetField(*change), status);
-  }
-  const Pairing from = old_rope.spec.output_pairing;
-  const Pairing to = new_rope.spec.output_pairing;
-  const HeadRotation rotation =
-      k.dtype == Dtype::kInt8
-          ? MakeQuantisedRotation(args.block_format, layout->head_dim,
-                                  new_rope.spec, *std::move(segments), from, to)
-          : MakeHeadRotation(k.dtype, args.saturation, layout->head_dim,
-                             new_rope.spec, *std::move(segments), from, to);
-  return std::make_unique<RotationMap>(rotation, args.layout, *layout,
-                                       change->shared(), std::move(source));
+  return HeadLayout{places.sequences, places.length, places.heads.extent,
+                    places.head_dim};
 }
 
 // Each encoding takes time and memory for the positions of all tokens.
 constexpr std::size_t kMaxLayerEncodings = 8;
 
-// Returns an error of the encoding of layer `layer` of k.
-absl::Status LayerFault(std::int64_t layer, absl::string_view field,
+// Returns an error of the encoding in `field` of a layer of k.
+absl::Status LayerFault(const Keys& layer, absl::string_view field,
                         const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
   if (details.has_value() && details->field == "layer_index") {
     absl::string_view fact = status.message();
     absl::ConsumePrefix(&fact, "layer_index: ");
     return MakeError(status.code(), details->reason,
-                     absl::StrCat("cache.model_layers[", layer, "]"), fact,
-                     details->metadata);
+                     absl::StrCat("cache.model_layers[", *layer.layer, "]"),
+                     fact, details->metadata);
   }
-  return WithMetadata(Prefixed(field, status), "layer", absl::StrCat(layer));
+  return layer.Fault(Prefixed(field, status));
 }
 
-// Prepares the rotations of a cache with model_layers. `k` is the dense tensor
-// of the keys of a layer.
+// Prepares the rotations of a cache with model_layers.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
-                                                      const ConstTensorView& k,
+                                                      Keys layer,
                                                       CachePlaces places) {
-  const absl::Status int8 = CheckInt8(args, k, places.head_dim);
+  const absl::Status int8 = CheckInt8(args, layer.k, places.head_dim);
   if (!int8.ok()) return int8;
-  const std::int64_t head_dim = HeadChannels(args, k.dtype, places.head_dim);
+  const std::int64_t head_dim =
+      HeadChannels(args, layer.k.dtype, places.head_dim);
   const std::vector<std::int64_t>& layers = args.cache->model_layers;
   using Prepared = std::shared_ptr<const PreparedRope>;
   std::vector<std::pair<Prepared, Prepared>> ropes;
   CacheMap::Keys keys;
   std::vector<std::int32_t> keys_of_layer(layers.size(), -1);
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const auto layer = static_cast<std::int64_t>(i);
-    if (!places.Moves(layer)) continue;
+    layer.layer = static_cast<std::int64_t>(i);
+    if (!places.Moves(*layer.layer)) continue;
     const absl::StatusOr<Prepared> from = args.old_layers(layers[i], head_dim);
     if (!from.ok()) return LayerFault(layer, "old_rope", from.status());
     const absl::StatusOr<Prepared> to =
@@ -365,17 +397,10 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
     ropes.push_back(pair);
     args.old_rope = [rope = *from](std::int64_t) { return rope; };
     args.new_rope = [rope = *to](std::int64_t) { return rope; };
-    absl::StatusOr<std::unique_ptr<RotationMap>> dense = PrepareDense(args, k);
-    if (!dense.ok()) {
-      const std::optional<ErrorDetails> details =
-          GetErrorDetails(dense.status());
-      const bool is_of_layer =
-          details && details->reason == ErrorReason::kNotRepositionable;
-      return is_of_layer
-                 ? WithMetadata(dense.status(), "layer", absl::StrCat(layer))
-                 : dense.status();
-    }
-    keys.push_back(*std::move(dense));
+    absl::StatusOr<std::unique_ptr<RotationMap>> moved =
+        PrepareKeys(args, layer);
+    if (!moved.ok()) return moved.status();
+    keys.push_back(*std::move(moved));
   }
   // Keys without rotation are not copied.
   for (std::int32_t& at : keys_of_layer) {
@@ -385,28 +410,32 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
                                     std::move(keys_of_layer));
 }
 
+// Prepares the rotations of a paged cache.
+absl::StatusOr<std::unique_ptr<RowMap>> PrepareCache(RepositionArgs args,
+                                                     const ConstTensorView& k) {
+  absl::StatusOr<CachePlaces> places = FindPlaces(*args.cache, k, args.reserve);
+  if (!places.ok()) return places.status();
+  args.layout = Layout::kBshd;
+  Keys layer = {k, ReadCacheHeads(k, *places)};
+  if (!args.cache->model_layers.empty()) {
+    return PrepareLayers(std::move(args), std::move(layer), *std::move(places));
+  }
+  absl::StatusOr<std::unique_ptr<RotationMap>> moved = PrepareKeys(args, layer);
+  if (!moved.ok()) return moved.status();
+  CacheMap::Keys keys;
+  keys.push_back(*std::move(moved));
+  return std::make_unique<CacheMap>(*std::move(places), std::move(keys),
+                                    std::vector<std::int32_t>());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k) {
-  if (!args.cache) return PrepareDense(args, k);
-  absl::StatusOr<CachePlaces> places = FindPlaces(*args.cache, k, args.reserve);
-  if (!places.ok()) return places.status();
-  RepositionArgs dense = args;
-  dense.layout = Layout::kBshd;
-  const ConstTensorView layer = {k.dtype,
-                                 {places->sequences, places->length,
-                                  places->heads.extent, places->head_dim}};
-  if (!args.cache->model_layers.empty()) {
-    return PrepareLayers(std::move(dense), layer, *std::move(places));
-  }
-  absl::StatusOr<std::unique_ptr<RotationMap>> rotation =
-      PrepareDense(dense, layer);
-  if (!rotation.ok()) return rotation.status();
-  CacheMap::Keys keys;
-  keys.push_back(*std::move(rotation));
-  return std::make_unique<CacheMap>(*std::move(places), std::move(keys),
-                                    std::vector<std::int32_t>());
+  if (args.cache) return PrepareCache(args, k);
+  const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
+  if (!order.ok()) return order.status();
+  return PrepareKeys(args, {k, ReadHeadLayout(k, *order, /*takes_int8=*/true)});
 }
 
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,

@@ -331,6 +331,42 @@ TEST(RepositionCacheTest, NamesTheLayerWhoseEncodingFails) {
   EXPECT_EQ(details->metadata, core::ErrorMetadata({{"layer", "2"}}));
 }
 
+TEST(RepositionCacheTest, NamesTheLayerThatNeedsOldPositions) {
+  const std::vector<std::int32_t> slots = {0};
+  core::RepositionArgs args = OfLayers(slots, 3);
+  core::RopeSpec slower;
+  slower.rotary_dim = 24;
+  slower.pairing = core::Pairing::kHalfSplit;
+  slower.rope_theta = 1e6;
+  args.new_layers = [old = args.old_layers,
+                     other = core::interpretation::LookupOf(slower)](
+                        std::int64_t layer, std::int64_t width) {
+    return layer == 2 ? other(width) : old(layer, width);
+  };
+  args.cache->model_layers[1] = 2;
+  const auto details = core::GetErrorDetails(
+      core::PrepareReposition(args, {Dtype::kFloat32, {3, 1, 3, 24}, nullptr})
+          .status());
+  ASSERT_TRUE(details.has_value());
+  EXPECT_EQ(details->field, "movement.old_positions");
+  EXPECT_EQ(details->metadata, core::ErrorMetadata({{"layer", "1"}}));
+}
+
+TEST(RepositionCacheTest, AnErrorOfBlocksHasTheShapeOfTheCache) {
+  const std::vector<std::int32_t> slots = {0};
+  for (const bool by_layer : {false, true}) {
+    core::RepositionArgs args = OfLayers(slots, by_layer ? 3 : 0);
+    if (!by_layer) args.old_rope = AllEncodings().front().Args().old_rope;
+    args.block_format = core::BlockFormat::kQ80;
+    const absl::Status status =
+        core::PrepareReposition(args, {Dtype::kInt8, {3, 1, 3, 35}, nullptr})
+            .status();
+    EXPECT_NE(status.message().find("k.shape: [3, 1, 3, 35] has heads of 35"),
+              std::string::npos)
+        << status;
+  }
+}
+
 // A cache without elements may have extents of any size.
 TEST(RepositionCacheTest, AnEmptyCacheIsNoError) {
   core::RepositionArgs args = AllEncodings().front().Args();
