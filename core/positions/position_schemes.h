@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
@@ -84,8 +85,10 @@ absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme);
 // Writes elements [begin, end) of a validated scheme's positions, in the
 // scheme's dtype. Elements count in row-major order. `data` has room for these
 // elements. The time grows with the number of sequences, spans or grids before
-// `end`, and with the number of elements in the range.
-void FillPositions(const PositionScheme& scheme, std::int64_t begin,
-                   std::int64_t end, char* data);
+// `end`, and with the number of elements in the range. If `stopped` returns
+// true, ends within about a millisecond, and some elements are not written.
+void FillPositions(
+    const PositionScheme& scheme, std::int64_t begin, std::int64_t end,
+    char* data, absl::FunctionRef<bool()> stopped = [] { return false; });
 
 }  // namespace posenc::core

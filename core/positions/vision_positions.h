@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "core/base/tensor.h"
 
@@ -84,8 +85,17 @@ absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme);
 // computed and stored. All other positions are only counted.
 class PositionWriter {
  public:
-  PositionWriter(std::int64_t begin, std::int64_t end, char* data)
-      : begin_(begin), end_(end), data_(data) {}
+  PositionWriter(std::int64_t begin, std::int64_t end, char* data,
+                 absl::FunctionRef<bool()> stopped)
+      : begin_(begin), end_(end), data_(data), stopped_(stopped) {}
+
+  // Returns whether no more positions are needed: the range ends before them,
+  // or `stopped` has returned true. A million short sequences take about a
+  // millisecond.
+  bool done() {
+    constexpr int kAskEvery = 1 << 20;
+    return at_ >= end_ || (++asked_ % kAskEvery == 0 && stopped_());
+  }
 
   // Adds value(0), value(1), ..., value(count - 1).
   template <typename Value>
@@ -115,7 +125,9 @@ class PositionWriter {
  private:
   const std::int64_t begin_, end_;
   char* data_;
-  std::int64_t at_ = 0;  // number of positions so far
+  const absl::FunctionRef<bool()> stopped_;
+  std::int64_t at_ = 0;     // number of positions so far
+  std::int64_t asked_ = 0;  // number of calls of done()
 };
 
 void FillVision(const VisionScheme& scheme, PositionWriter* out);

@@ -53,8 +53,10 @@ class CallHandler {
 
   // Returns whether Next() has a response without another Receive().
   virtual bool HasNext() const { return false; }
-  // Returns the next response; null if there is none.
-  virtual absl::StatusOr<std::unique_ptr<PendingResponse>> Next() = 0;
+  // Returns the next response; null if there is none. `stop` is valid until
+  // Next() returns.
+  virtual absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck stop) = 0;
 
   // Returns a message that reports an error of Receive(), of Next() or of the
   // response, if the call continues after it. nullopt: the error ends the call.

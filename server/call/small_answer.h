@@ -28,7 +28,8 @@ class SmallAnswer final : public CallHandler {
     message_ = message.Joined();
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck /*stop*/) override {
     if (!message_) return nullptr;
     absl::StatusOr<std::string> answer =
         answer_(*std::exchange(message_, std::nullopt));

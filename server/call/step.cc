@@ -105,7 +105,7 @@ absl::Status Step::Receive() {
 
 absl::Status Step::Respond() {
   absl::StatusOr<std::unique_ptr<PendingResponse>> response =
-      with_.handler->Next();
+      with_.handler->Next([this] { return with_.stop->Check(); });
   if (!response.ok()) return response.status();
   response_ = *std::move(response);
   return absl::OkStatus();

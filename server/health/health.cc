@@ -51,7 +51,8 @@ class Health::Watch final : public CallHandler {
     name_ = NameOf(message.Joined());
     return name_ ? absl::OkStatus() : NoRequest();
   }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck /*stop*/) override {
     if (!name_ || !health_->HasNews(this, nullptr)) return nullptr;
     return std::make_unique<PendingResponse>(Answer(*told_));
   }

@@ -258,7 +258,8 @@ class BuildBiasHandler final : public CallHandler {
     return bias_ == nullptr ? request_ != nullptr
                             : bias_->Next(&cursor).has_value();
   }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck /*stop*/) override {
     if (request_ == nullptr) return nullptr;
     if (bias_ == nullptr) {
       absl::StatusOr<std::shared_ptr<const CheckedBias>> bias =

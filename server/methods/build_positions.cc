@@ -44,11 +44,13 @@ absl::StatusOr<TensorAnswer> AnswerBuildPositions(
   answer.computation = std::make_unique<TileFunction>(
       (count + tile - 1) / tile,
       [scheme = *scheme, count, tile, bytes = core::DtypeSize(ids.dtype)](
-          std::int64_t i, absl::Span<const OutputBuffer> outputs, StopCheck) {
+          std::int64_t i, absl::Span<const OutputBuffer> outputs,
+          StopCheck stop) {
         const std::int64_t begin = i * tile;
         core::FillPositions(scheme, begin, std::min(begin + tile, count),
-                            outputs[0].data() + begin * bytes);
-        return absl::OkStatus();
+                            outputs[0].data() + begin * bytes,
+                            [stop] { return !stop().ok(); });
+        return stop();
       });
   return answer;
 }

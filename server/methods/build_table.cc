@@ -93,7 +93,8 @@ class BuildTableStreamHandler final : public CallHandler {
   }
 
   bool HasNext() const override { return request_ != nullptr && !done_; }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck /*stop*/) override {
     if (!HasNext()) return nullptr;
     if (table_ == nullptr) {
       const absl::Status begun = Begin(request_->request);

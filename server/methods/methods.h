@@ -48,6 +48,8 @@ struct MethodContext {
   BorrowedTensors borrowed;  // tensors of the request
   // Claims memory for expanded positions and for the places of a cache.
   core::ReserveFunction reserve;
+  // The StopCheck of CallHandler::Next(). May be empty.
+  std::function<absl::Status()> stop;
 };
 
 struct Method : MethodTraits {

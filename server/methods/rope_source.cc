@@ -125,9 +125,12 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
   // From a content hash to the encoding.
   using Prepared = std::shared_ptr<const core::PreparedRope>;
   auto known = std::make_shared<std::map<std::string, Prepared>>();
-  return [=, &source, ropes = context.ropes, cache = context.cache](
+  return [=, &source, ropes = context.ropes, cache = context.cache,
+          stop = context.stop](
              std::int64_t layer,
              std::int64_t head_dim) -> absl::StatusOr<Prepared> {
+    const absl::Status goes_on = stop ? stop() : absl::OkStatus();
+    if (!goes_on.ok()) return goes_on;
     const std::string key =
         absl::StrCat(layer, "@", CacheKey(field, source, head_dim, ropes));
     if (Prepared kept = cache->Find(key); kept != nullptr) {

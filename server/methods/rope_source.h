@@ -61,7 +61,7 @@ core::RopeLookup CachedLookup(absl::string_view field,
 // Returns a function that does the same for layers of a model. It may be called
 // for `layers` layers. Layers with equal encodings get the same object. Returns
 // an error if the source chooses a layer itself, or is too large to be read for
-// each layer.
+// each layer. The function returns the error of the context's `stop`.
 absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
                                                const v1::RopeSource& source,
                                                int layers,

@@ -93,9 +93,10 @@ class RotationStream final : public CallHandler {
   bool TakesLong() const override { return call_ != nullptr; }
 
   bool HasNext() const override { return rows_ && rows_->HasNext(); }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck stop) override {
     if (!rows_ && bytes_.ids_complete()) {
-      const absl::Status prepared = Prepare();
+      const absl::Status prepared = Prepare(stop);
       if (!prepared.ok()) return prepared;
     }
     // The bytes of all earlier messages have been answered.
@@ -122,12 +123,13 @@ class RotationStream final : public CallHandler {
     return status;
   }
 
-  absl::Status Prepare() {
+  absl::Status Prepare(StopCheck stop) {
     MethodContext with = context_;
     with.ropes = &call_->ropes;
     const std::vector<int> fields = TensorFields(*UnaryCall::descriptor());
     with.borrowed = BorrowedTensors(fields, bytes_.tensors(), false);
     with.reserve = [this](std::int64_t bytes) { return Keep(bytes); };
+    with.stop = stop;
     absl::StatusOr<Rotation> rotation = rotate(call_->request.call(), with);
     if (!rotation.ok()) return rotation.status();
     rows_.emplace(*std::move(rotation));

@@ -50,7 +50,8 @@ class UnaryHandler final : public CallHandler {
     return parsed_ != nullptr &&
            (server::TakesLong(parsed_->request) || parts_.TakesLong());
   }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck stop) override {
     if (parsed_ == nullptr) return nullptr;
     auto parsed = std::exchange(parsed_, nullptr);
     const absl::Status shared = ReadShared(parsed.get());
@@ -59,6 +60,7 @@ class UnaryHandler final : public CallHandler {
     context_.ropes = &parsed->ropes;
     context_.borrowed = parsed->Borrowed(Tensors());
     context_.reserve = parsed->Claim();
+    context_.stop = stop;
     absl::StatusOr<TensorAnswer> answer =
         answer_(parsed->request, context_, &fields);
     if (!answer.ok()) return answer.status();

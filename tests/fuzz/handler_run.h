@@ -87,12 +87,13 @@ inline void RunHandler(CallHandler* handler,
                        const std::vector<RequestMessage*>& messages) {
   const auto admission = std::make_shared<Admission>(8 * kMaxBytes, 16);
   ResponseBuffers buffers(admission);
+  const auto go_on = [] { return absl::OkStatus(); };
   for (RequestMessage* const message : messages) {
     const absl::Status received = handler->Receive(std::move(*message));
     Judge(received);
     if (!received.ok()) return;
     for (int i = 0; i < kMaxResponses; ++i) {
-      auto pending = handler->Next();
+      auto pending = handler->Next(go_on);
       Judge(pending.status());
       if (!pending.ok()) return;
       if (*pending == nullptr) break;

@@ -172,7 +172,8 @@ absl::Status Inference::Complete(const absl::Status& holds) {
   return holds;
 }
 
-absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
+absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
+    StopCheck stop) {
   // Outputs in regions are not in the message, but each must fit into its file.
   // So the largest size of a file is the limit here; MakeResponse() checks the
   // size of the message.
@@ -182,6 +183,7 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer() {
   native_context.reserve = [this](std::int64_t bytes) {
     return envelope_.message.ClaimMore(bytes);
   };
+  native_context.stop = stop;
   const bool shares = !parts_.tensors.empty();
   if (shares) {
     const absl::Status read = shared_->ReadInputs(
@@ -247,9 +249,10 @@ class InferHandler final : public CallHandler {
   bool TakesLong() const override {
     return inference_ != nullptr && inference_->TakesLong();
   }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck stop) override {
     if (inference_ == nullptr) return nullptr;
-    return std::exchange(inference_, nullptr)->Answer();
+    return std::exchange(inference_, nullptr)->Answer(stop);
   }
   std::optional<std::string> Tell(const absl::Status& error) override {
     if (errors_end_it_) return std::nullopt;

@@ -63,7 +63,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   }
 
   // Must be called only once, after Read().
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Answer();
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Answer(StopCheck stop);
 
   // Returns the names that every answer repeats. Works even if Read() has
   // failed.

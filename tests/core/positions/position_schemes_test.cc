@@ -65,6 +65,24 @@ TEST(PackedSchemeTest, NoSequencesHaveNoPositions) {
               ElementsAre(0));
 }
 
+// Empty sequences have no positions, so one range may follow any number of
+// them.
+TEST(PositionSchemeTest, AWalkOverSequencesCanBeStopped) {
+  const std::vector<std::int64_t> lengths(1 << 21, 0);
+  for (const bool stops : {false, true}) {
+    int asked = 0;
+    std::int32_t position = -1;
+    PackedScheme packed = {lengths};
+    packed.lengths.push_back(1);
+    FillPositions(packed, 0, 1, reinterpret_cast<char*>(&position), [&] {
+      ++asked;
+      return stops;
+    });
+    EXPECT_EQ(asked, stops ? 1 : 2);
+    EXPECT_EQ(position, stops ? -1 : 0);
+  }
+}
+
 TEST(ContextParallelSchemeTest, RanksPartitionTheSequenceAndItsCausalWork) {
   constexpr std::int32_t kSize = 8;
   constexpr std::int64_t kLength = 16 * 24;

@@ -397,7 +397,8 @@ class Refusal final : public CallHandler {
   absl::Status Receive(RequestMessage /*message*/) override {
     return absl::InvalidArgumentError("refused");
   }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck /*stop*/) override {
     return nullptr;
   }
 

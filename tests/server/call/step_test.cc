@@ -23,7 +23,8 @@ class ManyTiles final : public CallHandler {
   absl::Status Receive(RequestMessage /*message*/) override {
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck /*stop*/) override {
     TensorAnswer answer;
     answer.computation = std::make_unique<TileFunction>(
         kTiles, [this](std::int64_t tile, absl::Span<const OutputBuffer>,
@@ -51,7 +52,8 @@ class Large final : public CallHandler {
   absl::Status Receive(RequestMessage /*message*/) override {
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next() override {
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck /*stop*/) override {
     TensorAnswer answer;
     answer.outputs.push_back({1, core::Dtype::kFloat32, {1 << 18}});
     answer.computation = std::make_unique<TileFunction>(1, nullptr);

@@ -1,8 +1,10 @@
 // Handlers report that a small message takes long, because of a wide encoding
-// or wide elements, so that no connection thread computes it.
+// or wide elements, so that no connection thread computes it. They look at the
+// call's stop while they work on it.
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -46,7 +48,7 @@ class TakesLongTest : public testing::Test {
       const char* method, const google::protobuf::Message& request) {
     const auto handler = *FindMethod(method)->start(context_);
     Receive(request, handler.get());
-    auto response = handler->Next();
+    auto response = handler->Next([] { return absl::OkStatus(); });
     EXPECT_TRUE(response.ok()) << response.status();
     return *std::move(response);
   }
@@ -138,6 +140,74 @@ TEST_F(TakesLongTest, OfLongConfigurations) {
     v1::ResolveRopeRequest request;
     request.mutable_rope()->set_config_json(std::string(bytes, ' '));
     EXPECT_EQ(TakesLong("ResolveRope", request), bytes == 20 << 10);
+  }
+}
+
+TEST_F(TakesLongTest, AStopEndsTheReadingOfLayers) {
+  v1::RepositionRequest request;
+  request.mutable_old_rope()->set_config_json(
+      R"({"model_type": "llama", "rope_theta": 1e4, "head_dim": 8,)"
+      R"( "num_hidden_layers": 9, "hidden_size": 8,)"
+      R"( "num_attention_heads": 1})");
+  request.mutable_movement()->set_shift(1);
+  request.mutable_cache()->set_dimensions("LBHD");
+  v1::Tensor* const slots = request.mutable_cache()->mutable_slots();
+  slots->set_dtype(v1::DTYPE_INT32);
+  slots->add_shape(1);
+  slots->set_data(std::string(4, '\0'));
+  v1::Tensor* const k = request.mutable_k();
+  k->set_dtype(v1::DTYPE_FLOAT32);
+  for (const int extent : {9, 1, 1, 8}) k->add_shape(extent);
+  k->set_data(std::string(9 * 8 * sizeof(float), '\0'));
+  for (int layer = 0; layer < 9; ++layer) {
+    request.mutable_cache()->add_model_layers(layer);
+  }
+  for (const int last : {3, 9}) {
+    const auto handler = *FindMethod("Reposition")->start(context_);
+    Receive(request, handler.get());
+    int looks = 0;
+    const absl::Status status =
+        handler
+            ->Next([&] {
+              return ++looks > last ? absl::CancelledError() : absl::OkStatus();
+            })
+            .status();
+    EXPECT_EQ(absl::IsCancelled(status), last == 3) << status;
+    EXPECT_EQ(looks, last == 3 ? 4 : 9);
+  }
+}
+
+// A tile copies at most a MiB, also if a row of the weight is larger.
+TEST_F(TakesLongTest, TilesOfConvertPairingAreSmallerThanLongRows) {
+  constexpr std::int64_t kRows = 4, kColumns = 5 << 15;  // rows of 640 KiB
+  v1::ConvertPairingRequest request;
+  request.set_old_pairing(v1::PAIRING_INTERLEAVED);
+  request.set_new_pairing(v1::PAIRING_HALF_SPLIT);
+  request.set_heads(1);
+  request.mutable_weight()->set_dtype(v1::DTYPE_FLOAT32);
+  request.mutable_weight()->add_shape(kRows);
+  request.mutable_weight()->add_shape(kColumns);
+  std::vector<std::int32_t> weight(kRows * kColumns);
+  std::iota(weight.begin(), weight.end(), 0);
+  request.mutable_weight()->set_data(
+      std::string(reinterpret_cast<const char*>(weight.data()),
+                  weight.size() * sizeof(weight[0])));
+  const auto go_on = [] { return absl::OkStatus(); };
+  const absl::StatusOr<TensorAnswer> answer =
+      AnswerConvertPairing(request, context_, nullptr);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->computation->tiles(), 3);
+  std::vector<std::int32_t> converted(weight.size());
+  const std::vector<OutputBuffer> outputs = {
+      {core::Pieces(converted.data(), converted.size() * sizeof(weight[0]))}};
+  for (std::int64_t tile = 0; tile < 3; ++tile) {
+    EXPECT_TRUE(answer->computation->Compute(tile, outputs, go_on).ok());
+  }
+  constexpr std::int64_t kOld[kRows] = {0, 2, 1, 3};
+  for (std::int64_t i = 0; i < kRows * kColumns; ++i) {
+    ASSERT_EQ(converted[i],
+              weight[kOld[i / kColumns] * kColumns + i % kColumns])
+        << i;
   }
 }
 
