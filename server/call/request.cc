@@ -53,20 +53,13 @@ absl::Status NotAMessage() {
 
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
-                        google::protobuf::Message* parsed, bool* may_share,
-                        RopeBytes* ropes) {
+                        google::protobuf::Message* parsed, bool* may_share) {
   const absl::StatusOr<KnownFields::Seen> seen = known.Walk(small);
   if (!seen.ok()) return seen.status();
   absl::Status status =
       message->ClaimMore(static_cast<std::int64_t>(seen->grown));
   if (!status.ok()) return status;
   if (!parsed->ParseFromString(small)) return NotAMessage();
-  for (const auto& [field, bytes] : seen->ropes) {
-    if (ropes == nullptr) break;
-    // If a field occurs several times, protobuf merges the occurrences as if
-    // their bytes were joined.
-    (*ropes)[field->name()].append(bytes.data(), bytes.size());
-  }
   if (may_share != nullptr) *may_share = seen->shares || !seen->known;
   if (!seen->known) status = known.Check(*parsed);
   if (status.ok()) message->GiveBack(static_cast<std::int64_t>(small.size()));

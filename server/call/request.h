@@ -30,7 +30,6 @@ struct ParsedRequest {
   wire::SplitMessage split;
   bool shared = false;     // has tensors in shared memory
   bool may_share = false;  // may name shared memory
-  RopeBytes ropes;         // by field name
 
   // Returns the borrowed tensors. fields: the tensor_fields of Parse().
   BorrowedTensors Borrowed(absl::Span<const int> fields) const {
@@ -61,12 +60,12 @@ absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
 absl::Status NotAMessage();
 
 // Parses `small` into `parsed`. The bytes of `small` were claimed twice; this
-// releases one claim. Errors are those of Parse(). may_share, ropes: as in
+// releases one claim. Errors are those of Parse(). may_share: as in
 // ParsedRequest; may be null.
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
                         google::protobuf::Message* parsed,
-                        bool* may_share = nullptr, RopeBytes* ropes = nullptr);
+                        bool* may_share = nullptr);
 
 // Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
 // INVALID_ARGUMENT if the message is malformed, or would need many times its
@@ -82,9 +81,8 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
   const absl::StatusOr<std::string> small = TakeSmall(
       tensor_fields, &parsed->message, &parsed->split, &parsed->borrows);
   if (!small.ok()) return small.status();
-  const absl::Status status =
-      ParseSmall(kKnown, *small, &parsed->message, &parsed->request,
-                 &parsed->may_share, &parsed->ropes);
+  const absl::Status status = ParseSmall(kKnown, *small, &parsed->message,
+                                         &parsed->request, &parsed->may_share);
   if (!status.ok()) return status;
   return parsed;
 }

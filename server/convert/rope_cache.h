@@ -1,5 +1,5 @@
 // Keeps resolved encodings, because reading a configuration takes longer than
-// rotating a few tokens. The key of an encoding is its bytes in the request.
+// rotating a few tokens.
 
 #pragma once
 

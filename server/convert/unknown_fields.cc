@@ -50,9 +50,6 @@ std::size_t NumberBytes(FieldDescriptor::CppType type) {
   }
 }
 
-// Limit for the size of all copies of encodings; no memory is claimed for them.
-constexpr std::size_t kMostRopeBytes = 64 << 10;
-
 // Approximate size in memory of an empty message or text.
 constexpr std::size_t kElementBytes = 192;
 
@@ -184,9 +181,7 @@ bool KnownFields::LookAt(CodedInputStream* in, std::uint32_t tag,
     const void* data = nullptr;
     int left = 0;
     in->GetDirectBufferPointerInline(&data, &left);
-    const auto size = std::min(length, static_cast<std::uint32_t>(left));
-    seen->ropes.push_back(
-        {field->field, {static_cast<const char*>(data), size}});
+    seen->rope_bytes += std::min(length, static_cast<std::uint32_t>(left));
   }
   const auto [limit, budget] =
       in->IncrementRecursionDepthAndPushLimit(static_cast<int>(length));
@@ -203,14 +198,11 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   const FieldDescriptor* const crowded = Look(&in, *root_, &seen);
   // If the walk has ended early, it has not seen all fields.
   if (!in.ConsumedEntireMessage()) seen.known = false;
-  std::size_t of_ropes = 0;
-  for (const Seen::Rope& rope : seen.ropes) of_ropes += rope.bytes.size();
-  seen.grown = kRopeGrowth * of_ropes;
+  seen.grown = kRopeGrowth * seen.rope_bytes;
   // On the wire, an element has at least two bytes and a number at least one.
   // So such a short message cannot exceed the limits.
   if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
   seen.grown += 2 * seen.growth + seen.elements * kElementBytes;
-  if (of_ropes > kMostRopeBytes) seen.ropes.clear();
   if (!TooMany(seen)) return seen;
   const std::string name(crowded == nullptr ? "" : crowded->name());
   if (seen.elements > kMostElements) {

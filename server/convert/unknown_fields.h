@@ -1,6 +1,5 @@
 // Refuses fields of newer clients that this server does not know. The same walk
-// over the message also finds out whether it names shared memory, and which
-// encodings it has.
+// over the message also finds out whether it names shared memory.
 //
 // Protobuf would skip an unknown field, and the result would silently differ
 // from what the client asked for. See docs/adr/0005.
@@ -15,10 +14,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -27,9 +24,6 @@
 #include "google/protobuf/message.h"
 
 namespace posenc::server {
-
-// The unparsed bytes of a request's encodings, by the names of their fields.
-using RopeBytes = std::map<absl::string_view, std::string>;
 
 // Bytes of memory that an encoding takes for each byte of its message, while it
 // is read, resolved and prepared. For explicit frequencies, this is 15.
@@ -55,14 +49,8 @@ class KnownFields {
     // message uses a rare form of the wire format; then Check() decides.
     bool known = true;
     bool shares = false;  // has a posenc.v1.SharedMemory
-    // The unparsed bytes of each posenc.v1.RopeSource. They point into the
-    // message. The list is empty if they are too large to keep.
-    struct Rope {
-      const google::protobuf::FieldDescriptor* field;
-      absl::string_view bytes;
-    };
-    absl::InlinedVector<Rope, 2> ropes;
     int elements = 0;
+    std::size_t rope_bytes = 0;  // size of all posenc.v1.RopeSource
     std::size_t growth = 0;
     // Additional bytes that the message takes in memory, beyond its size on the
     // wire: kRopeGrowth times the size of its encodings. For a message that is

@@ -74,7 +74,7 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
   core::Faults faults;
   core::ApplyRopeArgs args;
   if (faults.Note(CheckGiven("rope", request.rope()))) {
-    args.rope = CachedLookup("rope", request.rope(), context);
+    args.rope = CachedLookup(request.rope(), context);
   }
   faults.Note(CheckLayout(request.layout()));
   args.layout = static_cast<core::Layout>(request.layout());

@@ -83,7 +83,6 @@ class BuildTableStreamHandler final : public CallHandler {
     }
     context_.reserve = (*parsed)->Claim();
     request_ = *std::move(parsed);
-    context_.ropes = &request_->ropes;
     return absl::OkStatus();
   }
 

@@ -90,7 +90,7 @@ absl::StatusOr<std::shared_ptr<const core::PreparedRope>> FindRope(
   const absl::Status given = CheckGiven("rope", request.rope());
   if (!given.ok()) return given;
   absl::StatusOr<std::shared_ptr<const core::PreparedRope>> rope =
-      CachedLookup("rope", request.rope(), context)(0);
+      CachedLookup(request.rope(), context)(0);
   if (!rope.ok()) return core::Prefixed("rope", rope.status());
   return rope;
 }

@@ -21,7 +21,6 @@
 #include "server/call/handler.h"
 #include "server/convert/rope_cache.h"
 #include "server/convert/tensor.h"
-#include "server/convert/unknown_fields.h"
 #include "server/scheduling/limits.h"
 #include "server/shared_memory/shared_files.h"
 
@@ -42,9 +41,6 @@ struct MethodContext {
   CallSharing sharing;
   // The call's headers, for `start` only; null without a call.
   const CallHeaders* call = nullptr;
-  // The positional encodings of the request, as bytes by field name; null if
-  // the request is not a message of the contract.
-  const RopeBytes* ropes = nullptr;
   BorrowedTensors borrowed;  // tensors of the request
   // Claims memory for expanded positions and for the places of a cache.
   core::ReserveFunction reserve;

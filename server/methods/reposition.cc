@@ -44,7 +44,7 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
                            core::LayerLookup* layers) {
     if (!faults.Note(CheckGiven(field, source))) return;
     if (request.cache().model_layers().empty()) {
-      *rope = CachedLookup(field, source, context);
+      *rope = CachedLookup(source, context);
       return;
     }
     absl::StatusOr<core::LayerLookup> found = CachedLayers(

@@ -52,8 +52,7 @@ absl::Status AnswerResolveRope(const Request& request,
                                v1::ResolveRopeResponse* response) {
   std::string key;
   if (!request.has_compare_with() && request.length() == 0) {
-    key = CacheKey("rope", request.rope(), request.head_dim(), context.ropes);
-    key += ":explained";
+    key = CacheKey(request.rope(), request.head_dim()) + ":explained";
     if (const auto known = context.cache->Find(key)) {
       WriteRope(known->rope, core::interpretation::ContentHash(known->rope),
                 response);

@@ -67,22 +67,15 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
   return ropes;
 }
 
-std::string CacheKey(absl::string_view field, const v1::RopeSource& source,
-                     std::int64_t head_dim, const RopeBytes* ropes) {
-  std::string key = absl::StrCat(head_dim, ":");
-  const auto* const came =
-      ropes == nullptr || !ropes->contains(field) ? nullptr : &ropes->at(field);
-  key += came == nullptr ? source.SerializeAsString() : *came;
-  return key;
+std::string CacheKey(const v1::RopeSource& source, std::int64_t head_dim) {
+  return absl::StrCat(head_dim, ":", source.SerializeAsString());
 }
 
-core::RopeLookup CachedLookup(absl::string_view field,
-                              const v1::RopeSource& source,
+core::RopeLookup CachedLookup(const v1::RopeSource& source,
                               const MethodContext& context) {
-  return [field, &source, ropes = context.ropes,
-          cache = context.cache](std::int64_t head_dim)
+  return [&source, cache = context.cache](std::int64_t head_dim)
              -> absl::StatusOr<std::shared_ptr<const core::PreparedRope>> {
-    const std::string key = CacheKey(field, source, head_dim, ropes);
+    const std::string key = CacheKey(source, head_dim);
     auto rope = cache->Find(key);
     if (rope != nullptr) return rope;
     absl::StatusOr<core::ResolvedRope> resolved =
@@ -125,14 +118,13 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
   // From a content hash to the encoding.
   using Prepared = std::shared_ptr<const core::PreparedRope>;
   auto known = std::make_shared<std::map<std::string, Prepared>>();
-  return [=, &source, ropes = context.ropes, cache = context.cache,
-          stop = context.stop](
+  return [&source, known, cache = context.cache, stop = context.stop](
              std::int64_t layer,
              std::int64_t head_dim) -> absl::StatusOr<Prepared> {
     const absl::Status goes_on = stop ? stop() : absl::OkStatus();
     if (!goes_on.ok()) return goes_on;
     const std::string key =
-        absl::StrCat(layer, "@", CacheKey(field, source, head_dim, ropes));
+        absl::StrCat(layer, "@", CacheKey(source, head_dim));
     if (Prepared kept = cache->Find(key); kept != nullptr) {
       const std::string hash = core::interpretation::ContentHash(kept->rope);
       return known->try_emplace(hash, std::move(kept)).first->second;

@@ -45,17 +45,14 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
     const v1::RopeSource& rope, const v1::RopeSource* compare_with,
     std::int32_t head_dim, const absl::Status& more = absl::OkStatus());
 
-// Returns an encoding's key in the cache. It contains the encoding's unparsed
-// bytes in `ropes`, or the serialized `source` if `ropes` does not have them.
-std::string CacheKey(absl::string_view field, const v1::RopeSource& source,
-                     std::int64_t head_dim, const RopeBytes* ropes);
+// Returns an encoding's key in the cache.
+std::string CacheKey(const v1::RopeSource& source, std::int64_t head_dim);
 
 // Returns a function that finds the encoding in the cache, or else resolves
 // `source`. CheckGiven() must have accepted `source`. `source` and the
 // context's objects must outlive the function. The fields of errors are
 // relative to RopeSource.
-core::RopeLookup CachedLookup(absl::string_view field,
-                              const v1::RopeSource& source,
+core::RopeLookup CachedLookup(const v1::RopeSource& source,
                               const MethodContext& context);
 
 // Returns a function that does the same for layers of a model. It may be called

@@ -125,7 +125,6 @@ class RotationStream final : public CallHandler {
 
   absl::Status Prepare(StopCheck stop) {
     MethodContext with = context_;
-    with.ropes = &call_->ropes;
     const std::vector<int> fields = TensorFields(*UnaryCall::descriptor());
     with.borrowed = BorrowedTensors(fields, bytes_.tensors(), false);
     with.reserve = [this](std::int64_t bytes) { return Keep(bytes); };

@@ -57,7 +57,6 @@ class UnaryHandler final : public CallHandler {
     const absl::Status shared = ReadShared(parsed.get());
     if (!shared.ok()) return shared;
     std::string fields;
-    context_.ropes = &parsed->ropes;
     context_.borrowed = parsed->Borrowed(Tensors());
     context_.reserve = parsed->Claim();
     context_.stop = stop;

@@ -52,21 +52,6 @@ TEST(KnownFieldsTest, AcceptsFieldsOfEveryKind) {
   EXPECT_EQ(FirstUnknown<v1::ApplyRopeRequest>(""), "");
 }
 
-TEST(KnownFieldsTest, SeesTheUnparsedBytesOfEncodings) {
-  // A field that occurs twice; the generated code would write it once.
-  const std::string old_rope = "\x12\x01x\x12\x01y", new_rope = "\x12\x01z";
-  using Request = v1::RepositionRequest;
-  const std::string bytes =
-      Length(Request::kOldRopeFieldNumber << 3 | 2, old_rope) +
-      Length(Request::kNewRopeFieldNumber << 3 | 2, new_rope);
-  const auto seen = KnownFields(*Request::descriptor()).Walk(bytes);
-  ASSERT_EQ(seen->ropes.size(), 2u);
-  EXPECT_EQ(seen->ropes[0].field->name(), "old_rope");
-  EXPECT_EQ(seen->ropes[0].bytes, old_rope);
-  EXPECT_EQ(seen->ropes[1].field->name(), "new_rope");
-  EXPECT_EQ(seen->ropes[1].bytes, new_rope);
-}
-
 TEST(KnownFieldsTest, SeesWhetherAMessageNamesSharedMemory) {
   const KnownFields known(*v1::ApplyRopeRequest::descriptor());
   const auto shares = [&known](const v1::ApplyRopeRequest& request) {
