@@ -56,8 +56,8 @@ absl::Status OutOfRange(const Key& key, absl::string_view value) {
                          shown(key.max)));
 }
 
-absl::Status SetDuration(const Key& key, absl::string_view text,
-                         absl::Duration* duration) {
+absl::Status Set(const Key& key, const std::string& text,
+                 absl::Duration* duration) {
   absl::Duration value;
   if (!absl::ParseDuration(text, &value)) {
     return IsNot(text,
@@ -72,8 +72,8 @@ absl::Status SetDuration(const Key& key, absl::string_view text,
 }
 
 // Sets a size in bytes, or another whole number.
-absl::Status SetInteger(const Key& key, absl::string_view text,
-                        const KeyField& field) {
+absl::Status Set(const Key& key, const std::string& text,
+                 std::int64_t* number) {
   const bool is_bytes = key.kind == KeyKind::kBytes;
   absl::string_view count = text;
   int shift = 0;
@@ -94,16 +94,19 @@ absl::Status SetInteger(const Key& key, absl::string_view text,
   if (value < key.min || value > key.max) {
     return OutOfRange(key, absl::StrCat(value, is_bytes ? " bytes" : ""));
   }
-  if (int* const* const narrow = std::get_if<int*>(&field)) {
-    **narrow = static_cast<int>(value);
-  } else {
-    *std::get<std::int64_t*>(field) = value;
-  }
+  *number = value;
   return absl::OkStatus();
 }
 
-absl::Status SetFraction(const Key& key, absl::string_view text,
-                         double* fraction) {
+// The range of such a key is within int.
+absl::Status Set(const Key& key, const std::string& text, int* number) {
+  std::int64_t value = *number;
+  absl::Status status = Set(key, text, &value);
+  *number = static_cast<int>(value);
+  return status;
+}
+
+absl::Status Set(const Key& key, const std::string& text, double* fraction) {
   double value = 0;
   if (!absl::SimpleAtod(text, &value) || std::isnan(value)) {
     return IsNot(text, "a number");
@@ -113,24 +116,13 @@ absl::Status SetFraction(const Key& key, absl::string_view text,
   return absl::OkStatus();
 }
 
-absl::Status SetSwitch(absl::string_view text, bool* on) {
+absl::Status Set(const Key& /*key*/, const std::string& text, bool* on) {
   *on = absl::EqualsIgnoreCase(text, "on");
   if (*on || absl::EqualsIgnoreCase(text, "off") ||
       absl::SimpleAtob(text, on)) {
     return absl::OkStatus();
   }
   return IsNot(text, "on or off");
-}
-
-absl::Status SetChoice(const Key& key, absl::string_view text,
-                       std::string* choice) {
-  for (const absl::string_view word : absl::StrSplit(key.value, '|')) {
-    if (text != word) continue;
-    *choice = std::string(text);
-    return absl::OkStatus();
-  }
-  return IsNot(text, absl::StrCat("one of ", absl::StrReplaceAll(
-                                                 key.value, {{"|", ", "}})));
 }
 
 // Checks a text: a path, address or name, which appears in lines of the log.
@@ -148,8 +140,36 @@ absl::Status CheckText(absl::string_view text) {
                        : "; must not contain control characters"));
 }
 
-absl::Status SetList(const Key& key, const std::vector<std::string>& values,
-                     std::vector<std::string>* list) {
+// Sets one of a few words, or a text.
+absl::Status Set(const Key& key, const std::string& text, std::string* to) {
+  if (key.kind == KeyKind::kChoice) {
+    const std::vector<std::string> words = absl::StrSplit(key.value, '|');
+    if (std::find(words.begin(), words.end(), text) == words.end()) {
+      return IsNot(text, absl::StrCat("one of ", absl::StrJoin(words, ", ")));
+    }
+  }
+  if (key.no_empty && text.empty()) {
+    return absl::InvalidArgumentError(
+        "'' is no value; give a file, or leave the key out");
+  }
+  const absl::Status status = CheckText(text);
+  // The word that --help shows for an empty value ("off") means an empty value
+  // here, too.
+  const bool none = !text.empty() && text == key.default_means;
+  if (status.ok()) *to = none ? "" : text;
+  return status;
+}
+
+template <typename T>
+absl::Status SetAll(const Key& key, const std::vector<std::string>& values,
+                    T* to) {
+  if (values.size() == 1) return Set(key, values[0], to);
+  return absl::InvalidArgumentError(
+      absl::StrCat(values.size(), " values; takes one"));
+}
+
+absl::Status SetAll(const Key& key, const std::vector<std::string>& values,
+                    std::vector<std::string>* list) {
   const std::int64_t count = static_cast<std::int64_t>(values.size());
   if (count < key.min || count > key.max) {
     return OutOfRange(key, absl::StrCat(count, " values"));
@@ -170,87 +190,45 @@ std::string Quoted(absl::string_view text) {
       "\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
 }
 
-std::string DurationText(absl::Duration duration) {
+std::string Text(const Key& key, std::int64_t number) {
+  const std::string size = core::SizeText(number);
+  const bool whole =
+      key.kind != KeyKind::kBytes || absl::EndsWith(size, " bytes");
+  return whole ? absl::StrCat(number) : Quoted(size);
+}
+std::string Text(const Key& /*key*/, int number) {
+  return absl::StrCat(number);
+}
+std::string Text(const Key& /*key*/, double fraction) {
+  return core::NumberText(fraction);
+}
+std::string Text(const Key& /*key*/, bool on) { return on ? "true" : "false"; }
+std::string Text(const Key& /*key*/, absl::Duration duration) {
   if (duration == absl::ZeroDuration()) return Quoted("0s");
   return Quoted(absl::FormatDuration(duration));
 }
-
-std::string BytesText(std::int64_t bytes) {
-  const std::string text = core::SizeText(bytes);
-  return absl::EndsWith(text, " bytes") ? absl::StrCat(bytes) : Quoted(text);
+std::string Text(const Key& /*key*/, const std::string& text) {
+  return Quoted(text);
+}
+std::string Text(const Key& /*key*/, const std::vector<std::string>& list) {
+  const auto quote = [](std::string* out, const std::string& text) {
+    out->append(Quoted(text));
+  };
+  return absl::StrCat("[", absl::StrJoin(list, ", ", quote), "]");
 }
 
 }  // namespace
 
 absl::Status SetKey(const Key& key, const std::vector<std::string>& values,
                     Config* config) {
-  const KeyField field = key.field(*config);
-  if (key.kind == KeyKind::kList) {
-    return SetList(key, values, std::get<std::vector<std::string>*>(field));
-  }
-  if (values.size() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(values.size(), " values; takes one"));
-  }
-  const std::string& text = values[0];
-  if (key.no_empty && text.empty()) {
-    return absl::InvalidArgumentError(
-        "'' is no value; give a file, or leave the key out");
-  }
-  switch (key.kind) {
-    case KeyKind::kDuration:
-      return SetDuration(key, text, std::get<absl::Duration*>(field));
-    case KeyKind::kBytes:
-    case KeyKind::kInteger:
-      return SetInteger(key, text, field);
-    case KeyKind::kFraction:
-      return SetFraction(key, text, std::get<double*>(field));
-    case KeyKind::kSwitch:
-      return SetSwitch(text, std::get<bool*>(field));
-    case KeyKind::kChoice:
-      return SetChoice(key, text, std::get<std::string*>(field));
-    case KeyKind::kText:
-    case KeyKind::kList:
-      break;
-  }
-  const absl::Status status = CheckText(text);
-  // The word that --help shows for an empty value ("off") means an empty value
-  // here, too.
-  const bool none = !text.empty() && text == key.default_means;
-  if (status.ok()) *std::get<std::string*>(field) = none ? "" : text;
-  return status;
+  return std::visit([&](auto* to) { return SetAll(key, values, to); },
+                    key.field(*config));
 }
 
 std::string KeyText(const Key& key, const Config& config) {
   // This function only reads the field.
-  const KeyField field = key.field(const_cast<Config&>(config));
-  switch (key.kind) {
-    case KeyKind::kBytes:
-      return BytesText(*std::get<std::int64_t*>(field));
-    case KeyKind::kDuration:
-      return DurationText(*std::get<absl::Duration*>(field));
-    case KeyKind::kInteger:
-      if (int* const* const narrow = std::get_if<int*>(&field)) {
-        return absl::StrCat(**narrow);
-      }
-      return absl::StrCat(*std::get<std::int64_t*>(field));
-    case KeyKind::kFraction:
-      return core::NumberText(*std::get<double*>(field));
-    case KeyKind::kSwitch:
-      return *std::get<bool*>(field) ? "true" : "false";
-    case KeyKind::kChoice:
-    case KeyKind::kText:
-      return Quoted(*std::get<std::string*>(field));
-    case KeyKind::kList:
-      break;
-  }
-  return absl::StrCat(
-      "[",
-      absl::StrJoin(*std::get<std::vector<std::string>*>(field), ", ",
-                    [](std::string* out, const std::string& text) {
-                      out->append(Quoted(text));
-                    }),
-      "]");
+  return std::visit([&key](const auto* from) { return Text(key, *from); },
+                    key.field(const_cast<Config&>(config)));
 }
 
 ConfigChanges TakeChanges(const Config& fresh, Config* running) {
