@@ -16,7 +16,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 

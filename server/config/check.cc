@@ -16,7 +16,7 @@ namespace posenc::server {
 namespace {
 
 absl::Status CheckKserve(bool kserve) {
-  if (!kserve || KserveService().has_value()) return absl::OkStatus();
+  if (!kserve || KserveService().make) return absl::OkStatus();
   return core::FieldInvalid("--kserve",
                             "this posencd was built without KServe's protocol "
                             "(POSENC_KSERVE)");
@@ -26,7 +26,7 @@ absl::Status CheckKserve(bool kserve) {
 std::string TokensDoubt(const ServerOptions& server) {
   if (server.token_file.empty()) return "";
   const auto tokens =
-      TokenFile::Load(server.token_file, {}, ExtraServices(server));
+      TokenFile::Load(server.token_file, {}, server.extra_service.descriptor);
   if (!tokens.ok() || absl::Now() < (*tokens)->last_expiry()) return "";
   return absl::StrCat(
       "--token-file: ", server.token_file,

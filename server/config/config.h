@@ -29,7 +29,7 @@ struct Config {
 
   ServerOptions server;
   // Whether the server has KServe's service (inference.GRPCInferenceService).
-  bool kserve = KserveService().has_value();
+  bool kserve = KserveService().make != nullptr;
   LogOptions log;
 
   // "host:port" or "unix:/path" of the admin server; empty: none.

@@ -125,16 +125,13 @@ void CallMetrics::AddAll(const google::protobuf::ServiceDescriptor& service) {
   }
 }
 
-CallMetrics::CallMetrics(
-    const std::vector<const google::protobuf::ServiceDescriptor*>& more)
+CallMetrics::CallMetrics(const google::protobuf::ServiceDescriptor* more)
     : registry_(std::make_unique<prometheus::Registry>()) {
   prometheus::Registry* const registry = registry_.get();
   const google::protobuf::ServiceDescriptor& contract =
       *v1::GetServerInfoRequest::descriptor()->file()->service(0);
   AddAll(contract);
-  for (const google::protobuf::ServiceDescriptor* const service : more) {
-    AddAll(*service);
-  }
+  if (more != nullptr) AddAll(*more);
   unknown_ = Add("unary", std::string(contract.full_name()), kUnknown);
 
   waited_ =

@@ -31,9 +31,9 @@ namespace posenc::server {
 // for nanoseconds. The messages of a call are counted when the call is over.
 class CallMetrics final : public CallObserver {
  public:
-  // more: services in addition to the contract's services.
+  // more: a service in addition to the contract's; null if there is none.
   explicit CallMetrics(
-      const std::vector<const google::protobuf::ServiceDescriptor*>& more = {});
+      const google::protobuf::ServiceDescriptor* more = nullptr);
   ~CallMetrics() override;
 
   void Started(absl::string_view method, bool stream) override;

@@ -9,9 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -107,15 +105,6 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Adds services in addition to the contract's. Tokens may name RPCs of these
-// services even if the services are switched off.
-void AddServices(Config* config) {
-  std::optional<ExtraServiceFactory> kserve = KserveService();
-  if (!kserve.has_value()) return;
-  if (!config->kserve) kserve->make = nullptr;
-  config->server.extra_services.push_back(*std::move(kserve));
-}
-
 void PrepareProcess() {
   OpenStandardStreams();
   KeepFreedMemory();
@@ -135,8 +124,10 @@ int Run(int argc, char** argv) {
   PrepareProcess();
   absl::StatusOr<LoadedConfig> loaded = LoadConfig(argc, argv, environ);
   if (!loaded.ok()) return Fail(kUsage, loaded.status().message());
-  AddServices(&loaded->config);
-  const Config& config = loaded->config;
+  Config& config = loaded->config;
+  config.server.extra_service = KserveService();
+  // Tokens may name KServe's RPCs even if its service is switched off.
+  if (!config.kserve) config.server.extra_service.make = nullptr;
   switch (loaded->task) {
     case Task::kShow:
       return Show(loaded->text);

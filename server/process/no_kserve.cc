@@ -4,6 +4,6 @@
 
 namespace posenc::server {
 
-std::optional<ExtraServiceFactory> KserveService() { return std::nullopt; }
+ExtraServiceFactory KserveService() { return {}; }
 
 }  // namespace posenc::server

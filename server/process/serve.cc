@@ -191,7 +191,7 @@ absl::Status Serve(
                             *ParseLogFormat(config.log.format));
   const absl::Cleanup flush = [&log] { log->Flush(kLastFlush); };
   CallLog calls(log, config.log.calls);
-  CallMetrics metrics(ServedExtraServices(config.server));
+  CallMetrics metrics(config.server.extra_service.served());
   std::shared_ptr<CallObserver> traces;
   if (!config.otlp_endpoint.empty()) {
     auto started = StartTraces(config.otlp_endpoint);

@@ -102,7 +102,7 @@ void AnswerFiles(const std::vector<std::string>* files, Response* response) {
 
 }  // namespace
 
-Reflection::Reflection(const std::vector<const pb::ServiceDescriptor*>& more) {
+Reflection::Reflection(const pb::ServiceDescriptor* more) {
   pb::DescriptorPool renamed(pb::DescriptorPool::generated_pool());
   Add(*renamed.BuildFile(ErrorDetails()));
   Add(*renamed.BuildFile(OlderReflection()));
@@ -115,9 +115,7 @@ Reflection::Reflection(const std::vector<const pb::ServiceDescriptor*>& more) {
         grpc::reflection::v1::ServerReflectionRequest::descriptor()}) {
     Add(*any_of_file->file());
   }
-  for (const pb::ServiceDescriptor* const service : more) {
-    Add(*service->file());
-  }
+  if (more != nullptr) Add(*more->file());
 }
 
 void Reflection::Add(const pb::FileDescriptor& file) {

@@ -22,9 +22,9 @@ namespace posenc::server {
 // even with invented names, add nothing to its tables. Must outlive its calls.
 class Reflection final {
  public:
-  // more: services in addition to the contract's and gRPC's services.
-  explicit Reflection(
-      const std::vector<const google::protobuf::ServiceDescriptor*>& more);
+  // more: a service in addition to the contract's and gRPC's services; null if
+  // there is none.
+  explicit Reflection(const google::protobuf::ServiceDescriptor* more);
 
   std::vector<Method> Methods();
 

@@ -68,7 +68,7 @@ absl::Status CheckFiles(const ServerOptions& options) {
   }
   if (!options.token_file.empty()) {
     return TokenFile::Load(options.token_file, options.public_methods,
-                           ExtraServices(options))
+                           options.extra_service.descriptor)
         .status();
   }
   return options.public_methods.empty()

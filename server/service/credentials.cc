@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
   }
   if (!options.token_file.empty()) {
     auto tokens = TokenFile::Load(options.token_file, options.public_methods,
-                                  ExtraServices(options));
+                                  options.extra_service.descriptor);
     if (!tokens.ok()) return tokens.status();
     credentials->tokens_ = *std::move(tokens);
     // The caller reports tokens that had expired before the start.

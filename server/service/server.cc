@@ -67,20 +67,6 @@ std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
   return std::max(limits.max_concurrent_streams / 2, 8);
 }
 
-// The extra services that are not switched off, with their names.
-using NamedServices =
-    std::vector<std::pair<std::string, std::unique_ptr<ExtraService>>>;
-
-NamedServices Make(const ServerOptions& options, SharedFiles* shared_files) {
-  NamedServices made;
-  for (const ExtraServiceFactory& factory : options.extra_services) {
-    if (!factory.make) continue;
-    made.emplace_back(factory.descriptor->full_name(),
-                      factory.make(shared_files));
-  }
-  return made;
-}
-
 class RunningServer final : public Server {
  public:
   // shared_files: may be null.
@@ -92,9 +78,12 @@ class RunningServer final : public Server {
         health_(WithDefaults(options.connections).max_connections,
                 WatchesOfConnection(options.connections)),
         reflection_(options.reflection ? std::make_unique<Reflection>(
-                                             ServedExtraServices(options))
+                                             options.extra_service.served())
                                        : nullptr),
-        extra_services_(Make(options, shared_files_.get())),
+        extra_(options.extra_service.served()),
+        extra_service_(options.extra_service.make
+                           ? options.extra_service.make(shared_files_.get())
+                           : nullptr),
         service_(WithDefaults(options.limits), options.connections,
                  options.observers, credentials_->tokens(), shared_files_.get(),
                  MethodsBeside()),
@@ -160,7 +149,7 @@ class RunningServer final : public Server {
       std::move(more.begin(), more.end(), std::back_inserter(all));
     };
     if (reflection_ != nullptr) add(reflection_->Methods());
-    for (const auto& [name, service] : extra_services_) add(service->Methods());
+    if (extra_service_ != nullptr) add(extra_service_->Methods());
     return all;
   }
 
@@ -192,17 +181,18 @@ class RunningServer final : public Server {
     for (const char* name : {"", kServiceName, kReadiness}) {
       health_.Set(name, ready);
     }
-    for (const auto& [name, service] : extra_services_) {
-      health_.Set(name, ready);
-      service->SetReady(ready);
-    }
+    if (extra_service_ == nullptr) return;
+    health_.Set(std::string(extra_->full_name()), ready);
+    extra_service_->SetReady(ready);
   }
 
   const std::unique_ptr<Credentials> credentials_;
   const std::unique_ptr<SharedFiles> shared_files_;  // null: none are shared
   Health health_;
   const std::unique_ptr<Reflection> reflection_;  // null: switched off
-  const NamedServices extra_services_;
+  // These are null if there is no extra service.
+  const google::protobuf::ServiceDescriptor* const extra_;
+  const std::unique_ptr<ExtraService> extra_service_;
   RpcService service_;
   std::vector<std::unique_ptr<Loop>> loops_;
   const absl::Duration lame_duck_;
@@ -344,25 +334,6 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
 }
 
 }  // namespace
-
-std::vector<const google::protobuf::ServiceDescriptor*> ExtraServices(
-    const ServerOptions& options) {
-  std::vector<const google::protobuf::ServiceDescriptor*> all;
-  all.reserve(options.extra_services.size());
-  for (const ExtraServiceFactory& factory : options.extra_services) {
-    all.push_back(factory.descriptor);
-  }
-  return all;
-}
-
-std::vector<const google::protobuf::ServiceDescriptor*> ServedExtraServices(
-    const ServerOptions& options) {
-  std::vector<const google::protobuf::ServiceDescriptor*> served;
-  for (const ExtraServiceFactory& factory : options.extra_services) {
-    if (factory.make) served.push_back(factory.descriptor);
-  }
-  return served;
-}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {

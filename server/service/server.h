@@ -29,10 +29,15 @@ class ExtraService;  // server/service/extra_service.h
 // Makes a service in addition to the contract's, on the same port, such as
 // KServe's.
 struct ExtraServiceFactory {
-  const google::protobuf::ServiceDescriptor* descriptor;
+  const google::protobuf::ServiceDescriptor* descriptor = nullptr;
   // shared_files outlives the service; null if no memory is shared. An empty
   // function switches the service off; tokens may still name its RPCs.
   std::function<std::unique_ptr<ExtraService>(SharedFiles* shared_files)> make;
+
+  // Returns null if there is no service, or it is switched off.
+  const google::protobuf::ServiceDescriptor* served() const {
+    return make ? descriptor : nullptr;
+  }
 };
 
 struct ServerOptions {
@@ -59,8 +64,8 @@ struct ServerOptions {
   // Whether tools may read the contract (grpc.reflection).
   bool reflection = true;
 
-  // Services in addition to the contract's.
-  std::vector<ExtraServiceFactory> extra_services;
+  // A service in addition to the contract's; none by default.
+  ExtraServiceFactory extra_service;
 
   // Selects the files in shared memory that calls may name; none by default.
   SharedMemoryOptions shared_memory;
@@ -91,13 +96,6 @@ struct ServerOptions {
   // Time after lame_duck in which calls in progress may finish.
   absl::Duration drain_timeout = absl::Seconds(30);
 };
-
-// These return the descriptors of all extra services, and of the extra services
-// that are not switched off.
-std::vector<const google::protobuf::ServiceDescriptor*> ExtraServices(
-    const ServerOptions& options);
-std::vector<const google::protobuf::ServiceDescriptor*> ServedExtraServices(
-    const ServerOptions& options);
 
 // Returns INVALID_ARGUMENT if Server::Start() would refuse an option, or a file
 // that an option names. The field is the option's flag, for example "--listen".

@@ -79,17 +79,16 @@ bool ParseSize(absl::string_view text, std::int64_t* bytes) {
 
 }  // namespace
 
-bool IsRpc(absl::string_view name, const ServiceDescriptors& more) {
-  const auto has = [method = std::string(name)](
-                       const google::protobuf::ServiceDescriptor* service) {
-    return service->FindMethodByName(method) != nullptr;
-  };
-  return has(v1::GetServerInfoRequest::descriptor()->file()->service(0)) ||
-         std::any_of(more.begin(), more.end(), has);
+bool IsRpc(absl::string_view name, const ServiceDescriptor* more) {
+  const std::string method(name);
+  const ServiceDescriptor* const contract =
+      v1::GetServerInfoRequest::descriptor()->file()->service(0);
+  return contract->FindMethodByName(method) != nullptr ||
+         (more != nullptr && more->FindMethodByName(method) != nullptr);
 }
 
 absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text,
-                                     const ServiceDescriptors& more) {
+                                     const ServiceDescriptor* more) {
   Tokens tokens;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -132,7 +131,7 @@ absl::Status Tokens::ParseSecret(absl::string_view secret, Token* token) {
 
 // Sets one "key=value". position: the word's number in its line, for errors.
 absl::Status Tokens::ParseOption(absl::string_view word, std::size_t position,
-                                 const ServiceDescriptors& more, Token* token) {
+                                 const ServiceDescriptor* more, Token* token) {
   if (absl::ConsumePrefix(&word, "methods=")) {
     for (const absl::string_view method : absl::StrSplit(word, ',')) {
       if (!IsRpc(method, more)) {
@@ -157,8 +156,8 @@ absl::Status Tokens::ParseOption(absl::string_view word, std::size_t position,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Tokens::Token> Tokens::ParseLine(
-    absl::string_view line, const ServiceDescriptors& more) {
+absl::StatusOr<Tokens::Token> Tokens::ParseLine(absl::string_view line,
+                                                const ServiceDescriptor* more) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   if (words.size() < 2) return Wrong("must be NAME TOKEN, then options");
@@ -244,8 +243,8 @@ absl::StatusOr<Caller> Tokens::Check(absl::string_view method,
 
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Load(
     const std::string& path, const std::vector<std::string>& public_methods,
-    ServiceDescriptors more) {
-  std::unique_ptr<TokenFile> file(new TokenFile(path, std::move(more)));
+    const ServiceDescriptor* more) {
+  std::unique_ptr<TokenFile> file(new TokenFile(path, more));
   for (const std::string& method : public_methods) {
     if (!IsRpc(method, file->more_)) {
       return core::FieldInvalid(

@@ -29,9 +29,7 @@
 
 namespace posenc::server {
 
-// Descriptors of services in addition to the contract's.
-using ServiceDescriptors =
-    std::vector<const google::protobuf::ServiceDescriptor*>;
+using google::protobuf::ServiceDescriptor;
 
 // The caller that a token identifies.
 struct Caller {
@@ -48,7 +46,7 @@ class Tokens {
   // repeated token, different limits for one name, or a file without tokens.
   // The error names the line, but never the token. more: as in IsRpc().
   static absl::StatusOr<Tokens> Parse(absl::string_view text,
-                                      const ServiceDescriptors& more = {});
+                                      const ServiceDescriptor* more = nullptr);
 
   // Returns the caller of the token in an `authorization` header ("Bearer
   // TOKEN"). UNAUTHENTICATED if it is missing (empty), unknown or expired;
@@ -74,19 +72,19 @@ class Tokens {
   };
 
   static absl::StatusOr<Token> ParseLine(absl::string_view line,
-                                         const ServiceDescriptors& more);
+                                         const ServiceDescriptor* more);
   static absl::Status ParseSecret(absl::string_view secret, Token* token);
   static absl::Status ParseOption(absl::string_view word, std::size_t position,
-                                  const ServiceDescriptors& more, Token* token);
+                                  const ServiceDescriptor* more, Token* token);
   absl::Status Add(Token token);
   const Token* Find(const Hash& hash) const;
 
   std::vector<Token> tokens_;
 };
 
-// Returns whether the contract, or one of `more`, has an RPC of this name, for
-// example "ApplyRope".
-bool IsRpc(absl::string_view name, const ServiceDescriptors& more);
+// Returns whether the contract, or the service `more`, has an RPC of this name,
+// for example "ApplyRope". more: null if there is no other service.
+bool IsRpc(absl::string_view name, const ServiceDescriptor* more);
 
 // The tokens of a running server, which can be replaced while it runs. Safe for
 // any number of threads.
@@ -97,7 +95,7 @@ class TokenFile {
   // more: as in IsRpc().
   static absl::StatusOr<std::unique_ptr<TokenFile>> Load(
       const std::string& path, const std::vector<std::string>& public_methods,
-      ServiceDescriptors more);
+      const ServiceDescriptor* more);
 
   // Reads the file again. Returns the same errors as Load(); then the last good
   // tokens stay in use.
@@ -111,8 +109,8 @@ class TokenFile {
                                absl::string_view authorization) const;
 
  private:
-  TokenFile(std::string path, ServiceDescriptors more)
-      : path_(std::move(path)), more_(std::move(more)) {}
+  TokenFile(std::string path, const ServiceDescriptor* more)
+      : path_(std::move(path)), more_(more) {}
 
   std::shared_ptr<const Tokens> tokens() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -120,7 +118,7 @@ class TokenFile {
   }
 
   const std::string path_;
-  const ServiceDescriptors more_;
+  const ServiceDescriptor* const more_;
   absl::flat_hash_set<std::string> public_methods_;
   mutable std::mutex mutex_;
   std::shared_ptr<const Tokens> tokens_;  // guarded by mutex_

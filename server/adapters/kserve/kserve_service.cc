@@ -290,12 +290,11 @@ class InferenceService final : public ExtraService {
 
 }  // namespace
 
-std::optional<ExtraServiceFactory> KserveService() {
-  return ExtraServiceFactory{
-      ModelInferRequest::descriptor()->file()->service(0),
-      [](SharedFiles* files) {
-        return std::make_unique<InferenceService>(files);
-      }};
+ExtraServiceFactory KserveService() {
+  return {ModelInferRequest::descriptor()->file()->service(0),
+          [](SharedFiles* files) {
+            return std::make_unique<InferenceService>(files);
+          }};
 }
 
 }  // namespace posenc::server

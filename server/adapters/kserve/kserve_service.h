@@ -2,13 +2,11 @@
 
 #pragma once
 
-#include <optional>
-
 #include "server/service/server.h"
 
 namespace posenc::server {
 
-// Returns nullopt in builds without the service (POSENC_KSERVE=OFF).
-std::optional<ExtraServiceFactory> KserveService();
+// Builds without the service (POSENC_KSERVE=OFF) return an empty factory.
+ExtraServiceFactory KserveService();
 
 }  // namespace posenc::server

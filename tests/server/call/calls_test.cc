@@ -311,11 +311,11 @@ class OwnService final : public ExtraService {
   void SetReady(bool /*ready*/) override {}
 
   static ServerOptions Served(const Start& start) {
-    return {.extra_services = {
-                {v1::GetServerInfoRequest::descriptor()->file()->service(0),
-                 [start](SharedFiles*) {
-                   return std::make_unique<OwnService>(start);
-                 }}}};
+    return {.extra_service = {
+                v1::GetServerInfoRequest::descriptor()->file()->service(0),
+                [start](SharedFiles*) {
+                  return std::make_unique<OwnService>(start);
+                }}};
   }
 
  private:

@@ -16,8 +16,8 @@ using KserveServedTest = KserveTest;
 
 TEST_F(KserveServedTest, SwitchedOffItIsNotThere) {
   ServerOptions options;
-  options.extra_services = {*KserveService()};
-  options.extra_services[0].make = nullptr;
+  options.extra_service = KserveService();
+  options.extra_service.make = nullptr;
   ServerTest::Start(options);
   for (const char* const name : {"ModelInfer", "ModelStreamInfer", "ServerLive",
                                  "RepositoryModelLoad"}) {
@@ -74,7 +74,7 @@ TEST(KserveHandlerTest, SaysOfWideEncodingsThatTheyTakeLong) {
   limits.max_request_bytes = limits.max_response_bytes = 1 << 20;
   RopeCache cache(1 << 20);
   const MethodContext context = {&limits, &cache, {}};
-  const auto service = KserveService()->make(nullptr);
+  const auto service = KserveService().make(nullptr);
   int methods = 0;
   for (const Method& method : service->Methods()) {
     if (method.exempt) continue;
