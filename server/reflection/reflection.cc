@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
@@ -16,6 +17,7 @@
 #include "posenc/v1/errors.pb.h"
 #include "posenc/v1/service.pb.h"
 #include "server/call/small_answer.h"
+#include "server/convert/fields.h"
 
 namespace posenc::server {
 namespace {
@@ -88,83 +90,49 @@ void SetError(grpc::StatusCode code, const char* message, Response* response) {
   error->set_error_message(message);
 }
 
-// files: null if no file matches.
-void AnswerFiles(const std::vector<std::string>* files, Response* response) {
-  if (files == nullptr) {
-    return SetError(grpc::StatusCode::NOT_FOUND, "not known to this server",
-                    response);
-  }
-  for (const std::string& file : *files) {
-    response->mutable_file_descriptor_response()->add_file_descriptor_proto(
-        file);
-  }
-}
-
 }  // namespace
 
 Reflection::Reflection(const pb::ServiceDescriptor* more) {
-  pb::DescriptorPool renamed(pb::DescriptorPool::generated_pool());
-  Add(*renamed.BuildFile(ErrorDetails()));
-  Add(*renamed.BuildFile(OlderReflection()));
   // The linker keeps descriptors only if some code refers to their generated
   // code, as descriptor() does.
-  Add(*v1::ErrorReason_descriptor()->file());
-  for (const pb::Descriptor* const any_of_file :
-       {v1::GetServerInfoRequest::descriptor(),
-        grpc::health::v1::HealthCheckRequest::descriptor(),
-        grpc::reflection::v1::ServerReflectionRequest::descriptor()}) {
-    Add(*any_of_file->file());
+  const pb::FileDescriptor& errors = *rpc::ErrorInfo::descriptor()->file();
+  for (int i = 0; i < errors.dependency_count(); ++i) {
+    Add(*errors.dependency(i));
   }
+  Build(ErrorDetails());
+  Add(*grpc::reflection::v1::ServerReflectionRequest::descriptor()->file());
+  Build(OlderReflection());
+  Add(*v1::ErrorReason_descriptor()->file());
+  Add(*v1::GetServerInfoRequest::descriptor()->file());
+  Add(*grpc::health::v1::HealthCheckRequest::descriptor()->file());
   if (more != nullptr) Add(*more->file());
 }
 
 void Reflection::Add(const pb::FileDescriptor& file) {
-  const auto [at, added] = by_name_.try_emplace(std::string(file.name()));
-  if (!added) return;
-  std::set<const pb::FileDescriptor*> seen;
-  Collect(file, &seen, &at->second);
-  const Files* const files = &at->second;
-  for (int i = 0; i < file.message_type_count(); ++i) {
-    AddSymbols(*file.message_type(i), files);
-  }
-  for (int i = 0; i < file.enum_type_count(); ++i) {
-    AddSymbols(*file.enum_type(i), files);
-  }
-  for (int i = 0; i < file.service_count(); ++i) {
-    const pb::ServiceDescriptor& service = *file.service(i);
-    services_.emplace_back(service.full_name());
-    by_symbol_[std::string(service.full_name())] = files;
-    for (int m = 0; m < service.method_count(); ++m) {
-      by_symbol_[std::string(service.method(m)->full_name())] = files;
-    }
-  }
+  if (pool_.FindFileByName(std::string(file.name())) != nullptr) return;
   for (int i = 0; i < file.dependency_count(); ++i) Add(*file.dependency(i));
+  pb::FileDescriptorProto proto;
+  file.CopyTo(&proto);
+  Build(proto);
 }
 
-void Reflection::AddSymbols(const pb::Descriptor& message, const Files* files) {
-  by_symbol_[std::string(message.full_name())] = files;
-  for (int i = 0; i < message.field_count(); ++i) {
-    by_symbol_[std::string(message.field(i)->full_name())] = files;
-  }
-  for (int i = 0; i < message.nested_type_count(); ++i) {
-    AddSymbols(*message.nested_type(i), files);
-  }
-  for (int i = 0; i < message.enum_type_count(); ++i) {
-    AddSymbols(*message.enum_type(i), files);
-  }
-}
-
-void Reflection::AddSymbols(const pb::EnumDescriptor& type,
-                            const Files* files) {
-  by_symbol_[std::string(type.full_name())] = files;
-  for (int i = 0; i < type.value_count(); ++i) {
-    by_symbol_[std::string(type.value(i)->full_name())] = files;
+void Reflection::Build(const pb::FileDescriptorProto& proto) {
+  const pb::FileDescriptor& file = *pool_.BuildFile(proto);
+  std::set<const pb::FileDescriptor*> seen;
+  Collect(file, &seen, &files_[&file]);
+  for (int i = 0; i < file.service_count(); ++i) {
+    services_.emplace_back(file.service(i)->full_name());
   }
 }
 
-const Reflection::Files* Reflection::Holding(const std::string& symbol) const {
-  const auto at = by_symbol_.find(symbol);
-  return at == by_symbol_.end() ? nullptr : at->second;
+const pb::FileDescriptor* Reflection::Holding(const std::string& symbol) const {
+  const pb::FileDescriptor* const file = pool_.FindFileContainingSymbol(symbol);
+  if (file == nullptr || pool_.FindOneofByName(symbol) != nullptr) {
+    return nullptr;
+  }
+  const bool is_package = absl::StartsWith(absl::StrCat(file->package(), "."),
+                                           absl::StrCat(symbol, "."));
+  return is_package ? nullptr : file;
 }
 
 absl::StatusOr<std::string> Reflection::Answer(
@@ -174,23 +142,30 @@ absl::StatusOr<std::string> Reflection::Answer(
     return absl::InvalidArgumentError("not a ServerReflectionRequest");
   }
   Response response;
+  // file: null if no file matches.
+  const auto answer = [this, &response](const pb::FileDescriptor* file) {
+    if (file == nullptr) {
+      return SetError(grpc::StatusCode::NOT_FOUND, "not known to this server",
+                      &response);
+    }
+    Append(files_.at(file), response.mutable_file_descriptor_response()
+                                ->mutable_file_descriptor_proto());
+  };
   response.set_valid_host(request.host());
   *response.mutable_original_request() = request;
   switch (request.message_request_case()) {
-    case Request::kFileByFilename: {
-      const auto at = by_name_.find(request.file_by_filename());
-      AnswerFiles(at == by_name_.end() ? nullptr : &at->second, &response);
+    case Request::kFileByFilename:
+      answer(pool_.FindFileByName(request.file_by_filename()));
       break;
-    }
     case Request::kFileContainingSymbol:
-      AnswerFiles(Holding(request.file_containing_symbol()), &response);
+      answer(Holding(request.file_containing_symbol()));
       break;
     case Request::kFileContainingExtension:  // the contract has no extensions
-      AnswerFiles(nullptr, &response);
+      answer(nullptr);
       break;
     case Request::kAllExtensionNumbersOfType:
       if (Holding(request.all_extension_numbers_of_type()) == nullptr) {
-        AnswerFiles(nullptr, &response);
+        answer(nullptr);
         break;
       }
       response.mutable_all_extension_numbers_response()->set_base_type_name(

@@ -32,24 +32,23 @@ class Reflection final {
   // A file and all its imports, as serialized FileDescriptorProtos with JSON
   // names.
   using Files = std::vector<std::string>;
-  using FilesByName = std::unordered_map<std::string, Files>;
 
+  // These add a file to pool_, after its imports.
   void Add(const google::protobuf::FileDescriptor& file);
-  void AddSymbols(const google::protobuf::Descriptor& message,
-                  const Files* files);
-  void AddSymbols(const google::protobuf::EnumDescriptor& type,
-                  const Files* files);
+  void Build(const google::protobuf::FileDescriptorProto& file);
   // Returns the serialized answer to a request.
   absl::StatusOr<std::string> Answer(const std::string& message) const;
   // Returns the file that has a service, method, message, field, enum or value
   // of this full name; null if there is none.
-  const Files* Holding(const std::string& symbol) const;
+  const google::protobuf::FileDescriptor* Holding(
+      const std::string& symbol) const;
 
   std::atomic<int> calls_{0};
   std::vector<std::string> services_;  // full names
-  FilesByName by_name_;
-  // Points into by_name_, whose nodes do not move.
-  std::unordered_map<std::string, const Files*> by_symbol_;
+  // All files. Unlike the pool of the generated code, it remembers no names
+  // that were not found.
+  google::protobuf::DescriptorPool pool_;
+  std::unordered_map<const google::protobuf::FileDescriptor*, Files> files_;
 };
 
 }  // namespace posenc::server
