@@ -172,15 +172,16 @@ auto Call::Read() {
 absl::StatusOr<RequestMessage> Call::TakeMessage(bool came) {
   reading_ = {};
   if (stop_->requested()) return stop_->why();
-  if (!came && messages_in_ > 0) return absl::OutOfRangeError("no more");
+  if (!came && record_.messages_received > 0)
+    return absl::OutOfRangeError("no more");
   if (!came) return NoMessage();
   std::vector<grpc::Slice> slices = stream_->TakeMessage();
   std::int64_t bytes = 0;
   for (const grpc::Slice& slice : slices) {
     bytes += static_cast<std::int64_t>(slice.size());
   }
-  bytes_in_ += bytes;
-  ++messages_in_;
+  record_.bytes_received += bytes;
+  ++record_.messages_received;
   absl::Status status;
   if (!spec_.exempt) {
     status = memory_->Received(bytes);
@@ -193,13 +194,13 @@ absl::StatusOr<RequestMessage> Call::TakeMessage(bool came) {
   }
   if (!spec_.stream) return status;
   return core::WithMetadata(status, "messageIndex",
-                            absl::StrCat(messages_in_ - 1));
+                            absl::StrCat(record_.messages_received - 1));
 }
 
 auto Call::Write(grpc::ByteBuffer* message, bool with_status) {
   const auto bytes = static_cast<std::int64_t>(message->Length());
-  ++messages_out_;
-  bytes_out_ += bytes;
+  ++record_.messages_sent;
+  record_.bytes_sent += bytes;
   writing_ = {SteadyNow(), bytes};
   status_written_ = with_status;
   return stream_->Write(message, with_status);
@@ -265,7 +266,7 @@ Task Call::AnswerStream() {
   if (!status.ok()) co_return status;
   if (!read.ok()) co_return read;
   co_return core::WithMetadata(handler_->HalfClosed(), "messageIndex",
-                               absl::StrCat(messages_in_ - 1));
+                               absl::StrCat(record_.messages_received - 1));
 }
 
 // Returns the error that ended reading, if any.
@@ -366,7 +367,7 @@ Task Call::Run(Step* step) {
       co_await work;
     }
   }
-  computing_ += step->computing();
+  record_.computing += step->computing();
   co_return stop_->requested() ? stop_->why() : step->status();
 }
 
@@ -429,7 +430,7 @@ void Call::Report(absl::Status status, const absl::Status& gone) {
     status = gone;
   }
   memory_.reset();
-  LeavePlace(status.ok() ? std::optional(computing_) : std::nullopt);
+  LeavePlace(status.ok() ? std::optional(record_.computing) : std::nullopt);
   Observe(AsTold(spec_, status));
   if (counted_) resources_.calls->Add(-1);
 }
@@ -472,7 +473,7 @@ void Call::Tick(absl::Time now) {
       absl::ToDoubleSeconds(now - since) >
           kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
     const bool computed = writes && !is_status;
-    LeavePlace(computed ? std::optional(computing_) : std::nullopt,
+    LeavePlace(computed ? std::optional(record_.computing) : std::nullopt,
                now - since);
   }
   // If all messages together hold too much memory, a message counts as slow
@@ -480,7 +481,7 @@ void Call::Tick(absl::Time now) {
   const bool over =
       !is_status && now - since > Loop::kTick / 2 && HoldsTooMuch(now);
   if (!over && resources_.admission->waiting() == 0) return;
-  const bool begun = spec_.stream && messages_in_ > 0;
+  const bool begun = spec_.stream && record_.messages_received > 0;
   absl::Duration allowed = over    ? Loop::kTick
                            : begun ? kStreamSlowAfter
                                    : kSlowAfter;
@@ -490,7 +491,8 @@ void Call::Tick(absl::Time now) {
   if (begun && !writes) {
     // The stream waits for its client's next message. gRPC may already hold a
     // part of this message.
-    if (messages_in_ != answered_ || now - since <= kSlowAfter) return;
+    if (record_.messages_received != answered_ || now - since <= kSlowAfter)
+      return;
     if (over) return CutOff(OverBudget("no memory for a waiting stream"));
     memory_->Lend();
   } else if (now - since > allowed) {
@@ -508,33 +510,27 @@ void Call::CutOff(const absl::Status& why) {
   if (writing_.since != absl::InfiniteFuture()) stream_->Cancel();
 }
 
-void Call::Observe(const absl::Status& told) const {
+void Call::Observe(const absl::Status& told) {
   if (resources_.observers->empty() || !spec_.observed) return;
   const std::string reason = ReasonName(told);
   const auto metadata = [this](absl::string_view key) {
     return headers_.Find(key).value_or("").substr(0, kMostObserved);
   };
-  CallRecord record;
-  record.service = spec_.service;
-  record.method = spec_.name;
-  record.stream = spec_.stream;
-  record.code = static_cast<grpc::StatusCode>(told.raw_code());
-  record.reason = reason;
-  record.message = told.message();
-  record.peer = headers_.peer();
-  record.caller = spec_.caller;
-  record.request_id = metadata("x-request-id");
-  record.traceparent = metadata("traceparent");
-  record.handling = SteadyNow() - started_;
-  record.started = absl::Now() - record.handling;
-  record.waited = wait_.all();
-  record.computing = computing_;
-  record.messages_received = messages_in_;
-  record.messages_sent = messages_out_;
-  record.bytes_received = bytes_in_;
-  record.bytes_sent = bytes_out_;
+  record_.service = spec_.service;
+  record_.method = spec_.name;
+  record_.stream = spec_.stream;
+  record_.code = static_cast<grpc::StatusCode>(told.raw_code());
+  record_.reason = reason;
+  record_.message = told.message();
+  record_.peer = headers_.peer();
+  record_.caller = spec_.caller;
+  record_.request_id = metadata("x-request-id");
+  record_.traceparent = metadata("traceparent");
+  record_.handling = SteadyNow() - started_;
+  record_.started = absl::Now() - record_.handling;
+  record_.waited = wait_.all();
   for (CallObserver* const observer : *resources_.observers) {
-    observer->Finished(record);
+    observer->Finished(record_);
   }
 }
 

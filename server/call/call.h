@@ -148,7 +148,7 @@ class Call final : private Loop::Ticked {
   void Tick(absl::Time now) override;
   // Ends the call because of the message that is being read or written.
   void CutOff(const absl::Status& why);
-  void Observe(const absl::Status& told) const;
+  void Observe(const absl::Status& told);
 
   CallService* const service_;
   const CallResources& resources_;
@@ -173,10 +173,9 @@ class Call final : private Loop::Ticked {
   UnderWay reading_, writing_;
   std::int64_t answered_ = 0;  // messages of a stream with computed responses
 
-  // These are reported to the observers.
-  absl::Duration computing_;
-  std::int64_t messages_in_ = 0, messages_out_ = 0;
-  std::int64_t bytes_in_ = 0, bytes_out_ = 0;
+  // Has messages, bytes and computing time from the start; Observe() sets its
+  // other fields.
+  CallRecord record_;
 };
 
 }  // namespace posenc::server

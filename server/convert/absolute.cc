@@ -82,15 +82,4 @@ absl::StatusOr<InputAbsolute> ReadAbsolute(
   return out;
 }
 
-core::Combination ReadCombination(v1::Combination combination) {
-  return combination == v1::COMBINATION_UNSPECIFIED
-             ? core::Combination::kAdd
-             : static_cast<core::Combination>(combination);
-}
-
-core::Dtype ReadTableDtype(v1::Dtype dtype) {
-  return dtype == v1::DTYPE_UNSPECIFIED ? core::Dtype::kFloat32
-                                        : static_cast<core::Dtype>(dtype);
-}
-
 }  // namespace posenc::server

@@ -19,8 +19,4 @@ struct InputAbsolute {
 absl::StatusOr<InputAbsolute> ReadAbsolute(
     const v1::AbsoluteEncoding& encoding);
 
-// These convert enums of requests. 0 means the default: add, float32.
-core::Combination ReadCombination(v1::Combination combination);
-core::Dtype ReadTableDtype(v1::Dtype dtype);
-
 }  // namespace posenc::server

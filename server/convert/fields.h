@@ -30,6 +30,12 @@ std::optional<T> Optional(bool has, T value) {
   return has ? std::optional<T>(value) : std::nullopt;
 }
 
+// Converts an enum of a request, in which 0 means `unset`.
+template <typename Core, typename Contract>
+Core EnumOr(Core unset, Contract value) {
+  return value == Contract(0) ? unset : static_cast<Core>(value);
+}
+
 // Returns the bytes of a message. Equal messages get equal bytes, although
 // protobuf's maps have no fixed order.
 inline std::string Serialize(const google::protobuf::Message& message) {

@@ -79,15 +79,14 @@ void ReadScaling(const v1::RopeSpec& in, core::RopeSpec* out) {
 core::RopeSpec ReadSpec(const v1::RopeSpec& in) {
   core::RopeSpec out;
   out.rotary_dim = in.rotary_dim();
-  out.slice = ReadRotarySlice(in.slice());
+  out.slice = EnumOr(core::RotarySlice::kLeading, in.slice());
   out.rope_theta = Optional(in.has_rope_theta(), in.rope_theta());
   out.pairing = static_cast<core::Pairing>(in.pairing());
   out.output_pairing = static_cast<core::Pairing>(in.output_pairing());
   out.attention_factor = Optional(in.has_amplitude(), in.amplitude());
   out.reverse = in.reverse();
-  out.angle_precision = in.angle_precision() == v1::ANGLE_PRECISION_FLOAT32
-                            ? core::AnglePrecision::kFloat32
-                            : core::AnglePrecision::kExact;
+  out.angle_precision =
+      EnumOr(core::AnglePrecision::kExact, in.angle_precision());
   if (in.has_axes()) {
     const v1::RotaryAxes& axes = in.axes();
     out.axes = {static_cast<core::AxisAssignment>(axes.assignment()),
@@ -207,9 +206,7 @@ core::interpretation::RopeSource ReadRopeSource(const v1::RopeSource& source) {
       out.source = core::interpretation::ConfigJson{source.config_json()};
       break;
   }
-  if (source.profile() != v1::PROFILE_UNSPECIFIED) {
-    out.profile = static_cast<core::interpretation::Profile>(source.profile());
-  }
+  out.profile = EnumOr(out.profile, source.profile());
   out.profile_version = source.profile_version();
   out.part = static_cast<core::interpretation::ModelPart>(source.part());
   if (source.has_layer_type()) out.layer_type = source.layer_type();
@@ -276,24 +273,8 @@ core::ConvertPairingArgs ReadConvertPairing(
     const v1::ConvertPairingRequest& request) {
   return {static_cast<core::Pairing>(request.old_pairing()),
           static_cast<core::Pairing>(request.new_pairing()), request.heads(),
-          request.rotary_dim(), ReadRotarySlice(request.slice())};
-}
-
-core::Direction ReadDirection(v1::Direction direction) {
-  return direction == v1::DIRECTION_UNSPECIFIED
-             ? core::Direction::kForward
-             : static_cast<core::Direction>(direction);
-}
-
-core::TableLayout ReadTableLayout(v1::TableLayout layout) {
-  return layout == v1::TABLE_LAYOUT_UNSPECIFIED
-             ? core::TableLayout::kHalf
-             : static_cast<core::TableLayout>(layout);
-}
-
-core::RotarySlice ReadRotarySlice(v1::RotarySlice slice) {
-  return slice == v1::ROTARY_SLICE_TRAILING ? core::RotarySlice::kTrailing
-                                            : core::RotarySlice::kLeading;
+          request.rotary_dim(),
+          EnumOr(core::RotarySlice::kLeading, request.slice())};
 }
 
 void WriteRope(const core::ResolvedRope& rope, const std::string& content_hash,

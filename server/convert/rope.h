@@ -47,11 +47,6 @@ absl::StatusOr<InputCache> ReadCacheLayout(const v1::CacheLayout& cache);
 core::ConvertPairingArgs ReadConvertPairing(
     const v1::ConvertPairingRequest& request);
 
-// These convert enums of requests. 0 means the default: forward, half, leading.
-core::Direction ReadDirection(v1::Direction direction);
-core::TableLayout ReadTableLayout(v1::TableLayout layout);
-core::RotarySlice ReadRotarySlice(v1::RotarySlice slice);
-
 void WriteRope(const core::ResolvedRope& rope, const std::string& content_hash,
                v1::ResolveRopeResponse* response);
 void WriteDifference(const core::interpretation::RopeDifference& difference,

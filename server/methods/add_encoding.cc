@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/absolute.h"
+#include "server/convert/fields.h"
 #include "server/convert/positions.h"
 #include "server/methods/methods.h"
 
@@ -53,7 +54,7 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
   args.encoding = encoding->encoding;
   args.positions = positions->positions;
   args.reserve = context.reserve;
-  args.combination = ReadCombination(request.combination());
+  args.combination = EnumOr(core::Combination::kAdd, request.combination());
   if (request.has_x_scale()) args.x_scale = request.x_scale();
   absl::StatusOr<core::AddedRows> added =
       core::PrepareAddEncoding(args, x->view);

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/rotation/apply.h"
 #include "posenc/v1/service.pb.h"
+#include "server/convert/fields.h"
 #include "server/convert/positions.h"
 #include "server/convert/rope.h"
 #include "server/convert/tensor.h"
@@ -86,7 +87,7 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
   if (faults.Note(core::Prefixed("positions", positions.status()))) {
     args.positions = positions->positions;
   }
-  args.direction = ReadDirection(request.direction());
+  args.direction = EnumOr(core::Direction::kForward, request.direction());
   if (request.has_query_scale()) {
     args.query_scale = ReadQueryScale(request.query_scale());
   }

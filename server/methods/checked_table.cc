@@ -11,7 +11,7 @@
 #include "core/absolute/rows.h"
 #include "core/base/error.h"
 #include "server/base/errors.h"
-#include "server/convert/rope.h"
+#include "server/convert/fields.h"
 #include "server/methods/rope_source.h"
 
 namespace posenc::server {
@@ -114,7 +114,7 @@ absl::Status CheckedTable::CheckRope(const v1::BuildTableRequest& request,
   if (!faults.none()) return faults.status();
   rows_ = *rows;
   rope_ = *std::move(rope);
-  layout_ = ReadTableLayout(request.layout());
+  layout_ = EnumOr(core::TableLayout::kHalf, request.layout());
   role_ =
       request.for_keys() ? core::TensorRole::kKey : core::TensorRole::kQuery;
   axes_ = rope_->rope.axes();
@@ -169,7 +169,7 @@ absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
         "rope", "rope and absolute are both missing; give one of them"));
   }
   auto table = std::make_shared<CheckedTable>();
-  table->dtype_ = ReadTableDtype(request.dtype());
+  table->dtype_ = EnumOr(core::Dtype::kFloat32, request.dtype());
   if (!core::IsFloating(table->dtype_)) {
     faults.Note(core::FieldInvalid(
         "dtype",

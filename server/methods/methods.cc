@@ -9,8 +9,10 @@ namespace {
 
 constexpr char kService[] = "posenc.v1.PositionalEncodingService";
 
+}  // namespace
+
 // The methods are in the order of service.proto.
-const std::vector<Method>& All() {
+absl::Span<const Method> Methods() {
   static const auto* const all = new std::vector<Method>{
       {{kService, "GetServerInfo"}, StartUnary<AnswerGetServerInfo>},
       {{kService, "ResolveRope"}, StartUnary<AnswerResolveRope>},
@@ -31,15 +33,11 @@ const std::vector<Method>& All() {
   return *all;
 }
 
-}  // namespace
-
 const Method* FindMethod(absl::string_view name) {
-  for (const Method& method : All()) {
+  for (const Method& method : Methods()) {
     if (method.name == name) return &method;
   }
   return nullptr;
 }
-
-absl::Span<const Method> Methods() { return All(); }
 
 }  // namespace posenc::server
