@@ -1,13 +1,21 @@
 #include "server/metrics/exposition.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <sstream>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "grpcpp/grpcpp.h"
 #include "prometheus/text_serializer.h"
 #include "server/base/version.h"
-#include "server/metrics/process_status.h"
 
 namespace posenc::server {
 namespace {
@@ -15,6 +23,8 @@ namespace {
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
+
+const absl::Time kStarted = absl::Now();
 
 // Collects metric families of current values.
 class Families {
@@ -101,20 +111,38 @@ void AddConnections(const ServerStatus& status, Families* all) {
                status.token_reload_errors);
 }
 
-void AddProcess(const ProcessStatus& process, Families* all) {
-  all->Counter("process_cpu_seconds_total", "User and system CPU time.",
-               process.cpu_seconds);
+std::int64_t CountEntries(const char* directory) {
+  std::error_code none;
+  const std::filesystem::directory_iterator first(directory, none);
+  return none ? 0 : std::distance(begin(first), end(first));
+}
+
+// Adds numbers of the kernel about this process. A number that cannot be read
+// is 0.
+void AddProcess(Families* all) {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  all->Counter(
+      "process_cpu_seconds_total", "User and system CPU time.",
+      absl::ToDoubleSeconds(absl::DurationFromTimeval(usage.ru_utime) +
+                            absl::DurationFromTimeval(usage.ru_stime)));
+  std::int64_t virtual_pages = 0, resident_pages = 0;
+  std::ifstream("/proc/self/statm") >> virtual_pages >> resident_pages;
   all->Gauge("process_resident_memory_bytes", "Resident memory.",
-             process.resident_bytes);
+             resident_pages * sysconf(_SC_PAGESIZE));
   all->Gauge("process_virtual_memory_bytes", "Virtual memory.",
-             process.virtual_bytes);
-  all->Gauge("process_open_fds", "Open file descriptors.", process.open_fds);
+             virtual_pages * sysconf(_SC_PAGESIZE));
+  // Does not count the descriptor of the directory itself.
+  all->Gauge("process_open_fds", "Open file descriptors.",
+             CountEntries("/proc/self/fd") - 1);
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
   all->Gauge("process_max_fds", "Limit of open file descriptors.",
-             process.max_fds);
+             limit.rlim_cur);
   all->Gauge("process_start_time_seconds",
              "When the process started, in seconds since 1970.",
-             process.start_time_seconds);
-  all->Gauge("process_threads", "Threads.", process.threads);
+             absl::ToDoubleSeconds(kStarted - absl::UnixEpoch()));
+  all->Gauge("process_threads", "Threads.", CountEntries("/proc/self/task"));
 }
 
 }  // namespace
@@ -130,7 +158,7 @@ std::string MetricsText(const CallMetrics& calls, const ServerStatus& status,
             status.ready ? 0.0 : 1.0);
   all.Counter("posenc_log_lines_dropped_total", "Log lines that were dropped.",
               status.log_lines_dropped);
-  AddProcess(ReadProcessStatus(), &all);
+  AddProcess(&all);
   all.Begin("posenc_build_info", "Version and build; always 1.",
             MetricType::Gauge);
   all.Add({{"version", kVersion},

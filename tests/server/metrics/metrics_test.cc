@@ -5,19 +5,18 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "posenc/v1/service.pb.h"
 #include "server/base/version.h"
 #include "server/metrics/exposition.h"
-#include "server/metrics/process_status.h"
 
 namespace posenc::server {
 namespace {
 
 using testing::Contains;
-using testing::Ge;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -227,16 +226,24 @@ TEST(MetricsText, EveryFamilyHasItsHelpAndType) {
   EXPECT_EQ(Lines(text, "# HELP ").size(), Lines(text, "# TYPE ").size());
 }
 
-TEST(ProcessStatus, ReadsWhatTheKernelCounts) {
-  const ProcessStatus status = ReadProcessStatus();
-  EXPECT_GT(status.resident_bytes, 1 << 20);
-  EXPECT_GT(status.virtual_bytes, status.resident_bytes);
-  EXPECT_THAT(status.threads, Ge(1));
-  EXPECT_THAT(status.open_fds, Ge(3));
-  EXPECT_GE(status.max_fds, status.open_fds);
+TEST(MetricsText, HasWhatTheKernelCounts) {
+  const std::string text = Text(CallMetrics());
+  const auto number = [&text](absl::string_view name) {
+    double value = -1;
+    for (const std::string& line : Lines(text, absl::StrCat(name, " "))) {
+      EXPECT_TRUE(absl::SimpleAtod(line.substr(name.size() + 1), &value));
+    }
+    return value;
+  };
+  EXPECT_GT(number("process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GT(number("process_virtual_memory_bytes"),
+            number("process_resident_memory_bytes"));
+  EXPECT_GE(number("process_threads"), 1);
+  EXPECT_GE(number("process_open_fds"), 3);
+  EXPECT_GE(number("process_max_fds"), number("process_open_fds"));
   const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
-  EXPECT_LE(status.start_time_seconds, now + 1);
-  EXPECT_GT(status.start_time_seconds, now - 86400);
+  EXPECT_LE(number("process_start_time_seconds"), now + 1);
+  EXPECT_GT(number("process_start_time_seconds"), now - 86400);
 }
 
 }  // namespace
