@@ -40,6 +40,7 @@ Core EnumOr(Core unset, Contract value) {
 // protobuf's maps have no fixed order.
 inline std::string Serialize(const google::protobuf::Message& message) {
   std::string bytes;
+  bytes.reserve(message.ByteSizeLong());
   google::protobuf::io::StringOutputStream stream(&bytes);
   google::protobuf::io::CodedOutputStream coded(&stream);
   coded.SetSerializationDeterministic(true);

@@ -75,6 +75,9 @@ const KnownFields::Type* KnownFields::Add(const Descriptor& descriptor) {
     known->packed_wire_type = field->is_packable()
                                   ? WireFormatLite::WIRETYPE_LENGTH_DELIMITED
                                   : known->wire_type;
+    known->is_config =
+        added->rope_source &&
+        field->number() == v1::RopeSource::kConfigJsonFieldNumber;
     known->is_element =
         field->is_repeated() &&
         known->wire_type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
@@ -176,7 +179,11 @@ bool KnownFields::LookAt(CodedInputStream* in, std::uint32_t tag,
   if (field->number_bytes > 0) {
     return AddList(in, *field, length, seen) && !TooMany(*seen);
   }
-  if (field->message == nullptr) return in->Skip(static_cast<int>(length));
+  if (field->message == nullptr) {
+    if (!in->Skip(static_cast<int>(length))) return false;
+    if (field->is_config) seen->config_bytes += length;
+    return true;
+  }
   if (field->message->rope_source) {
     const void* data = nullptr;
     int left = 0;
@@ -198,7 +205,8 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   const FieldDescriptor* const crowded = Look(&in, *root_, &seen);
   // If the walk has ended early, it has not seen all fields.
   if (!in.ConsumedEntireMessage()) seen.known = false;
-  seen.grown = kRopeGrowth * seen.rope_bytes;
+  seen.grown = kRopeGrowth * seen.rope_bytes +
+               (kTextGrowth - kRopeGrowth) * seen.config_bytes;
   // On the wire, an element has at least two bytes and a number at least one.
   // So such a short message cannot exceed the limits.
   if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;

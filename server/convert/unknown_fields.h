@@ -29,6 +29,10 @@ namespace posenc::server {
 // is read, resolved and prepared. For explicit frequencies, this is 15.
 inline constexpr std::size_t kRopeGrowth = 16;
 
+// The same for a byte of JSON, which is parsed and copied. For a list of empty
+// objects, this is 62.
+inline constexpr std::size_t kTextGrowth = 64;
+
 // The known fields and enum values of one message type and of the types inside
 // it.
 class KnownFields {
@@ -50,12 +54,14 @@ class KnownFields {
     bool known = true;
     bool shares = false;  // has a posenc.v1.SharedMemory
     int elements = 0;
-    std::size_t rope_bytes = 0;  // size of all posenc.v1.RopeSource
+    // Sizes of all posenc.v1.RopeSource, and of their config_json.
+    std::size_t rope_bytes = 0, config_bytes = 0;
     std::size_t growth = 0;
     // Additional bytes that the message takes in memory, beyond its size on the
-    // wire: kRopeGrowth times the size of its encodings. For a message that is
-    // not small, also the memory of its elements, and two times the growth of
-    // its lists of numbers: as parsed fields, and as arguments of core.
+    // wire: kRopeGrowth times the size of its encodings, and kTextGrowth times
+    // the size of their configurations. For a message that is not small, also
+    // the memory of its elements, and two times the growth of its lists of
+    // numbers: as parsed fields, and as arguments of core.
     std::size_t grown = 0;
   };
 
@@ -83,6 +89,7 @@ class KnownFields {
     // If the field is an enum, bit n is set if value n is known.
     std::uint64_t values = 0;
     bool is_element = false;  // a repeated message or text
+    bool is_config = false;   // RopeSource.config_json
     // Size in memory of a number that may be smaller on the wire; else 0.
     std::size_t number_bytes = 0;
   };

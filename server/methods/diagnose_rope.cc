@@ -9,26 +9,21 @@
 #include "core/doctor/doctor.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/diagnosis.h"
+#include "server/convert/unknown_fields.h"
 #include "server/methods/methods.h"
 
 namespace posenc::server {
-namespace {
-
-// Bytes of memory that a byte of JSON takes, as a parsed text and in copies
-// that the checks change.
-constexpr std::int64_t kTextGrowth = 64;
-
-}  // namespace
 
 absl::Status AnswerDiagnoseRope(const v1::DiagnoseRopeRequest& request,
                                 const MethodContext& context, StopCheck stop,
                                 v1::DiagnoseRopeResponse* response) {
   const core::StopAsked asked = [stop] { return stop(); };
-  std::int64_t text = 0;
+  std::size_t text = 0;
   for (const v1::ModelDescription& input : request.inputs()) {
-    text += static_cast<std::int64_t>(input.text().size());
+    text += input.text().size();
   }
-  const absl::Status room = context.reserve(kTextGrowth * text);
+  const absl::Status room =
+      context.reserve(static_cast<std::int64_t>(kTextGrowth * text));
   if (!room.ok()) return room;
   core::Faults faults;
   std::vector<core::doctor::DoctorInput> inputs =

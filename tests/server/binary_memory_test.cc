@@ -78,8 +78,8 @@ TEST_F(BinaryMemoryTest, AMessageClaimsMemoryForItsParsedData) {
   };
   v1::ResolveRopeRequest resolve;
   for (const auto& [bytes, reason] :
-       {std::pair{256 << 10, "ERROR_REASON_MODEL_CONFIG_INVALID"},
-        std::pair{512 << 10, "ERROR_REASON_MESSAGE_TOO_LARGE"}}) {
+       {std::pair{64 << 10, "ERROR_REASON_MODEL_CONFIG_INVALID"},
+        std::pair{256 << 10, "ERROR_REASON_MESSAGE_TOO_LARGE"}}) {
     resolve.mutable_rope()->set_config_json(std::string(bytes, ' '));
     EXPECT_EQ(reason_of(&Stub::ResolveRope, resolve), reason);
   }

@@ -42,6 +42,25 @@ bool Is(const FieldDescriptor& field) {
   return IsMessage(field) && field.message_type() == Type::descriptor();
 }
 
+// Returns the memory that the encodings in a message take while they are read.
+std::size_t GrowthOfRopes(const pb::Message& message) {
+  if (message.GetDescriptor() == v1::RopeSource::descriptor()) {
+    // The cast is safe: the message is of a generated class.
+    const auto& rope = static_cast<const v1::RopeSource&>(message);
+    return kRopeGrowth * rope.ByteSizeLong() +
+           (kTextGrowth - kRopeGrowth) * rope.config_json().size();
+  }
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  std::size_t growth = 0;
+  for (const FieldDescriptor* const field : fields) {
+    if (!IsMessage(*field)) continue;
+    growth +=
+        GrowthOfRopes(message.GetReflection()->GetMessage(message, field));
+  }
+  return growth;
+}
+
 }  // namespace
 
 absl::StatusOr<Inference::Place> Inference::Walk(absl::string_view path,
@@ -142,16 +161,8 @@ absl::Status Inference::SetParameter(const std::string& path,
 }
 
 absl::Status Inference::ClaimRopes() {
-  std::vector<const FieldDescriptor*> fields;
-  const pb::Reflection& reflection = *native_->GetReflection();
-  reflection.ListFields(*native_, &fields);
-  std::size_t bytes = 0;
-  for (const FieldDescriptor* const field : fields) {
-    if (!Is<v1::RopeSource>(*field)) continue;
-    bytes += reflection.GetMessage(*native_, field).ByteSizeLong();
-  }
   return envelope_.message.ClaimMore(
-      static_cast<std::int64_t>(kRopeGrowth * bytes));
+      static_cast<std::int64_t>(GrowthOfRopes(*native_)));
 }
 
 absl::Status Inference::CheckKnown() const {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
-#include "core/interpretation/json_text.h"
+#include "core/interpretation/json_object.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 #include "server/convert/unknown_fields.h"
@@ -197,14 +197,13 @@ absl::Status CheckJson(absl::string_view json) {
       return Invalid("is nested deeper than ", kMaxDepth);
     }
   }
-  const core::interpretation::JsonText read =
-      core::interpretation::ReadJsonText(json);
-  if (!read.fault.empty()) return Invalid(read.fault);
-  if (!read.twice.empty()) {
-    return Invalid("has the key '", read.twice[0].path, "' twice");
+  const core::interpretation::ParsedText read =
+      core::interpretation::ParseText(json);
+  if (!read.text.fault.empty()) return Invalid(read.text.fault);
+  if (!read.text.twice.empty()) {
+    return Invalid("has the key '", read.text.twice[0].path, "' twice");
   }
-  const std::string twice =
-      SpelledTwice(nlohmann::json::parse(json, nullptr, false));
+  const std::string twice = SpelledTwice(read.value);
   if (twice.empty()) return absl::OkStatus();
   return Invalid("has the field '", twice, "' twice, in two spellings");
 }
@@ -244,10 +243,9 @@ std::string TakeJson(const FieldDescriptor& field, pb::Message* message) {
   std::string text;
   if (!pb::util::MessageToJsonString(*only, &text, options).ok()) return "";
   // Removes the braces and the key around the value: {"spec":{...}}.
-  absl::string_view value = text;
-  absl::ConsumePrefix(&value, absl::StrCat("{\"", field.name(), "\":"));
-  absl::ConsumeSuffix(&value, "}");
-  return std::string(value);
+  text.pop_back();
+  text.erase(0, absl::StrCat("{\"", field.name(), "\":").size());
+  return text;
 }
 
 void Take(const FieldDescriptor& field, pb::Message* message,

@@ -165,12 +165,13 @@ TEST(KnownFieldsTest, CountsTheGrowthOfEncodings) {
       ->mutable_explicit_frequencies()
       ->mutable_values()
       ->Resize(1000, 0.5);
-  request.mutable_compare_with()->set_preset("llama3_1");
+  request.mutable_compare_with()->set_config_json(std::string(300, ' '));
   const auto seen = KnownFields(*v1::ResolveRopeRequest::descriptor())
                         .Walk(request.SerializeAsString());
   ASSERT_TRUE(seen.ok()) << seen.status();
   EXPECT_EQ(seen->grown, kRopeGrowth * (request.rope().ByteSizeLong() +
-                                        request.compare_with().ByteSizeLong()));
+                                        request.compare_with().ByteSizeLong()) +
+                             (kTextGrowth - kRopeGrowth) * 300);
 }
 
 std::string Packed(const std::string& numbers) {
