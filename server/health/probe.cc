@@ -6,12 +6,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "core/base/error.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
-#include "grpcpp/completion_queue.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
@@ -75,20 +75,16 @@ absl::Status Probe(const std::string& address, const std::string& service,
       grpc::CreateCustomChannel(address, *credentials, arguments));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  const grpc::ByteBuffer message(&request, 1);
   grpc::ByteBuffer response;
   grpc::Status status;
-  {
-    grpc::CompletionQueue queue;
-    const auto call = stub.PrepareUnaryCall(
-        &context, kMethod, grpc::ByteBuffer(&request, 1), &queue);
-    call->StartCall();
-    call->Finish(&response, &status, nullptr);
-    void* tag;
-    bool ok;
-    queue.Next(&tag, &ok);
-    queue.Shutdown();
-    while (queue.Next(&tag, &ok)) continue;
-  }
+  absl::Notification done;
+  stub.UnaryCall(&context, kMethod, grpc::StubOptions(), &message, &response,
+                 [&](grpc::Status end) {
+                   status = std::move(end);
+                   done.Notify();
+                 });
+  done.WaitForNotification();
   if (!status.ok()) {
     return absl::Status(
         static_cast<absl::StatusCode>(status.error_code()),

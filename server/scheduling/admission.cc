@@ -157,16 +157,6 @@ bool Admission::TryClaim(std::int64_t bytes, Ticket* ticket,
   return true;
 }
 
-void Admission::ClaimHeld(std::int64_t bytes) {
-  std::int64_t left = 0;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    Claim(bytes);
-    left = Left();
-  }
-  React(left);
-}
-
 void Admission::Grow(std::int64_t bytes, Ticket* ticket) {
   Claim(bytes);
   if (ticket != nullptr && ticket->queue_ != nullptr && ticket->held_ > 0) {

@@ -106,7 +106,9 @@ class Admission {
                 std::int64_t beyond = 0);
 
   // Claims bytes that are in memory already, even if they do not fit.
-  void ClaimHeld(std::int64_t bytes);
+  void ClaimHeld(std::int64_t bytes) {
+    TryClaim(bytes, nullptr, INT64_MAX / 2);
+  }
 
   // Releases bytes, and admits the waiting calls that fit now.
   void Release(std::int64_t bytes);

@@ -63,10 +63,13 @@ bool HasDots(absl::string_view directory) {
          absl::StrContains(directory, "/./");
 }
 
+bool IsSame(const struct stat& one, const struct stat& other) {
+  return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
 bool IsUnchanged(const struct stat& one, const struct stat& other) {
-  return one.st_dev == other.st_dev && one.st_ino == other.st_ino &&
-         one.st_size == other.st_size && one.st_uid == other.st_uid &&
-         one.st_nlink == other.st_nlink;
+  return IsSame(one, other) && one.st_size == other.st_size &&
+         one.st_uid == other.st_uid && one.st_nlink == other.st_nlink;
 }
 
 // Parses a user ID. (uid_t)-1 is not a user.
@@ -223,21 +226,17 @@ absl::StatusOr<std::shared_ptr<SharedFile>> SharedFiles::MapFile(
     absl::string_view name, const Descriptor& file, const struct stat& stat) {
   Files dropped;  // unmapped without the lock, because that takes time
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (auto at = files_.begin(); at != files_.end();) {
-    SharedFile& known = **at;
-    if (known.stat_.st_dev != stat.st_dev ||
-        known.stat_.st_ino != stat.st_ino) {
-      ++at;
-      continue;
+  const auto known = std::find_if(
+      files_.begin(), files_.end(),
+      [&stat](const auto& file) { return IsSame(file->stat_, stat); });
+  if (known != files_.end()) {
+    if (!(*known)->cut() && IsUnchanged((*known)->stat_, stat)) {
+      (*known)->used_ = absl::Now();
+      (*known)->name_ = std::string(name);
+      return *known;
     }
-    const bool cut = known.guard_ != nullptr && known.guard_->cut();
-    if (!cut && IsUnchanged(known.stat_, stat)) {
-      known.used_ = absl::Now();
-      known.name_ = std::string(name);
-      return *at;
-    }
-    dropped.push_back(std::move(*at));
-    at = files_.erase(at);
+    dropped.push_back(std::move(*known));
+    files_.erase(known);
   }
   const absl::Status size =
       CheckSize("name", "file", static_cast<std::uint64_t>(stat.st_size),
@@ -292,8 +291,8 @@ bool SharedFiles::MakeRoom(std::int64_t bytes, Files* out) {
 }
 
 bool SharedFiles::WasCut(const SharedFile& file) const {
-  if (file.guard_ == nullptr) return false;
-  if (file.guard_->cut()) return true;
+  if (file.data_ == nullptr) return false;
+  if (file.cut()) return true;
   struct stat stat = {};
   std::string name;
   {
@@ -302,8 +301,7 @@ bool SharedFiles::WasCut(const SharedFile& file) const {
   }
   return fstatat(directory_.get(), name.c_str(), &stat, AT_SYMLINK_NOFOLLOW) ==
              0 &&
-         stat.st_dev == file.stat_.st_dev && stat.st_ino == file.stat_.st_ino &&
-         stat.st_size < file.stat_.st_size;
+         IsSame(stat, file.stat_) && stat.st_size < file.stat_.st_size;
 }
 
 void SharedFiles::Sweep(absl::Time now) {
@@ -314,8 +312,7 @@ void SharedFiles::Sweep(absl::Time now) {
     struct stat stat = {};
     const bool stays = fstatat(directory_.get(), file.name_.c_str(), &stat,
                                AT_SYMLINK_NOFOLLOW) == 0 &&
-                       IsUnchanged(stat, file.stat_) &&
-                       (file.guard_ == nullptr || !file.guard_->cut()) &&
+                       IsUnchanged(stat, file.stat_) && !file.cut() &&
                        (at->use_count() > 1 || now - file.used_ <= kUnused);
     if (stays) {
       ++at;

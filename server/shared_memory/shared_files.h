@@ -62,6 +62,8 @@ class SharedFile {
   friend class SharedFiles;
   SharedFile() = default;
 
+  bool cut() const { return guard_ != nullptr && guard_->cut(); }
+
   std::string name_;
   struct stat stat_ = {};  // state when it was mapped
   void* data_ = nullptr;
