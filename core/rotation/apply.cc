@@ -82,6 +82,32 @@ absl::Status CheckQueryScale(const QueryScale& scale, bool has_q) {
   return absl::OkStatus();
 }
 
+// Expands the positions of tokens. rope: null if it is not known. Then the
+// number of axes is not known, and the result is null, but missing positions
+// are still an error.
+absl::StatusOr<std::shared_ptr<const TokenPositions>> Expand(
+    const ApplyRopeArgs& args, const HeadLayout& layout,
+    const ResolvedRope* rope) {
+  if (rope == nullptr &&
+      !std::holds_alternative<std::monostate>(args.positions)) {
+    return nullptr;
+  }
+  TokenExtents extents;
+  extents.batch = layout.batch;
+  extents.tokens = layout.tokens;
+  extents.packed = args.layout == Layout::kThd;
+  extents.reserve = args.reserve;
+  absl::StatusOr<TokenPositions> expanded = ExpandPositions(
+      args.positions, extents, rope == nullptr ? 1 : rope->axes(),
+      rope != nullptr && rope->needs_ids());
+  if (!expanded.ok()) return expanded.status();
+  if (rope == nullptr) return nullptr;
+  const absl::Status reached =
+      CheckXPosReach(*rope, *expanded, FieldOf(args.positions));
+  if (!reached.ok()) return reached;
+  return std::make_shared<const TokenPositions>(*std::move(expanded));
+}
+
 // The cosines and sines of the tokens' positions.
 class PositionCosSin : public CosSinSource {
  public:
@@ -190,38 +216,19 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
                      faults.Note(CheckAgreement(*layouts[0], *layouts[1]));
 
   std::shared_ptr<const TokenPositions> positions;  // null: no tokens
-  const std::optional<HeadLayout>& any =
-      layouts[0].has_value() ? layouts[0] : layouts[1];
   const auto has_work = [](const std::optional<HeadLayout>& layout) {
     return layout.has_value() && !layout->empty();
   };
   // The shape of a tensor without elements may have any number of tokens, so
   // its positions must not be expanded.
   if (agree && (has_work(layouts[0]) || has_work(layouts[1]))) {
-    TokenExtents extents;
-    extents.batch = any->batch;
-    extents.tokens = any->tokens;
-    extents.packed = args.layout == Layout::kThd;
-    extents.reserve = args.reserve;
     const std::optional<RotatedTensor>& rotated =
         tensors[0].has_value() ? tensors[0] : tensors[1];
-    if (rotated.has_value()) {
-      const ResolvedRope& rope = rotated->prepared->rope;
-      absl::StatusOr<TokenPositions> expanded = ExpandPositions(
-          args.positions, extents, rope.axes(), rope.needs_ids());
-      absl::Status status = expanded.status();
-      if (status.ok())
-        status = CheckXPosReach(rope, *expanded, FieldOf(args.positions));
-      if (faults.Note(Prefixed("positions", status))) {
-        positions =
-            std::make_shared<const TokenPositions>(*std::move(expanded));
-      }
-    } else if (std::holds_alternative<std::monostate>(args.positions)) {
-      // The number of axes is not known, but missing positions are still an
-      // error.
-      faults.Note(Prefixed(
-          "positions",
-          ExpandPositions(args.positions, extents, 1, false).status()));
+    absl::StatusOr<std::shared_ptr<const TokenPositions>> expanded =
+        Expand(args, layouts[0].has_value() ? *layouts[0] : *layouts[1],
+               rotated.has_value() ? &rotated->prepared->rope : nullptr);
+    if (faults.Note(Prefixed("positions", expanded.status()))) {
+      positions = *std::move(expanded);
     }
   }
   if (!faults.none()) return faults.status();
