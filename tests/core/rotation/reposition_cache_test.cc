@@ -357,7 +357,7 @@ TEST(RepositionCacheTest, AnErrorOfBlocksHasTheShapeOfTheCache) {
   for (const bool by_layer : {false, true}) {
     core::RepositionArgs args = OfLayers(slots, by_layer ? 3 : 0);
     if (!by_layer) args.old_rope = AllEncodings().front().Args().old_rope;
-    args.block_format = core::BlockFormat::kQ80;
+    args.block_format = core::BlockFormat::kQ8_0;
     const absl::Status status =
         core::PrepareReposition(args, {Dtype::kInt8, {3, 1, 3, 35}, nullptr})
             .status();
