@@ -17,7 +17,6 @@
 #include "posenc/v1/errors.pb.h"
 #include "posenc/v1/service.pb.h"
 #include "server/call/small_answer.h"
-#include "server/convert/fields.h"
 
 namespace posenc::server {
 namespace {
@@ -148,8 +147,10 @@ absl::StatusOr<std::string> Reflection::Answer(
       return SetError(grpc::StatusCode::NOT_FOUND, "not known to this server",
                       &response);
     }
-    Append(files_.at(file), response.mutable_file_descriptor_response()
-                                ->mutable_file_descriptor_proto());
+    for (const std::string& bytes : files_.at(file)) {
+      response.mutable_file_descriptor_response()->add_file_descriptor_proto(
+          bytes);
+    }
   };
   response.set_valid_host(request.host());
   *response.mutable_original_request() = request;
