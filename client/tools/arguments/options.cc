@@ -1,7 +1,11 @@
 #include "client/tools/arguments/options.h"
 
+#include <set>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/tools/arguments/enum_flags.h"
 #include "client/tools/arguments/gguf_source.h"
@@ -9,9 +13,32 @@
 #include "client/tools/files/status.h"
 #include "core/doctor/doctor.h"
 #include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
 
 namespace posenc::cli {
 namespace {
+
+// Returns a field that an object of the JSON text has twice; empty if there is
+// none. Protobuf would take the last value. It accepts two names of a field,
+// rotaryDim and rotary_dim.
+std::string FieldGivenTwice(const std::string& text) {
+  using Json = nlohmann::json;
+  std::string twice;
+  std::vector<std::set<std::string>> fields;  // of the open objects
+  const auto look = [&](int depth, Json::parse_event_t event, Json& value) {
+    fields.resize(static_cast<std::size_t>(depth) + 1);
+    if (event == Json::parse_event_t::key) {
+      const std::string name = absl::StrReplaceAll(
+          absl::AsciiStrToLower(value.get<std::string>()), {{"_", ""}});
+      if (!fields.back().insert(name).second) {
+        twice = value.get<std::string>();
+      }
+    }
+    return true;
+  };
+  Json::parse(text, look, /*allow_exceptions=*/false);
+  return twice;
+}
 
 // Sets the encoding that --preset, --config or --spec names.
 absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
@@ -30,6 +57,11 @@ absl::Status SetEncoding(const SourceFlags& flags, v1::RopeSource* source) {
     if (!fault.empty()) return FileError(flags.config, fault);
     source->set_config_json(std::move(text));
   } else {
+    const std::string twice = FieldGivenTwice(flags.spec);
+    if (!twice.empty()) {
+      return UsageError(absl::StrCat("--", flags.prefix, "spec: has the field ",
+                                     twice, " twice; remove one"));
+    }
     const auto status = google::protobuf::util::JsonStringToMessage(
         flags.spec, source->mutable_spec());
     if (!status.ok()) {
