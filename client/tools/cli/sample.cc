@@ -95,6 +95,7 @@ Command AddSample(CLI::App* app, const GlobalFlags* globals) {
   AddValue(app, "--out", &flags->out, "FILE", "A .safetensors file to write")
       ->required();
   AddValue(app, "--seed", &flags->seed, "N", "Equal seeds give equal bytes")
+      ->check(CLI::Range(std::int64_t{0}, INT64_MAX))
       ->capture_default_str();
   AddValue(app, "--q", &flags->q, "SHAPE", "Shape of q: 1,4096,32,128");
   AddValue(app, "--k", &flags->k, "SHAPE", "Shape of k: 1,4096,8,128");
