@@ -120,6 +120,17 @@ TEST(ChartTest, HasAPlaneWithoutAnyPoint) {
   }
 }
 
+TEST(ChartTest, ScalesOfTheGreatestNumbersAreFinite) {
+  const double greatest = std::numeric_limits<double>::max();
+  for (const double low : {-greatest, 0.9 * greatest, greatest}) {
+    Chart chart = Line();
+    chart.curves = {{"one", {{0, low}, {1, greatest}}}};
+    const std::string svg = Draw(chart, 800, 480);
+    EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
+    EXPECT_EQ(svg.find("inf"), std::string::npos) << svg;
+  }
+}
+
 TEST(PngTest, LevelsComeBackAsTheirColors) {
   const std::uint8_t levels[] = {0, 128, 255, 64, 8, 248};
   EXPECT_THAT(DecodePng(CividisPng(3, 2, levels)),

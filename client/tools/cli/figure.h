@@ -24,12 +24,14 @@ namespace posenc::cli {
 inline constexpr std::int64_t kMaxPlottedDistances = 4096;
 inline constexpr std::int64_t kMaxPlottedCells = std::int64_t{1} << 24;
 
+inline constexpr std::int64_t kDefaultRows = 1024;
+
 struct FigureFlags {
   SourceFlags source, compare;
   FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
   std::int64_t start = 0;
-  std::int64_t rows = 1024;
-  std::string values = "both";  // cos, sin or both
+  std::optional<std::int64_t> rows;  // of `angles` and `table`
+  std::string values = "both";       // cos, sin or both
   std::optional<std::int32_t> channels;
   std::int64_t position = 1;
   std::int32_t pair = 0;
@@ -38,6 +40,8 @@ struct FigureFlags {
   std::string image;                  // extents: "64x64"
   std::string in;                     // a file with a bias or scores
   std::vector<std::string> profiles;  // empty: the most used readers
+
+  std::int64_t Rows() const { return rows.value_or(kDefaultRows); }
 };
 
 using Figure = std::variant<plot::Chart, plot::HeatMap>;

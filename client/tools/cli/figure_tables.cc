@@ -68,6 +68,7 @@ struct Table {
 absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
                                 const Client& client) {
   v1::BuildTableRequest request;
+  request.set_rows(flags.Rows());
   Table table;
   const bool absolute = !flags.absolute.Empty();
   if (absolute) {
@@ -79,6 +80,14 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
       return UsageError("--values: belongs to rotary encodings");
     }
     RETURN_IF_ERROR(flags.absolute.Read(request.mutable_absolute()));
+    // By default all rows of a learned table are drawn, if they are not too
+    // many. Past them there are no rows without --hierarchical-alpha.
+    const auto& learned = request.absolute().learned().table().shape();
+    if (!flags.rows && learned.size() == 2 && learned[1] > 0) {
+      request.set_rows(std::max<std::int64_t>(
+          1,
+          std::min(learned[0] - flags.start, kMaxPlottedCells / learned[1])));
+    }
     // The names are in the order of AbsoluteEncoding's kinds, which have
     // numbers from 1 on.
     constexpr const char* kKinds[] = {"sinusoidal", "learned", "grid's",
@@ -88,16 +97,18 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
                               " encoding");
   } else {
     ASSIGN_OR_RETURN(const Reading reading, ReadSource(flags, client, true));
-    RETURN_IF_ERROR(CheckCells(flags.rows, reading.resolved.inv_freq_size()));
+    RETURN_IF_ERROR(
+        CheckCells(request.rows(), reading.resolved.inv_freq_size()));
     *request.mutable_rope() = reading.source;
     if (reading.source.has_spec()) {
       *request.mutable_rope()->mutable_spec() = reading.resolved.spec();
     }
     table.name = absl::StrCat("table of ", reading.name);
   }
-  if (!request.absolute().has_sincos_grid()) {
+  if (request.absolute().has_sincos_grid()) {
+    request.clear_rows();
+  } else {
     request.mutable_positions()->set_start(flags.start);
-    request.set_rows(flags.rows);
   }
   ASSIGN_OR_RETURN(const BuildTableResult result, client.BuildTable(request));
   const auto add = [&](const char* name,
@@ -171,19 +182,19 @@ absl::StatusOr<plot::Matrix> ImageSimilarity(const Reading& reading, int height,
 
 absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
                                     const Client& client) {
-  RETURN_IF_ERROR(CheckRange("--rows", flags.rows, 1, INT64_MAX));
+  const std::int64_t rows = flags.Rows();
+  RETURN_IF_ERROR(CheckRange("--rows", rows, 1, INT64_MAX));
   ASSIGN_OR_RETURN(const Reading reading, ReadSource(flags, client, true));
   const auto& frequencies = reading.resolved.inv_freq();
-  RETURN_IF_ERROR(CheckCells(flags.rows, frequencies.size()));
+  RETURN_IF_ERROR(CheckCells(rows, frequencies.size()));
   plot::HeatMap map;
   map.title = absl::StrCat("Angles: ", reading.name);
   map.row_label = "position";
   map.column_label = "pair of channels";
   map.color_label = "full turns";
   map.log = true;
-  plot::Matrix matrix =
-      Sized("angles", flags.rows, frequencies.size(), flags.start);
-  for (std::int64_t row = 0; row < flags.rows; ++row) {
+  plot::Matrix matrix = Sized("angles", rows, frequencies.size(), flags.start);
+  for (std::int64_t row = 0; row < rows; ++row) {
     const double position = static_cast<double>(flags.start + row);
     for (const double w : frequencies) {
       matrix.values.push_back(std::fabs(position * w) / (2 * kPi));
@@ -203,7 +214,7 @@ absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
 
 absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
                                    const Client& client) {
-  RETURN_IF_ERROR(CheckRange("--rows", flags.rows, 1, INT64_MAX));
+  RETURN_IF_ERROR(CheckRange("--rows", flags.Rows(), 1, INT64_MAX));
   if (flags.values != "cos" && flags.values != "sin" &&
       flags.values != "both") {
     return UsageError(absl::StrCat("--values: '", flags.values,
@@ -315,6 +326,8 @@ absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
       " to ", NineDigits(map.high),
       not_finite ? "; light grey cells are -inf (masked), +inf or NaN." : ".");
   if (map.low == map.high) map.low -= 1;
+  // Beyond 2^53, 1 changes nothing.
+  if (map.low == map.high) (map.low > 0 ? map.low : map.high) = 0;
   return map;
 }
 

@@ -247,8 +247,9 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   };
   add("--start", &data->start, "angles, table: the first position", "N")
       ->capture_default_str();
-  add("--rows", &data->rows, "angles, table: positions from --start", "N")
-      ->capture_default_str();
+  add("--rows", &data->rows,
+      "angles, table: positions from --start (--learned: default all)", "N")
+      ->default_str(absl::StrCat(kDefaultRows));
   add("--values", &data->values, "table: cos, sin or both", "NAME")
       ->capture_default_str();
   add("--channels", &data->channels,

@@ -52,14 +52,15 @@ void AddTick(Point from, Point to, bool grid, Svg* svg) {
 }  // namespace
 
 double Scale::At(double value) const {
+  // Halves are exact, and their differences do not overflow.
   const double part = log ? std::log(value / low) / std::log(high / low)
-                          : (value - low) / (high - low);
+                          : (value / 2 - low / 2) / (high / 2 - low / 2);
   return from + part * (to - from);
 }
 
 std::vector<Tick> Ticks(const Scale& scale) {
   if (scale.log) return LogTicks(scale);
-  const double rough = (scale.high - scale.low) / 5;
+  const double rough = (scale.high / 2 - scale.low / 2) / 2.5;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double lead = rough / power;
   const double step = std::max(power * (lead > 5   ? 10
@@ -73,7 +74,7 @@ std::vector<Tick> Ticks(const Scale& scale) {
     // The multiple is rounded only once, so that 0 is exactly 0, and 0.3 is not
     // 0.30000004.
     const double value = (first + i) * step;
-    if (value > scale.high + 1e-9 * step) break;
+    if (!std::isfinite(value) || value > scale.high + 1e-9 * step) break;
     ticks.push_back({value, TickText(value)});
   }
   return ticks;

@@ -42,13 +42,16 @@ Scale Fit(const Axis& axis, Range range, double margin, double from,
     }
     return scale;
   }
-  const double room = margin * (scale.high - scale.low);
-  scale.low -= room;
-  scale.high += room;
+  constexpr double kGreatest = std::numeric_limits<double>::max();
+  const double room = 2 * margin * (scale.high / 2 - scale.low / 2);
+  scale.low = std::max(scale.low - room, -kGreatest);
+  scale.high = std::min(scale.high + room, kGreatest);
   if (scale.high <= scale.low) {
     scale.low -= 0.5;
     scale.high += 0.5;
   }
+  // Beyond 2^53, 0.5 changes nothing.
+  if (scale.high <= scale.low) (scale.low > 0 ? scale.low : scale.high) = 0;
   return scale;
 }
 

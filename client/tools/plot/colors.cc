@@ -50,7 +50,7 @@ const std::array<Color, 256>& Cividis() {
 }
 
 std::uint8_t Level(double value, double low, double high) {
-  const double part = (value - low) / (high - low);
+  const double part = (value / 2 - low / 2) / (high / 2 - low / 2);
   if (!(part > 0)) return 0;
   return static_cast<std::uint8_t>(std::lround(255 * std::min(part, 1.0)));
 }
