@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "client/tools/flags/status_macros.h"  // IWYU pragma: export
+#include "core/base/status_macros.h"  // IWYU pragma: export
 
 namespace posenc::cli {
 

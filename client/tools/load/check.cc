@@ -7,7 +7,7 @@
 #include "client/tools/check/element.h"
 #include "client/tools/check/rotated_heads.h"
 #include "client/tools/check/rounding.h"
-#include "client/tools/flags/status_macros.h"
+#include "core/base/status_macros.h"
 #include "posenc/wire/frame.h"
 
 namespace posenc::load {

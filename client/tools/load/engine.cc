@@ -10,8 +10,8 @@
 #include "absl/time/clock.h"
 #include "client/cpp/connection/channels.h"
 #include "client/cpp/connection/credentials.h"
-#include "client/tools/flags/status_macros.h"
 #include "client/tools/load/worker.h"
+#include "core/base/status_macros.h"
 #include "posenc/wire/metadata.h"
 
 namespace posenc::load {

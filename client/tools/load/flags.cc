@@ -6,8 +6,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/tools/flags/status_macros.h"
 #include "client/tools/load/units.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::load {
 namespace {

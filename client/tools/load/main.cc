@@ -23,7 +23,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "client/tools/flags/command_line.h"
-#include "client/tools/flags/status_macros.h"
 #include "client/tools/load/capacity.h"
 #include "client/tools/load/check.h"
 #include "client/tools/load/engine.h"
@@ -31,6 +30,7 @@
 #include "client/tools/load/report.h"
 #include "client/tools/load/units.h"
 #include "client/tools/load/workload.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::load {
 namespace {

@@ -2,8 +2,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/tools/flags/status_macros.h"
 #include "client/tools/load/workload.h"
+#include "core/base/status_macros.h"
 #include "google/protobuf/message.h"
 #include "posenc/client.h"
 

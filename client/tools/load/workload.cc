@@ -12,8 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "client/tools/check/element.h"
 #include "client/tools/check/random.h"
-#include "client/tools/flags/status_macros.h"
 #include "client/tools/load/units.h"
+#include "core/base/status_macros.h"
 #include "posenc/wire/frame.h"
 
 namespace posenc::load {
