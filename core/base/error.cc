@@ -85,6 +85,19 @@ absl::Status FieldInvalid(absl::string_view field, absl::string_view fact) {
                    ErrorReason::kFieldInvalid, field, fact);
 }
 
+absl::Status MustBe(absl::string_view field, absl::string_view value,
+                    absl::string_view rule) {
+  return FieldInvalid(field, absl::StrCat("is ", value, "; must be ", rule));
+}
+
+absl::Status WrongShape(absl::string_view field, const std::string& expected,
+                        const std::string& actual) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   ErrorReason::kShapeMismatch, field,
+                   absl::StrCat("is ", actual, "; must be ", expected),
+                   {{"expected", expected}, {"actual", actual}});
+}
+
 std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status) {
   const absl::optional<absl::Cord> cord = status.GetPayload(kPayloadUrl);
   if (!cord.has_value()) return std::nullopt;

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,15 @@ absl::Status MakeError(absl::StatusCode code, ErrorReason reason,
 absl::Status FieldRequired(absl::string_view field, absl::string_view fact);
 absl::Status FieldInvalid(absl::string_view field, absl::string_view fact);
 
+// Returns FieldInvalid with the fact "is <value>; must be <rule>".
+absl::Status MustBe(absl::string_view field, absl::string_view value,
+                    absl::string_view rule);
+
+// Returns INVALID_ARGUMENT with the reason kShapeMismatch and the fact "is
+// <actual>; must be <expected>".
+absl::Status WrongShape(absl::string_view field, const std::string& expected,
+                        const std::string& actual);
+
 // Returns the details of a status that MakeError made; nullopt for any other
 // status.
 std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status);
@@ -72,6 +82,16 @@ std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status);
 // Formats a number for a message: the shortest text that reads back as the same
 // number.
 std::string NumberText(double value);
+
+template <typename Number>
+requires std::is_arithmetic_v<Number> absl::Status MustBe(
+    absl::string_view field, Number value, absl::string_view rule) {
+  if constexpr (std::is_integral_v<Number>) {
+    return MustBe(field, std::to_string(value), rule);
+  } else {
+    return MustBe(field, NumberText(value), rule);
+  }
+}
 
 // Returns the error with "<prefix>." in front of its field, in message and
 // details. Returns all other statuses, also OK, unchanged.
