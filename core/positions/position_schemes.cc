@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/positions/positions.h"
 
 namespace posenc::core {
@@ -19,24 +20,25 @@ constexpr std::int64_t kMaxTokens = std::int64_t{1} << 62;
 constexpr int kMultimodalAxes = 3;
 constexpr std::size_t kMaxGridAxes = 64;
 
-absl::Status OutOfRange(absl::string_view field, absl::string_view fact,
-                        std::int64_t index) {
-  return MakeError(absl::StatusCode::kOutOfRange,
-                   ErrorReason::kPositionOutOfRange, field, fact,
-                   {{"index", absl::StrCat(index)}});
+// Checks that a number is at least `least`, 0 or 1.
+absl::Status CheckLeast(absl::string_view field, std::int64_t value,
+                        int least) {
+  if (value >= least) return absl::OkStatus();
+  return FieldInvalid(field,
+                      absl::StrCat(value, least == 0 ? "; must not be negative"
+                                                     : "; must be at least 1"));
 }
 
 // Checks a length. Its positions 0 .. length - 1 must fit in int32.
 absl::Status CheckLength(absl::string_view field, std::int64_t length,
                          std::int64_t index) {
-  if (length < 0) {
-    return FieldInvalid(field, absl::StrCat(length, "; must not be negative"));
-  }
+  RETURN_IF_ERROR(CheckLeast(field, length, 0));
   if (length - 1 > kMaxInt32) {
-    return OutOfRange(field,
-                      absl::StrCat(length, "; its last position is ",
-                                   length - 1, ", more than ", kMaxInt32),
-                      index);
+    return PositionOutOfRange(
+        field,
+        absl::StrCat(length, "; its last position is ", length - 1,
+                     ", more than ", kMaxInt32),
+        index);
   }
   return absl::OkStatus();
 }
@@ -49,10 +51,6 @@ absl::Status CheckLengths(absl::string_view field,
     return CheckLength(absl::StrCat(field, "[", i, "]"), lengths[i], i);
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<PositionExtents> Validate(const VisionScheme& vision) {
-  return ValidateVision(vision);
 }
 
 // The sum of validated lengths. Each length is below 2^32, so the sum cannot
@@ -70,17 +68,13 @@ absl::StatusOr<PositionExtents> Validate(std::monostate) {
 }
 
 absl::StatusOr<PositionExtents> Validate(const PackedScheme& packed) {
-  const absl::Status status = CheckLengths("packed.lengths", packed.lengths);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckLengths("packed.lengths", packed.lengths));
   return PositionExtents{Dtype::kInt32, {Sum(packed.lengths)}};
 }
 
 absl::StatusOr<PositionExtents> Validate(const PaddedScheme& padded) {
-  absl::Status status = CheckLengths("padded.lengths", padded.lengths);
-  if (status.ok()) {
-    status = CheckLength("padded.padded_length", padded.padded_length, 0);
-  }
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckLengths("padded.lengths", padded.lengths));
+  RETURN_IF_ERROR(CheckLength("padded.padded_length", padded.padded_length, 0));
   for (std::size_t i = 0; i < padded.lengths.size(); ++i) {
     if (padded.lengths[i] > padded.padded_length) {
       return FieldInvalid(
@@ -92,15 +86,15 @@ absl::StatusOr<PositionExtents> Validate(const PaddedScheme& padded) {
   }
   if (padded.padding_position > kMaxInt32 ||
       padded.padding_position < -kMaxInt32 - 1) {
-    return OutOfRange("padded.padding_position",
-                      absl::StrCat(padded.padding_position, "; must be ",
-                                   -kMaxInt32 - 1, " to ", kMaxInt32),
-                      0);
+    return PositionOutOfRange(
+        "padded.padding_position",
+        absl::StrCat(padded.padding_position, "; must be ", -kMaxInt32 - 1,
+                     " to ", kMaxInt32),
+        0);
   }
   Shape shape = {static_cast<std::int64_t>(padded.lengths.size()),
                  padded.padded_length};
-  const absl::StatusOr<std::int64_t> count = ElementCount(shape);
-  if (!count.ok()) {
+  if (!ElementCount(shape).ok()) {
     return FieldInvalid(
         "padded.padded_length",
         absl::StrCat(ShapeToString(shape), " has more than 2^62 positions"));
@@ -113,19 +107,14 @@ absl::StatusOr<PositionExtents> Validate(const ContextParallelScheme& split) {
     return FieldRequired("context_parallel.size",
                          "is 0; must be at least 1, the number of devices");
   }
-  if (split.size < 0) {
-    return FieldInvalid("context_parallel.size",
-                        absl::StrCat(split.size, "; must be at least 1"));
-  }
+  RETURN_IF_ERROR(CheckLeast("context_parallel.size", split.size, 1));
   if (split.rank < 0 || split.rank >= split.size) {
     return FieldInvalid(
         "context_parallel.rank",
         absl::StrCat(split.rank, "; must be 0 to ", split.size - 1,
                      ", as size is ", split.size));
   }
-  const absl::Status status =
-      CheckLengths("context_parallel.lengths", split.lengths);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckLengths("context_parallel.lengths", split.lengths));
   const std::int64_t chunks = std::int64_t{2} * split.size;
   for (std::size_t i = 0; i < split.lengths.size(); ++i) {
     const std::int64_t length = split.lengths[i];
@@ -172,11 +161,7 @@ double GridPosition(const GridScheme& grid, std::size_t axis,
 // Checks merge_size, if it is given.
 absl::Status CheckMerge(const GridScheme& grid) {
   const std::size_t axes = grid.extents.size();
-  if (grid.merge_size < 0) {
-    return FieldInvalid(
-        "grid.merge_size",
-        absl::StrCat(grid.merge_size, "; must not be negative"));
-  }
+  RETURN_IF_ERROR(CheckLeast("grid.merge_size", grid.merge_size, 0));
   if (grid.merge_size <= 1) return absl::OkStatus();
   if (axes < 2) {
     return FieldInvalid("grid.merge_size",
@@ -204,24 +189,20 @@ absl::StatusOr<PositionExtents> Validate(const GridScheme& grid) {
     return FieldInvalid("grid.extents",
                         absl::StrCat(axes, " axes; at most ", kMaxGridAxes));
   }
-  absl::Status status = CheckPerAxis("grid.offsets", grid.offsets, axes);
-  if (status.ok()) status = CheckPerAxis("grid.steps", grid.steps, axes);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckPerAxis("grid.offsets", grid.offsets, axes));
+  RETURN_IF_ERROR(CheckPerAxis("grid.steps", grid.steps, axes));
   for (std::size_t a = 0; a < axes; ++a) {
     const std::int64_t extent = grid.extents[a];
     const std::string field = absl::StrCat("grid.extents[", a, "]");
-    if (extent < 1) {
-      return FieldInvalid(field, absl::StrCat(extent, "; must be at least 1"));
-    }
+    RETURN_IF_ERROR(CheckLeast(field, extent, 1));
     if (!IsFractional(grid)) {
-      status = CheckLength(field, extent, a);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(CheckLength(field, extent, a));
       continue;
     }
     for (const std::int64_t index : {std::int64_t{0}, extent - 1}) {
       const double position = GridPosition(grid, a, index);
       if (!(std::fabs(position) <= kMaxPosition)) {
-        return OutOfRange(
+        return PositionOutOfRange(
             field,
             absl::StrCat(extent, "; the position of cell ", index, " is ",
                          PositionText(position), ", beyond 2^31"),
@@ -229,9 +210,7 @@ absl::StatusOr<PositionExtents> Validate(const GridScheme& grid) {
       }
     }
   }
-  status = CheckMerge(grid);
-  if (!status.ok()) return status;
-
+  RETURN_IF_ERROR(CheckMerge(grid));
   Shape shape = grid.extents;
   shape.push_back(static_cast<std::int64_t>(axes));
   if (!ElementCount(shape).ok()) {
@@ -264,11 +243,8 @@ MergedGrid Merge(const VisionGrid& vision) {
 }
 
 absl::Status CheckVision(const std::string& field, const VisionGrid& vision) {
-  if (vision.spatial_merge_size < 0) {
-    return FieldInvalid(
-        absl::StrCat(field, ".spatial_merge_size"),
-        absl::StrCat(vision.spatial_merge_size, "; must not be negative"));
-  }
+  RETURN_IF_ERROR(CheckLeast(absl::StrCat(field, ".spatial_merge_size"),
+                             vision.spatial_merge_size, 0));
   const std::int64_t merge = std::max(vision.spatial_merge_size, 1);
   const struct {
     const char* name;
@@ -277,10 +253,7 @@ absl::Status CheckVision(const std::string& field, const VisionGrid& vision) {
                  {".height", vision.height, merge},
                  {".width", vision.width, merge}};
   for (const auto& [name, extent, divisor] : extents) {
-    if (extent < 1) {
-      return FieldInvalid(absl::StrCat(field, name),
-                          absl::StrCat(extent, "; must be at least 1"));
-    }
+    RETURN_IF_ERROR(CheckLeast(absl::StrCat(field, name), extent, 1));
     if (extent % divisor != 0) {
       return FieldInvalid(
           absl::StrCat(field, name),
@@ -308,7 +281,7 @@ absl::Status Advance(const std::string& field, std::int64_t index,
                      double greatest, std::int64_t tokens, Walk* walk) {
   const double last = static_cast<double>(walk->next) + greatest;
   if (last > kMaxInt32) {
-    return OutOfRange(
+    return PositionOutOfRange(
         field,
         absl::StrCat("its greatest position is ", PositionText(last),
                      ", more than ", kMaxInt32),
@@ -330,20 +303,16 @@ absl::StatusOr<PositionExtents> Validate(const MultimodalScheme& scheme) {
   Walk walk;
   for (std::size_t i = 0; i < scheme.spans.size(); ++i) {
     const std::string field = absl::StrCat("multimodal.spans[", i, "]");
-    absl::Status status;
     if (const auto* text = std::get_if<std::int64_t>(&scheme.spans[i])) {
       const std::string text_field = absl::StrCat(field, ".text_tokens");
-      status = CheckLength(text_field, *text, i);
-      if (status.ok()) {
-        // A span of 0 tokens does not advance the sequence, because its
-        // greatest position is -1.
-        status = Advance(text_field, i, static_cast<double>(*text - 1), *text,
-                         &walk);
-      }
+      RETURN_IF_ERROR(CheckLength(text_field, *text, i));
+      // A span of 0 tokens does not advance the sequence, because its greatest
+      // position is -1.
+      RETURN_IF_ERROR(
+          Advance(text_field, i, static_cast<double>(*text - 1), *text, &walk));
     } else if (const auto* vision = std::get_if<VisionGrid>(&scheme.spans[i])) {
       const std::string vision_field = absl::StrCat(field, ".vision");
-      status = CheckVision(vision_field, *vision);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(CheckVision(vision_field, *vision));
       const MergedGrid grid = Merge(*vision);
       const absl::StatusOr<std::int64_t> tokens =
           ElementCount({grid.time, grid.height, grid.width});
@@ -353,11 +322,10 @@ absl::StatusOr<PositionExtents> Validate(const MultimodalScheme& scheme) {
       const double greatest =
           std::max(grid.TimePosition(grid.time - 1),
                    static_cast<double>(std::max(grid.height, grid.width) - 1));
-      status = Advance(vision_field, i, greatest, *tokens, &walk);
+      RETURN_IF_ERROR(Advance(vision_field, i, greatest, *tokens, &walk));
     } else {
-      status = FieldRequired(field, "empty; give text_tokens or vision");
+      return FieldRequired(field, "empty; give text_tokens or vision");
     }
-    if (!status.ok()) return status;
   }
   return PositionExtents{Dtype::kInt32,
                          {kMultimodalAxes, walk.tokens},
@@ -375,16 +343,9 @@ std::int64_t Kept(const AttentionSinkScheme& scheme) {
 }
 
 absl::StatusOr<PositionExtents> Validate(const AttentionSinkScheme& scheme) {
-  const absl::Status status =
-      CheckLength("attention_sinks.length", scheme.length, 0);
-  if (!status.ok()) return status;
-  for (const auto& [field, count] :
-       {std::pair("attention_sinks.sinks", scheme.sinks),
-        std::pair("attention_sinks.window", scheme.window)}) {
-    if (count < 0) {
-      return FieldInvalid(field, absl::StrCat(count, "; must not be negative"));
-    }
-  }
+  RETURN_IF_ERROR(CheckLength("attention_sinks.length", scheme.length, 0));
+  RETURN_IF_ERROR(CheckLeast("attention_sinks.sinks", scheme.sinks, 0));
+  RETURN_IF_ERROR(CheckLeast("attention_sinks.window", scheme.window, 0));
   if (scheme.sinks == 0 && scheme.window == 0) {
     return FieldRequired("attention_sinks.window",
                          "is 0, and sinks is 0; nothing would be kept");
@@ -431,32 +392,19 @@ std::int64_t GridStride(const GridScheme& grid, std::size_t axis) {
   return stride;
 }
 
-// The index of cell number `cell` on one of the last two axes. With merge_size
-// m these axes are cut into blocks of m * m cells, and the cells of a block
-// follow each other, because a vision tower merges them into one token:
-//
-//   m = 2, cells of a 2 x 4 grid    0 1 | 4 5
-//                                   2 3 | 6 7
-std::int64_t MergedIndex(const GridScheme& grid, bool last, std::int64_t cell) {
-  const std::size_t axes = grid.extents.size();
-  const std::int64_t merge = grid.merge_size;
-  const std::int64_t height = grid.extents[axes - 2] / merge;
-  const std::int64_t width = grid.extents[axes - 1] / merge;
-  const std::int64_t in_block = cell % (merge * merge);
-  const std::int64_t block = cell / (merge * merge);
-  return last ? block % width * merge + in_block % merge
-              : block / width % height * merge + in_block / merge;
-}
-
 void Fill(const GridScheme& grid, PositionWriter* out) {
   const std::size_t axes = grid.extents.size();
   const std::int64_t cells = GridStride(grid, 0) * grid.extents[0];
   const bool fractional = IsFractional(grid);
+  // Cells of the last two axes, which may come in blocks.
+  const std::int64_t frame =
+      axes < 2 ? cells : grid.extents[axes - 2] * grid.extents[axes - 1];
   for (std::size_t a = 0; a < axes; ++a) {
     const bool merged = grid.merge_size > 1 && a + 2 >= axes;
     const std::int64_t stride = GridStride(grid, a);
     const auto index = [&](std::int64_t cell) {
-      return merged ? MergedIndex(grid, a + 1 == axes, cell)
+      return merged ? IndexInBlocks(cell % frame, grid.extents[axes - 1],
+                                    grid.merge_size, a + 1 == axes)
                     : cell / stride % grid.extents[a];
     };
     if (fractional) {
@@ -495,10 +443,6 @@ void Fill(const MultimodalScheme& scheme, PositionWriter* out) {
       start += std::max({last, grid.height - 1, grid.width - 1}) + 1;
     }
   }
-}
-
-void Fill(const VisionScheme& vision, PositionWriter* out) {
-  FillVision(vision, out);
 }
 
 void Fill(const AttentionSinkScheme& scheme, PositionWriter* out) {

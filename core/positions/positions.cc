@@ -9,24 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::core {
 namespace {
 
 absl::Status OutOfRange(absl::string_view field, absl::string_view fact,
                         std::int64_t index) {
-  return MakeError(absl::StatusCode::kOutOfRange,
-                   ErrorReason::kPositionOutOfRange, field,
-                   absl::StrCat(fact, "; positions are within +-2^31"),
-                   {{"index", absl::StrCat(index)}});
-}
-
-absl::Status WrongShape(absl::string_view field, const std::string& expected,
-                        const std::string& actual) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   ErrorReason::kShapeMismatch, field,
-                   absl::StrCat("is ", actual, "; must be ", expected),
-                   {{"expected", expected}, {"actual", actual}});
+  return PositionOutOfRange(
+      field, absl::StrCat(fact, "; positions are within +-2^31"), index);
 }
 
 // Checks that the positions start .. start + count - 1 are in range, without
@@ -69,12 +60,21 @@ TokenPositions OnEveryAxis(std::vector<double> values, int axes,
   return TokenPositions(std::move(values), axes, batch, tokens);
 }
 
+absl::StatusOr<TokenPositions> Expand(std::monostate,
+                                      const TokenExtents& extents, int axes) {
+  if (extents.batch == 0 || extents.tokens == 0) {
+    return TokenPositions({}, axes, 1, 0);
+  }
+  return FieldRequired(
+      "", absl::StrCat("is missing, and there are ", extents.tokens,
+                       " tokens; set start, starts, ids or packed"));
+}
+
 absl::StatusOr<TokenPositions> Expand(const StartPosition& positions,
                                       const TokenExtents& extents, int axes) {
   const std::int64_t tokens = extents.batch == 0 ? 0 : extents.tokens;
-  absl::Status status = CheckRun("start", positions.start, tokens, 0);
-  if (status.ok()) status = Reserve(extents, tokens * axes);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckRun("start", positions.start, tokens, 0));
+  RETURN_IF_ERROR(Reserve(extents, tokens * axes));
   std::vector<double> values;
   values.reserve(tokens * axes);
   AppendRun(positions.start, tokens, &values);
@@ -94,12 +94,10 @@ absl::StatusOr<TokenPositions> Expand(const SequenceStarts& positions,
                       absl::StrCat("[", count, "]"));
   }
   for (std::int64_t b = 0; b < count; ++b) {
-    absl::Status status = CheckRun(absl::StrCat("starts.values[", b, "]"),
-                                   positions.values[b], extents.tokens, b);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckRun(absl::StrCat("starts.values[", b, "]"),
+                             positions.values[b], extents.tokens, b));
   }
-  const absl::Status room = Reserve(extents, count * extents.tokens * axes);
-  if (!room.ok()) return room;
+  RETURN_IF_ERROR(Reserve(extents, count * extents.tokens * axes));
   std::vector<double> values;
   values.reserve(count * extents.tokens * axes);
   for (const std::int64_t start : positions.values) {
@@ -113,10 +111,9 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
   const ConstTensorView& ids = positions.ids;
   if (ids.dtype == Dtype::kFloat16 || ids.dtype == Dtype::kBfloat16 ||
       IsFloat8(ids.dtype) || ids.dtype == Dtype::kInt8) {
-    return FieldInvalid("ids.dtype",
-                        absl::StrCat("is ", DtypeName(ids.dtype),
-                                     "; must be int32, int64, float32 or "
-                                     "float64"));
+    return MustBe("ids.dtype", DtypeName(ids.dtype),
+                  "int32, int64, float32 or "
+                  "float64");
   }
   Shape one = {extents.tokens};
   Shape each = {extents.batch, extents.tokens};
@@ -133,8 +130,7 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
                       ShapeToString(ids.shape));
   }
   const std::int64_t batch = per_sequence ? extents.batch : 1;
-  const absl::Status room = Reserve(extents, axes * batch * extents.tokens);
-  if (!room.ok()) return room;
+  RETURN_IF_ERROR(Reserve(extents, axes * batch * extents.tokens));
   std::vector<double> values(axes * batch * extents.tokens);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = ElementAsDouble(ids, static_cast<std::int64_t>(i));
@@ -183,14 +179,12 @@ absl::StatusOr<TokenPositions> Expand(const PackedSequences& positions,
     return positions.starts.empty() ? 0 : positions.starts[i];
   };
   for (std::size_t i = 0; i < sequences; ++i) {
-    absl::Status status = CheckRun(
+    RETURN_IF_ERROR(CheckRun(
         positions.starts.empty() ? std::string("packed.cu_seqlens")
                                  : absl::StrCat("packed.starts[", i, "]"),
-        start(i), ends[i + 1] - ends[i], static_cast<std::int64_t>(i));
-    if (!status.ok()) return status;
+        start(i), ends[i + 1] - ends[i], static_cast<std::int64_t>(i)));
   }
-  const absl::Status room = Reserve(extents, extents.tokens * axes);
-  if (!room.ok()) return room;
+  RETURN_IF_ERROR(Reserve(extents, extents.tokens * axes));
   std::vector<double> values;
   values.reserve(extents.tokens * axes);
   for (std::size_t i = 0; i < sequences; ++i) {
@@ -199,13 +193,14 @@ absl::StatusOr<TokenPositions> Expand(const PackedSequences& positions,
   return OnEveryAxis(std::move(values), axes, 1, extents.tokens);
 }
 
-absl::Status NeedsIds(absl::string_view kind, int axes) {
-  return FieldInvalid(
-      kind, absl::StrCat("gives one position for the ", axes,
-                         " axes of a grid; give each axis its own with ids"));
-}
-
 }  // namespace
+
+absl::Status PositionOutOfRange(absl::string_view field, absl::string_view fact,
+                                std::int64_t index) {
+  return MakeError(absl::StatusCode::kOutOfRange,
+                   ErrorReason::kPositionOutOfRange, field, fact,
+                   {{"index", absl::StrCat(index)}});
+}
 
 std::int64_t RunLength(absl::Span<const double> positions) {
   // Compilers vectorize the loop over a strip, because it has no branch.
@@ -239,27 +234,17 @@ std::string PositionText(double position) {
 absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
                                                const TokenExtents& extents,
                                                int axes, bool needs_ids) {
-  if (std::holds_alternative<std::monostate>(positions)) {
-    if (extents.batch == 0 || extents.tokens == 0) {
-      return TokenPositions({}, axes, 1, 0);
-    }
-    return FieldRequired(
-        "", absl::StrCat("is missing, and there are ", extents.tokens,
-                         " tokens; set start, starts, ids or packed"));
+  if (needs_ids && !std::holds_alternative<std::monostate>(positions) &&
+      !std::holds_alternative<PositionIds>(positions)) {
+    const absl::string_view kind = FieldOf(positions);
+    return FieldInvalid(
+        kind.substr(0, kind.find('.')),
+        absl::StrCat("gives one position for the ", axes,
+                     " axes of a grid; give each axis its own with ids"));
   }
-  if (const auto* ids = std::get_if<PositionIds>(&positions)) {
-    return Expand(*ids, extents, axes);
-  }
-  if (const auto* start = std::get_if<StartPosition>(&positions)) {
-    if (needs_ids) return NeedsIds("start", axes);
-    return Expand(*start, extents, axes);
-  }
-  if (const auto* starts = std::get_if<SequenceStarts>(&positions)) {
-    if (needs_ids) return NeedsIds("starts", axes);
-    return Expand(*starts, extents, axes);
-  }
-  if (needs_ids) return NeedsIds("packed", axes);
-  return Expand(std::get<PackedSequences>(positions), extents, axes);
+  return std::visit(
+      [&](const auto& given) { return Expand(given, extents, axes); },
+      positions);
 }
 
 absl::string_view FieldOf(const Positions& positions) {
@@ -281,12 +266,11 @@ absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
     one.tokens = 1;
     const absl::StatusOr<TokenPositions> position =
         Expand(StartPosition{start + row}, one, axes);
-    if (!position.ok()) return Prefixed("positions", position.status());
+    RETURN_IF_ERROR(Prefixed("positions", position.status()));
     return reach(*position, row);
   };
-  absl::Status status = check(0);
-  if (!status.ok()) return status;
-  status = check(rows - 1);
+  RETURN_IF_ERROR(check(0));
+  absl::Status status = check(rows - 1);
   if (status.ok()) return status;
   // Invariant: row `good` is good, row `bad` is not, and `status` says why.
   std::int64_t good = 0, bad = rows - 1;

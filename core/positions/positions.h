@@ -46,6 +46,10 @@ using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
 // "starts.values", "ids" or "packed"; "" for monostate.
 absl::string_view FieldOf(const Positions& positions);
 
+// Returns OUT_OF_RANGE for the position with this index.
+absl::Status PositionOutOfRange(absl::string_view field, absl::string_view fact,
+                                std::int64_t index);
+
 // Formats a position for a message: 400000 instead of NumberText's 4e+05.
 std::string PositionText(double position);
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::core {
 namespace {
@@ -43,13 +44,10 @@ std::int64_t TokensOf(const TowerGrid& tower, const PatchGrid& grid) {
 std::int64_t IndexOf(const TowerGrid& tower, const PatchGrid& grid,
                      GridAxis axis, std::int64_t p) {
   if (axis == GridAxis::kStill) return 0;
-  const std::int64_t in_frame = p % (grid.height * grid.width);
-  if (axis == GridAxis::kTime) return p / (grid.height * grid.width);
-  const std::int64_t m = tower.merge_size;
-  const std::int64_t block = in_frame / (m * m), within = in_frame % (m * m);
-  const std::int64_t blocks_wide = grid.width / m;
-  return axis == GridAxis::kHeight ? block / blocks_wide * m + within / m
-                                   : block % blocks_wide * m + within % m;
+  const std::int64_t frame = grid.height * grid.width;
+  if (axis == GridAxis::kTime) return p / frame;
+  return IndexInBlocks(p % frame, grid.width, tower.merge_size,
+                       axis == GridAxis::kWidth);
 }
 
 float FractionOf(const TowerGrid& tower, const PatchGrid& grid, GridAxis axis,
@@ -102,7 +100,16 @@ std::int64_t FirstTextPosition(const VisionScheme& scheme, std::size_t a) {
 
 }  // namespace
 
-absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme) {
+std::int64_t IndexInBlocks(std::int64_t cell, std::int64_t width,
+                           std::int64_t merge, bool column) {
+  const std::int64_t block = cell / (merge * merge);
+  const std::int64_t within = cell % (merge * merge);
+  const std::int64_t blocks = width / merge;
+  return column ? block % blocks * merge + within % merge
+                : block / blocks * merge + within / merge;
+}
+
+absl::StatusOr<PositionExtents> Validate(const VisionScheme& scheme) {
   if (scheme.grids.empty()) {
     return FieldRequired("vision.grids",
                          "empty; give height and width of each image");
@@ -123,15 +130,11 @@ absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme) {
     const PatchGrid& grid = scheme.grids[g];
     const std::string field = absl::StrCat("vision.grids[", g, "]");
     const std::int64_t merge = scheme.tower.merge_size;
-    absl::Status status =
-        CheckExtent(absl::StrCat(field, ".time"), grid.time, 1);
-    if (status.ok()) {
-      status = CheckExtent(absl::StrCat(field, ".height"), grid.height, merge);
-    }
-    if (status.ok()) {
-      status = CheckExtent(absl::StrCat(field, ".width"), grid.width, merge);
-    }
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckExtent(absl::StrCat(field, ".time"), grid.time, 1));
+    RETURN_IF_ERROR(
+        CheckExtent(absl::StrCat(field, ".height"), grid.height, merge));
+    RETURN_IF_ERROR(
+        CheckExtent(absl::StrCat(field, ".width"), grid.width, merge));
     tokens += TokensOf(scheme.tower, grid);
     if (tokens > (std::int64_t{1} << 60)) {
       return FieldInvalid(field, "more than 2^60 tokens up to here");
@@ -142,7 +145,7 @@ absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme) {
       {static_cast<std::int64_t>(scheme.tower.axes.size()), tokens}};
 }
 
-void FillVision(const VisionScheme& scheme, PositionWriter* out) {
+void Fill(const VisionScheme& scheme, PositionWriter* out) {
   const TowerGrid& tower = scheme.tower;
   for (std::size_t a = 0; a < tower.axes.size(); ++a) {
     const GridAxis axis = tower.axes[a];

@@ -79,7 +79,16 @@ struct VisionScheme {
 
 // Returns the errors of ValidateScheme(), with fields such as
 // "vision.grids[1].height".
-absl::StatusOr<PositionExtents> ValidateVision(const VisionScheme& scheme);
+absl::StatusOr<PositionExtents> Validate(const VisionScheme& scheme);
+
+// Returns the row of cell number `cell` of a frame, or its column. Cells come
+// in blocks of merge * merge cells, because a vision tower merges them into one
+// token:
+//
+//   merge = 2, cells of a 2 x 4 frame    0 1 | 4 5
+//                                        2 3 | 6 7
+std::int64_t IndexInBlocks(std::int64_t cell, std::int64_t width,
+                           std::int64_t merge, bool column);
 
 // Writes positions one after the other. Positions in the range [begin, end) are
 // computed and stored. All other positions are only counted.
@@ -130,6 +139,6 @@ class PositionWriter {
   std::int64_t asked_ = 0;  // number of calls of done()
 };
 
-void FillVision(const VisionScheme& scheme, PositionWriter* out);
+void Fill(const VisionScheme& scheme, PositionWriter* out);
 
 }  // namespace posenc::core
