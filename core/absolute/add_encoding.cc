@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/absolute/kinds.h"
 #include "core/absolute/rows.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/simd/dispatch.h"
 
 namespace posenc::core {
@@ -24,19 +26,10 @@ namespace {
 // that need the block wait. Blocks are small, so that this wait is short.
 constexpr std::int64_t kBlockRows = 64;
 
-absl::Status WrongShape(const std::string& expected, const Shape& actual) {
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
-      "x.shape",
-      absl::StrCat("is ", ShapeToString(actual), "; must be ", expected),
-      {{"expected", expected}, {"actual", ShapeToString(actual)}});
-}
-
 absl::Status CheckScale(const std::optional<double>& scale, Dtype dtype) {
   if (!scale.has_value()) return absl::OkStatus();
   if (!std::isfinite(*scale)) {
-    return FieldInvalid(
-        "x_scale", absl::StrCat("is ", NumberText(*scale), "; must be finite"));
+    return MustBe("x_scale", *scale, "finite");
   }
   if (dtype != Dtype::kFloat64 && std::isinf(static_cast<float>(*scale))) {
     return FieldInvalid(
@@ -63,7 +56,7 @@ absl::Status CheckShape(const AddEncodingArgs& args,
   }
   if ((packed && rank == 3) || x[rank - 1] != extents.dim ||
       (extents.rows.has_value() && x[rank - 2] != *extents.rows)) {
-    return WrongShape(expected, x);
+    return WrongShape("x.shape", expected, ShapeToString(x));
   }
   return absl::OkStatus();
 }
@@ -124,16 +117,20 @@ void Combine(Combination combination, T scale, const T* e, std::int64_t n,
   }
 }
 
+bool Concatenates(const AddEncodingArgs& args) {
+  return args.combination == Combination::kConcatenate;
+}
+
 template <typename T>
 class AddMap final : public RowMap {
  public:
   // `positions` is null for a grid: its rows need no positions.
   AddMap(const AddEncodingArgs& args,
          std::shared_ptr<const TokenPositions> positions, Dtype dtype,
-         std::int64_t batch, std::int64_t tokens, std::int64_t dim,
-         bool concatenate)
+         std::int64_t batch, std::int64_t tokens, std::int64_t dim)
       : RowMap(batch * tokens, dim * DtypeSize(dtype),
-               (concatenate ? 2 : 1) * dim * DtypeSize(dtype), !concatenate),
+               (Concatenates(args) ? 2 : 1) * dim * DtypeSize(dtype),
+               !Concatenates(args)),
         rows_prototype_(args.encoding),
         combination_(args.combination),
         scale_(static_cast<T>(args.x_scale.value_or(1))),
@@ -228,43 +225,37 @@ class AddMap final : public RowMap {
   mutable std::vector<Block> blocks_;
 };
 
-}  // namespace
-
-absl::StatusOr<Shape> AddEncodingShape(const AddEncodingArgs& args, Dtype dtype,
-                                       const Shape& x) {
-  const absl::StatusOr<AbsoluteExtents> extents =
-      ValidateAbsolute(args.encoding);
-  if (!extents.ok()) return Prefixed("encoding", extents.status());
+// Returns the result's extents. Validates everything except the positions.
+absl::StatusOr<Shape> ResultShape(const AddEncodingArgs& args,
+                                  const AbsoluteExtents& extents,
+                                  const ConstTensorView& x) {
   Faults faults;
-  if (extents->rows.has_value() &&
+  if (extents.rows.has_value() &&
       !std::holds_alternative<std::monostate>(args.positions)) {
     faults.Note(FieldInvalid(
         "positions",
         "given for a grid: its cells are the rows of x; leave them out"));
   }
-  if (IsFloating(dtype)) {
-    faults.Note(CheckScale(args.x_scale, dtype));
-  } else {
-    faults.Note(
-        FieldInvalid("x.dtype", absl::StrCat("is ", DtypeName(dtype),
-                                             "; must be float32, float16, "
-                                             "bfloat16 or float64")));
+  if (faults.Note(CheckDtype("x.dtype", x.dtype))) {
+    faults.Note(CheckScale(args.x_scale, x.dtype));
   }
-  faults.Note(CheckShape(args, *extents, x));
-  if (!faults.none()) return faults.status();
-  Shape shape = x;
-  if (args.combination == Combination::kConcatenate) shape.back() *= 2;
-  const absl::StatusOr<std::int64_t> count = ElementCount(shape);
-  if (!count.ok()) return Prefixed("x", count.status());
+  faults.Note(CheckShape(args, extents, x.shape));
+  RETURN_IF_ERROR(faults.status());
+  Shape shape = x.shape;
+  if (Concatenates(args)) shape.back() *= 2;
+  RETURN_IF_ERROR(Prefixed("x", ElementCount(shape).status()));
   return shape;
 }
 
+}  // namespace
+
 absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
                                              const ConstTensorView& x) {
-  absl::StatusOr<Shape> shape = AddEncodingShape(args, x.dtype, x.shape);
-  if (!shape.ok()) return shape.status();
   const absl::StatusOr<AbsoluteExtents> extents =
       ValidateAbsolute(args.encoding);
+  RETURN_IF_ERROR(Prefixed("encoding", extents.status()));
+  AddedRows added;
+  ASSIGN_OR_RETURN(added.shape, ResultShape(args, *extents, x));
   const std::size_t rank = x.shape.size();
   const TokenExtents tokens = {
       rank == 3 ? x.shape[0] : 1, x.shape[rank - 2],
@@ -273,35 +264,23 @@ absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
   if (!extents->rows.has_value()) {
     absl::StatusOr<TokenPositions> expanded = ExpandPositions(
         args.positions, tokens, extents->axes, extents->axes > 1);
-    if (!expanded.ok()) return Prefixed("positions", expanded.status());
+    RETURN_IF_ERROR(Prefixed("positions", expanded.status()));
     // Checks every position before anything is written, because x may be
     // overwritten in place.
-    const absl::Status status = CheckReach(args.encoding, *expanded);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckReach(args.encoding, *expanded));
     positions = std::make_shared<const TokenPositions>(*std::move(expanded));
   }
-  const std::int64_t dim = x.shape[rank - 1];
-  const bool concatenate = args.combination == Combination::kConcatenate;
-  AddedRows added;
-  added.shape = *std::move(shape);
+  const auto make = [&]<typename T>() {
+    return std::make_unique<AddMap<T>>(args, std::move(positions), x.dtype,
+                                       tokens.batch, tokens.tokens,
+                                       extents->dim);
+  };
   if (x.dtype == Dtype::kFloat64) {
-    added.map = std::make_unique<AddMap<double>>(
-        args, std::move(positions), x.dtype, tokens.batch, tokens.tokens, dim,
-        concatenate);
+    added.map = make.template operator()<double>();
   } else {
-    added.map = std::make_unique<AddMap<float>>(
-        args, std::move(positions), x.dtype, tokens.batch, tokens.tokens, dim,
-        concatenate);
+    added.map = make.template operator()<float>();
   }
   return added;
-}
-
-absl::Status AddEncoding(const AddEncodingArgs& args, const ConstTensorView& x,
-                         const TensorView& out) {
-  const absl::StatusOr<AddedRows> added = PrepareAddEncoding(args, x);
-  if (!added.ok()) return added.status();
-  MapAll(*added->map, x.data, out.data);
-  return absl::OkStatus();
 }
 
 }  // namespace posenc::core

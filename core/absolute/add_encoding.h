@@ -12,7 +12,6 @@
 #include <memory>
 #include <optional>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/absolute/encoding.h"
 #include "core/base/tensor.h"
@@ -46,15 +45,5 @@ struct AddedRows {
 // "x_scale", "x.shape", "x.dtype".
 absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
                                              const ConstTensorView& x);
-
-// Prepares and runs the combination. `out` has the shape of AddEncodingShape()
-// and x's dtype. `out` may be x's own memory, except for concatenation;
-// otherwise it must not overlap x.
-absl::Status AddEncoding(const AddEncodingArgs& args, const ConstTensorView& x,
-                         const TensorView& out);
-
-// Returns the result's extents. Validates everything except the positions.
-absl::StatusOr<Shape> AddEncodingShape(const AddEncodingArgs& args, Dtype dtype,
-                                       const Shape& x);
 
 }  // namespace posenc::core

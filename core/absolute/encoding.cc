@@ -1,54 +1,29 @@
 #include "core/absolute/encoding.h"
 
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/absolute/fourier.h"
+#include "core/absolute/kinds.h"
 #include "core/absolute/rows.h"
-#include "core/absolute/timestep.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::core {
 namespace {
 
-absl::StatusOr<AbsoluteExtents> Validate(const std::monostate&) {
+// The names of the variant's messages, in its order.
+constexpr absl::string_view kFields[] = {
+    "", "sinusoidal", "learned", "sincos_grid", "timestep", "fourier_features"};
+static_assert(std::size(kFields) == std::variant_size_v<AbsoluteEncoding>);
+
+absl::StatusOr<AbsoluteExtents> Validate(std::monostate) {
   return FieldRequired("", "empty; give one encoding");
 }
 
-absl::StatusOr<AbsoluteExtents> Validate(const Sinusoidal& encoding) {
-  const absl::Status status = ValidateSinusoidal(encoding);
-  if (!status.ok()) return Prefixed("sinusoidal", status);
-  return AbsoluteExtents{encoding.dim, 1, std::nullopt};
-}
-
-absl::StatusOr<AbsoluteExtents> Validate(const LearnedTable& encoding) {
-  const absl::Status status = ValidateLearned(encoding);
-  if (!status.ok()) return Prefixed("learned", status);
-  return AbsoluteExtents{encoding.table->shape[1], 1, std::nullopt};
-}
-
-absl::StatusOr<AbsoluteExtents> Validate(const SincosGrid& encoding) {
-  const absl::StatusOr<std::int64_t> rows = ValidateGrid(encoding);
-  if (!rows.ok()) return Prefixed("sincos_grid", rows.status());
-  return AbsoluteExtents{encoding.dim, 1, *rows};
-}
-
-absl::StatusOr<AbsoluteExtents> Validate(const Timestep& encoding) {
-  const absl::Status status = ValidateTimestep(encoding);
-  if (!status.ok()) return Prefixed("timestep", status);
-  return AbsoluteExtents{encoding.dim, 1, std::nullopt};
-}
-
-absl::StatusOr<AbsoluteExtents> Validate(const FourierFeatures& encoding) {
-  const absl::Status status = ValidateFourier(encoding);
-  if (!status.ok()) return Prefixed("fourier_features", status);
-  const Shape& b = encoding.frequencies->shape;
-  return AbsoluteExtents{2 * b[1], static_cast<int>(b[0]), std::nullopt};
-}
-
 template <typename T>
-std::variant<TrigRows, LearnedRows<T>, GridRows<T>> RowsOf(
+std::variant<TrigRows, LearnedRows<T>, GridRows<T>> MakeRows(
     const AbsoluteEncoding& encoding) {
   if (const auto* learned = std::get_if<LearnedTable>(&encoding)) {
     return LearnedRows<T>(*learned);
@@ -57,12 +32,12 @@ std::variant<TrigRows, LearnedRows<T>, GridRows<T>> RowsOf(
     return GridRows<T>(*grid);
   }
   if (const auto* timestep = std::get_if<Timestep>(&encoding)) {
-    return TimestepRows(*timestep);
+    return RowsOf(*timestep);
   }
   if (const auto* fourier = std::get_if<FourierFeatures>(&encoding)) {
-    return FourierRows(*fourier);
+    return RowsOf(*fourier);
   }
-  return SinusoidalRows(std::get<Sinusoidal>(encoding));
+  return RowsOf(std::get<Sinusoidal>(encoding));
 }
 
 template <typename T>
@@ -103,7 +78,7 @@ void CopyRows(const ConstTensorView& from, const TokenPositions& positions,
 
 template <typename T>
 AbsoluteRows<T>::AbsoluteRows(const AbsoluteEncoding& encoding)
-    : rows_(RowsOf<T>(encoding)) {}
+    : rows_(MakeRows<T>(encoding)) {}
 
 template <typename T>
 void AbsoluteRows<T>::Row(std::int64_t t, const double* positions, T* row) {
@@ -121,7 +96,36 @@ template class AbsoluteRows<double>;
 
 absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
     const AbsoluteEncoding& encoding) {
-  return std::visit([](const auto& e) { return Validate(e); }, encoding);
+  const absl::StatusOr<AbsoluteExtents> extents =
+      std::visit([](const auto& e) { return Validate(e); }, encoding);
+  RETURN_IF_ERROR(Prefixed(kFields[encoding.index()], extents.status()));
+  return extents;
+}
+
+absl::Status CheckDtype(absl::string_view field, Dtype dtype) {
+  if (IsFloating(dtype)) return absl::OkStatus();
+  return MustBe(field, DtypeName(dtype),
+                "float32, float16, bfloat16 or float64");
+}
+
+absl::Status CheckMatrix(absl::string_view field,
+                         const std::optional<ConstTensorView>& tensor,
+                         absl::string_view form) {
+  if (!tensor.has_value()) {
+    return FieldRequired(field,
+                         absl::StrCat("not given; must be a tensor ", form));
+  }
+  RETURN_IF_ERROR(CheckDtype(absl::StrCat(field, ".dtype"), tensor->dtype));
+  const Shape& shape = tensor->shape;
+  if (shape.size() == 2 && shape[0] >= 1 && shape[1] >= 1) {
+    return absl::OkStatus();
+  }
+  const std::string actual = ShapeToString(shape);
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+      absl::StrCat(field, ".shape"),
+      absl::StrCat("is ", actual, "; must be ", form, ", both at least 1"),
+      {{"expected", std::string(form)}, {"actual", actual}});
 }
 
 absl::Status CheckReach(const AbsoluteEncoding& encoding,
@@ -148,25 +152,6 @@ void AbsoluteTable::Fill(const TokenPositions* positions,
   std::visit(
       [&](const auto& rows) { FillTable(rows, positions, first_row, part); },
       rows_);
-}
-
-absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,
-                           const TokenPositions* positions,
-                           const TensorView& table) {
-  if (!IsFloating(table.dtype)) {
-    return FieldInvalid("dtype",
-                        absl::StrCat("is ", DtypeName(table.dtype),
-                                     "; must be float32, float16, bfloat16 or "
-                                     "float64"));
-  }
-  if (positions != nullptr) {
-    const absl::Status status = CheckReach(encoding, *positions);
-    if (!status.ok()) return status;
-  }
-  // An empty table does not need its frequencies.
-  if (table.shape[0] == 0) return absl::OkStatus();
-  AbsoluteTable(encoding, table.dtype).Fill(positions, 0, table);
-  return absl::OkStatus();
 }
 
 }  // namespace posenc::core

@@ -7,25 +7,39 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/absolute/sinusoidal.h"
 #include "core/base/tensor.h"
-#include "core/positions/positions.h"
 
 namespace posenc::core {
 
-// Rows of a trained table, [rows, dim]. hierarchical_alpha extends the table to
-// rows^2 positions (Su, kexue.fm/archives/7947): position i * rows + j gets
-// alpha * u_i + (1 - alpha) * u_j, u_i = (row_i - alpha * row_0) / (1 - alpha).
+enum class SinusoidalOrder {
+  kUnspecified = 0,
+  kInterleaved = 1,
+  kSinCos = 2,
+  kCosSin = 3,
+};
+
+// sin and cos of position * w_i (arXiv:1706.03762).
+//
+//   w_i = base^(-2i/dim), or, with `endpoint`, base^(-i / (n - 1)),
+//   n = floor(dim/2), so that the last w is 1/base (tensor2tensor, fairseq)
+struct Sinusoidal {
+  std::int32_t dim = 0;
+  std::optional<double> base;
+  SinusoidalOrder order = SinusoidalOrder::kUnspecified;
+  bool endpoint = false;
+  std::optional<std::int64_t> padding_position;
+  bool odd_dim_sine = false;
+};
+
+// Rows of a trained table, [rows, dim], and their hierarchical extension
+// (learned.h).
 struct LearnedTable {
   std::optional<double> hierarchical_alpha;
   std::optional<ConstTensorView> table;
 };
 
-// Rows of a grid's cells, row-major (MAE, arXiv:2111.06377): each axis has
-// dim / axes channels, which are a Sinusoidal in SIN_COS order. A grid takes no
-// positions.
+// Rows of a grid's cells (grid.h). A grid takes no positions.
 struct SincosGrid {
   std::int32_t dim = 0;
   std::vector<std::int32_t> extents;
@@ -35,8 +49,11 @@ struct SincosGrid {
   std::vector<double> steps;
 };
 
-// Diffusion timestep embedding: sines, then cosines, of
-// scale * p * max_period^(-i / (n - downscale_freq_shift)), n = floor(dim/2).
+// Diffusion timestep embedding (DDPM, arXiv:2006.11239; diffusers' Timesteps):
+// sines, then cosines, of p * w_i.
+//
+//   w_i = scale * max_period^(-i / (n - downscale_freq_shift)),
+//   n = floor(dim/2); |w_i| is within 2^-900 .. 2^20
 struct Timestep {
   std::int32_t dim = 0;
   std::optional<double> max_period;
@@ -45,8 +62,10 @@ struct Timestep {
   std::optional<double> scale;
 };
 
-// sin and cos of 2 pi x B (arXiv:2006.10739) for the position x; B has the
-// shape [axes, dim / 2].
+// Fourier features: sines, then cosines, of 2 pi x B (arXiv:2006.10739) for the
+// position x, [axes]; B has the shape [axes, dim / 2]. x B counts full circles,
+// so no product with 2 pi is needed. B's elements are not rounded (|B| <=
+// 2^18), and the products of the axes are summed without rounding.
 struct FourierFeatures {
   bool cos_first = false;
   std::optional<ConstTensorView> frequencies;
@@ -70,16 +89,5 @@ struct AbsoluteExtents {
 // encoding is given.
 absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
     const AbsoluteEncoding& encoding);
-
-// Fills `table` from a validated encoding. The table is [rows, dim], of any
-// floating dtype. `positions` is null for a grid. Sines and cosines have the
-// accuracy of trig_rows.h. Rows of trained tables are copied if the dtypes
-// agree. Hierarchical rows are computed in float64. All values are rounded once
-// to the table's dtype. Returns OUT_OF_RANGE kPositionOutOfRange ("positions",
-// metadata index) if a position has no row in a trained table, because it is
-// fractional or outside the table.
-absl::Status BuildAbsolute(const AbsoluteEncoding& encoding,
-                           const TokenPositions* positions,
-                           const TensorView& table);
 
 }  // namespace posenc::core

@@ -1,10 +1,10 @@
-#include "core/absolute/fourier.h"
-
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/absolute/kinds.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::core {
 namespace {
@@ -20,27 +20,10 @@ constexpr std::int64_t kMostFrequencies = 65536;
 
 }  // namespace
 
-absl::Status ValidateFourier(const FourierFeatures& encoding) {
-  if (!encoding.frequencies.has_value()) {
-    return FieldRequired("frequencies",
-                         "not given; must be a tensor [axes, dim / 2]");
-  }
+absl::StatusOr<AbsoluteExtents> Validate(const FourierFeatures& encoding) {
+  RETURN_IF_ERROR(
+      CheckMatrix("frequencies", encoding.frequencies, "[axes, dim / 2]"));
   const ConstTensorView& b = *encoding.frequencies;
-  if (!IsFloating(b.dtype)) {
-    return FieldInvalid("frequencies.dtype",
-                        absl::StrCat("is ", DtypeName(b.dtype),
-                                     "; must be float32, float16, bfloat16 or "
-                                     "float64"));
-  }
-  if (b.shape.size() != 2 || b.shape[0] < 1 || b.shape[1] < 1) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
-        "frequencies.shape",
-        absl::StrCat("is ", ShapeToString(b.shape),
-                     "; must be [axes, dim / 2], both at least "
-                     "1"),
-        {{"expected", "[axes, dim / 2]"}, {"actual", ShapeToString(b.shape)}});
-  }
   const std::int64_t count = b.shape[0] * b.shape[1];
   if (count > kMostFrequencies) {
     return FieldInvalid(
@@ -58,10 +41,10 @@ absl::Status ValidateFourier(const FourierFeatures& encoding) {
                                        "position"));
     }
   }
-  return absl::OkStatus();
+  return AbsoluteExtents{2 * b.shape[1], static_cast<int>(b.shape[0])};
 }
 
-TrigRows FourierRows(const FourierFeatures& encoding) {
+TrigRows RowsOf(const FourierFeatures& encoding) {
   const ConstTensorView& b = *encoding.frequencies;
   QuarterTurnArrays frequencies;
   for (std::int64_t i = 0; i < b.shape[0] * b.shape[1]; ++i) {

@@ -4,13 +4,13 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "core/absolute/kinds.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/positions/positions.h"
 
 namespace posenc::core {
 namespace {
-
-constexpr double kDefaultBase = 10000;
 
 Sinusoidal AxisEncoding(const SincosGrid& encoding) {
   Sinusoidal axis;
@@ -32,9 +32,7 @@ absl::Status ValidateSteps(const SincosGrid& encoding) {
   for (std::size_t a = 0; a < axes; ++a) {
     const double step = encoding.steps[a];
     if (!(step > 0) || !std::isfinite(step)) {
-      return FieldInvalid(
-          absl::StrCat("steps[", a, "]"),
-          absl::StrCat("is ", NumberText(step), "; must be finite and > 0"));
+      return MustBe(absl::StrCat("steps[", a, "]"), step, "finite and > 0");
     }
     const double last = (encoding.extents[a] - 1) * step;
     if (last > kMaxPosition) {
@@ -50,7 +48,7 @@ absl::Status ValidateSteps(const SincosGrid& encoding) {
 
 }  // namespace
 
-absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding) {
+absl::StatusOr<AbsoluteExtents> Validate(const SincosGrid& encoding) {
   if (encoding.extents.empty()) {
     return FieldRequired("extents",
                          "is empty; must have the cells of each axis");
@@ -58,18 +56,14 @@ absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding) {
   const auto axes = static_cast<std::int64_t>(encoding.extents.size());
   if (encoding.dim < 1 || encoding.dim > kMaxAbsoluteDim ||
       encoding.dim % (2 * axes) != 0) {
-    return FieldInvalid(
-        "dim", absl::StrCat("is ", encoding.dim, "; must be a multiple of ",
-                            2 * axes, ", a sine and a cosine for each of ",
-                            axes, " axes, and at most ", kMaxAbsoluteDim));
+    return MustBe("dim", encoding.dim,
+                  absl::StrCat("a multiple of ", 2 * axes,
+                               ", a sine and a cosine for each of ", axes,
+                               " axes, and at most ", kMaxAbsoluteDim));
   }
-  absl::Status status =
-      CheckSinusoidBase("base", encoding.base.value_or(kDefaultBase));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckSinusoidBase(encoding.base));
   if (encoding.leading_zero_rows < 0) {
-    return FieldInvalid(
-        "leading_zero_rows",
-        absl::StrCat("is ", encoding.leading_zero_rows, "; must be >= 0"));
+    return MustBe("leading_zero_rows", encoding.leading_zero_rows, ">= 0");
   }
   const std::int64_t limit =
       (std::int64_t{1} << 62) / encoding.dim - encoding.leading_zero_rows;
@@ -77,8 +71,7 @@ absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding) {
   for (std::size_t a = 0; a < encoding.extents.size(); ++a) {
     const std::int64_t extent = encoding.extents[a];
     if (extent < 1) {
-      return FieldInvalid(absl::StrCat("extents[", a, "]"),
-                          absl::StrCat("is ", extent, "; must be >= 1"));
+      return MustBe(absl::StrCat("extents[", a, "]"), extent, ">= 1");
     }
     if (cells > limit / extent) {
       return FieldInvalid(
@@ -90,16 +83,15 @@ absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding) {
     }
     cells *= extent;
   }
-  status = ValidateSteps(encoding);
-  if (!status.ok()) return status;
-  return encoding.leading_zero_rows + cells;
+  RETURN_IF_ERROR(ValidateSteps(encoding));
+  return AbsoluteExtents{encoding.dim, 1, encoding.leading_zero_rows + cells};
 }
 
 template <typename T>
 GridRows<T>::GridRows(const SincosGrid& encoding)
     : dim_(encoding.dim),
       zero_rows_(encoding.leading_zero_rows),
-      axis_rows_(SinusoidalRows(AxisEncoding(encoding))) {
+      axis_rows_(RowsOf(AxisEncoding(encoding))) {
   const std::size_t axes = encoding.extents.size();
   const auto width = static_cast<std::int64_t>(axis_rows_.dim());
   for (std::size_t a = 0; a < axes; ++a) {

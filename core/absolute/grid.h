@@ -3,25 +3,17 @@
 // Each axis has c = dim / axes channels: sines, then cosines, of
 //   (index * step) * base^(-2i/c), i = 0 .. c/2 - 1
 // index * step is rounded to float64; the frequency and the rows have the
-// accuracy of sinusoidal.h. Cells come in row-major order after the zero rows.
+// accuracy of a Sinusoidal. Cells come in row-major order after the zero rows.
 
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "core/absolute/encoding.h"
 #include "core/absolute/trig_rows.h"
 
 namespace posenc::core {
-
-// Returns the number of the grid's rows, including the zero rows. Errors: dim
-// not divisible by 2 * axes, no extents, an extent < 1, more than 2^62 / dim
-// cells, a base that sinusoidal.h refuses, leading_zero_rows < 0, more or fewer
-// steps than axes, a step <= 0, or a last cell beyond 2^31.
-absl::StatusOr<std::int64_t> ValidateGrid(const SincosGrid& encoding);
 
 // Evaluates rows of a validated grid. T: float or double.
 template <typename T>

@@ -7,31 +7,16 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
-#include "core/absolute/trig_rows.h"
+#include "core/absolute/kinds.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/simd/dispatch.h"
 
 namespace posenc::core {
 
-absl::Status ValidateLearned(const LearnedTable& encoding) {
-  if (!encoding.table.has_value()) {
-    return FieldRequired("table", "not given; must be a tensor [rows, dim]");
-  }
+absl::StatusOr<AbsoluteExtents> Validate(const LearnedTable& encoding) {
+  RETURN_IF_ERROR(CheckMatrix("table", encoding.table, "[rows, dim]"));
   const ConstTensorView& table = *encoding.table;
-  if (!IsFloating(table.dtype)) {
-    return FieldInvalid("table.dtype",
-                        absl::StrCat("is ", DtypeName(table.dtype),
-                                     "; must be float32, float16, bfloat16 or "
-                                     "float64"));
-  }
-  if (table.shape.size() != 2 || table.shape[0] < 1 || table.shape[1] < 1) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
-        "table.shape",
-        absl::StrCat("is ", ShapeToString(table.shape),
-                     "; must be [rows, dim], both at least 1"),
-        {{"expected", "[rows, dim]"}, {"actual", ShapeToString(table.shape)}});
-  }
   // Each worker keeps rows of this width.
   if (table.shape[1] > kMaxAbsoluteDim) {
     return FieldInvalid("table.shape",
@@ -42,10 +27,8 @@ absl::Status ValidateLearned(const LearnedTable& encoding) {
     const double alpha = *encoding.hierarchical_alpha;
     // The condition is a negation, because NaN must fail, too.
     if (!(alpha > 0 && alpha < 1)) {
-      return FieldInvalid(
-          "hierarchical_alpha",
-          absl::StrCat("is ", NumberText(alpha),
-                       "; must be in (0, 1), 0.4 is the article's"));
+      return MustBe("hierarchical_alpha", alpha,
+                    "in (0, 1), 0.4 is the article's");
     }
     if (alpha == 0.5) {
       return FieldInvalid("hierarchical_alpha",
@@ -53,7 +36,7 @@ absl::Status ValidateLearned(const LearnedTable& encoding) {
                           "would be one, 0.4 is the article's");
     }
   }
-  return absl::OkStatus();
+  return AbsoluteExtents{table.shape[1]};
 }
 
 absl::Status CheckLearnedReach(const LearnedTable& encoding,
@@ -74,11 +57,11 @@ absl::Status CheckLearnedReach(const LearnedTable& encoding,
                            extended ? "extended to their square " : "",
                            "has 0 to ", PositionText(reach - 1),
                            p < 0 || extended ? "" : "; see hierarchical_alpha");
-    return MakeError(absl::StatusCode::kOutOfRange,
-                     ErrorReason::kPositionOutOfRange, "positions",
-                     absl::StrCat("element ", first + i, " is ",
-                                  PositionText(p), "; ", rule),
-                     {{"index", absl::StrCat(first + i)}});
+    const auto index = first + static_cast<std::int64_t>(i);
+    return PositionOutOfRange(
+        "positions",
+        absl::StrCat("element ", index, " is ", PositionText(p), "; ", rule),
+        index);
   }
   return absl::OkStatus();
 }

@@ -21,10 +21,6 @@
 
 namespace posenc::core {
 
-// Errors: table missing, not floating, not [rows, dim] with both > 0; alpha
-// 0.5, or outside (0, 1).
-absl::Status ValidateLearned(const LearnedTable& encoding);
-
 // Returns OUT_OF_RANGE for a negative or fractional position, or for a position
 // past the end of the table or of its extension. The field is "positions"; the
 // metadata index is `first` plus the position's index in [batch, tokens].

@@ -10,6 +10,7 @@
 #include "core/absolute/grid.h"
 #include "core/absolute/learned.h"
 #include "core/absolute/trig_rows.h"
+#include "core/positions/positions.h"
 
 namespace posenc::core {
 

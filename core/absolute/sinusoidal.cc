@@ -1,11 +1,9 @@
-#include "core/absolute/sinusoidal.h"
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/absolute/encoding.h"
-#include "core/absolute/trig_rows.h"
+#include "core/absolute/kinds.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::core {
 namespace {
@@ -16,24 +14,21 @@ constexpr double kDefaultBase = 10000;  // the paper's
 
 absl::Status CheckSinusoidDim(std::int32_t dim) {
   if (dim >= 2 && dim <= kMaxAbsoluteDim) return absl::OkStatus();
-  return FieldInvalid(
-      "dim", absl::StrCat("is ", dim, "; must be 2 to ", kMaxAbsoluteDim));
+  return MustBe("dim", dim, absl::StrCat("2 to ", kMaxAbsoluteDim));
 }
 
-absl::Status CheckSinusoidBase(absl::string_view field, double base) {
-  if (base > 1 && base <= 1 / kMinFrequency) return absl::OkStatus();
-  return FieldInvalid(field,
-                      absl::StrCat("is ", NumberText(base),
-                                   "; must be greater than 1, and at most "
-                                   "2^900"));
+absl::Status CheckSinusoidBase(const std::optional<double>& base) {
+  if (!base.has_value() || (*base > 1 && *base <= 1 / kMinFrequency)) {
+    return absl::OkStatus();
+  }
+  return MustBe("base", *base,
+                "greater than 1, and at most "
+                "2^900");
 }
 
-absl::Status ValidateSinusoidal(const Sinusoidal& encoding) {
-  const absl::Status dim = CheckSinusoidDim(encoding.dim);
-  if (!dim.ok()) return dim;
-  absl::Status base =
-      CheckSinusoidBase("base", encoding.base.value_or(kDefaultBase));
-  if (!base.ok()) return base;
+absl::StatusOr<AbsoluteExtents> Validate(const Sinusoidal& encoding) {
+  RETURN_IF_ERROR(CheckSinusoidDim(encoding.dim));
+  RETURN_IF_ERROR(CheckSinusoidBase(encoding.base));
   if (encoding.order == SinusoidalOrder::kUnspecified) {
     return FieldRequired("order",
                          "not set; must be INTERLEAVED, SIN_COS or COS_SIN");
@@ -54,10 +49,10 @@ absl::Status ValidateSinusoidal(const Sinusoidal& encoding) {
                         "set with endpoint; the last paired frequency is "
                         "already 1/base, unset one of them");
   }
-  return absl::OkStatus();
+  return AbsoluteExtents{encoding.dim};
 }
 
-TrigRows SinusoidalRows(const Sinusoidal& encoding) {
+TrigRows RowsOf(const Sinusoidal& encoding) {
   const double base = encoding.base.value_or(kDefaultBase);
   const std::int32_t n = encoding.dim / 2;
   const std::int32_t sines =
@@ -74,15 +69,6 @@ TrigRows SinusoidalRows(const Sinusoidal& encoding) {
     rows.set_zero_position(static_cast<double>(*encoding.padding_position));
   }
   return rows;
-}
-
-absl::Status BuildSinusoidal(const Sinusoidal& encoding,
-                             const TokenPositions& positions,
-                             const TensorView& table) {
-  if (absl::Status valid = ValidateSinusoidal(encoding); !valid.ok()) {
-    return valid;
-  }
-  return BuildAbsolute(encoding, &positions, table);
 }
 
 }  // namespace posenc::core

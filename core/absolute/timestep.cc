@@ -1,10 +1,10 @@
-#include "core/absolute/timestep.h"
-
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/absolute/kinds.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::core {
 namespace {
@@ -21,28 +21,22 @@ double Frequency(const Timestep& encoding, std::int32_t i) {
 
 }  // namespace
 
-absl::Status ValidateTimestep(const Timestep& encoding) {
-  const absl::Status dim = CheckSinusoidDim(encoding.dim);
-  if (!dim.ok()) return dim;
+absl::StatusOr<AbsoluteExtents> Validate(const Timestep& encoding) {
+  RETURN_IF_ERROR(CheckSinusoidDim(encoding.dim));
   const double max_period = encoding.max_period.value_or(kDefaultMaxPeriod);
   if (!(max_period > 1) || !std::isfinite(max_period)) {
-    return FieldInvalid("max_period",
-                        absl::StrCat("is ", NumberText(max_period),
-                                     "; must be finite and greater than 1"));
+    return MustBe("max_period", max_period, "finite and greater than 1");
   }
   const double scale = encoding.scale.value_or(1);
   if (scale == 0 || !std::isfinite(scale)) {
-    return FieldInvalid("scale",
-                        absl::StrCat("is ", NumberText(scale),
-                                     "; must be finite and not 0, which would "
-                                     "make all timesteps one"));
+    return MustBe("scale", scale,
+                  "finite and not 0, which would "
+                  "make all timesteps one");
   }
   const double shift = encoding.downscale_freq_shift.value_or(0);
   const std::int32_t n = encoding.dim / 2;
   if (!std::isfinite(shift)) {
-    return FieldInvalid(
-        "downscale_freq_shift",
-        absl::StrCat("is ", NumberText(shift), "; must be finite"));
+    return MustBe("downscale_freq_shift", shift, "finite");
   }
   if (shift == n) {
     return FieldInvalid(
@@ -67,10 +61,10 @@ absl::Status ValidateTimestep(const Timestep& encoding) {
         absl::StrCat("gives channel ", i, " the frequency ", NumberText(w),
                      "; must be 2^-900 to 2^20"));
   }
-  return absl::OkStatus();
+  return AbsoluteExtents{encoding.dim};
 }
 
-TrigRows TimestepRows(const Timestep& encoding) {
+TrigRows RowsOf(const Timestep& encoding) {
   QuarterTurnArrays frequencies;
   for (std::int32_t i = 0; i < encoding.dim / 2; ++i) {
     frequencies.Append(SplitQuarterTurns(Frequency(encoding, i)));

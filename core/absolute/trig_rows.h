@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "core/absolute/sinusoidal.h"
+#include "core/absolute/encoding.h"
 #include "core/angle/quarter_turns.h"
 
 namespace posenc::core {

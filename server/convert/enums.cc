@@ -3,7 +3,6 @@
 // no code.
 
 #include "core/absolute/add_encoding.h"
-#include "core/absolute/sinusoidal.h"
 #include "core/base/error.h"
 #include "core/base/tensor.h"
 #include "core/doctor/doctor.h"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "tests/fixtures/core/absolute.h"
 #include "tests/reference/float_formats.h"
 #include "tests/reference/rope_reference.h"
 
@@ -115,9 +116,9 @@ void Check(const AddEncodingArgs& args, Dtype dtype, int dim,
            const Shape& shape, PositionOf position) {
   const bool concatenate = args.combination == Combination::kConcatenate;
   const Buffer x = RandomBuffer(dtype, shape);
-  const absl::StatusOr<Shape> out_shape = AddEncodingShape(args, dtype, shape);
-  ASSERT_TRUE(out_shape.ok()) << out_shape.status();
-  Buffer out(dtype, *out_shape);
+  const absl::StatusOr<AddedRows> added = PrepareAddEncoding(args, x.input());
+  ASSERT_TRUE(added.ok()) << added.status();
+  Buffer out(dtype, added->shape);
   const absl::Status status = AddEncoding(args, x.input(), out.view());
   ASSERT_TRUE(status.ok()) << status;
   const auto tokens = static_cast<int>(shape[shape.size() - 2]);
