@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/relative/check.h"
 #include "core/relative/rule.h"
 
@@ -11,10 +12,11 @@ namespace {
 
 constexpr double kDefaultMaxBias = 8;  // the paper's
 
+// The slopes of a power of two of heads are a geometric sequence. The slopes of
+// any other number are those of the next smaller power of two, and then every
+// second slope of the next larger power of two.
 double Slope(std::int32_t heads, double max_bias, std::int64_t head) {
   const std::int64_t power = std::bit_floor(static_cast<std::uint32_t>(heads));
-  // The first `power` heads use the steps of a model with `power` heads. The
-  // other heads use the odd steps of a model with 2 * power heads.
   const long double step =
       head < power
           ? static_cast<long double>(head + 1) / power
@@ -22,34 +24,8 @@ double Slope(std::int32_t heads, double max_bias, std::int64_t head) {
   return static_cast<double>(std::exp2(-max_bias * step));
 }
 
-class AlibiRule final : public DistanceRule {
- public:
-  explicit AlibiRule(const Alibi& alibi) : alibi_(alibi) {}
-
-  std::int64_t heads() const override { return alibi_.heads; }
-
- protected:
-  void Head(std::int64_t head, const double* distance, std::int64_t n,
-            double* values) const override {
-    // Each strip computes its slope again, so that no list of the slopes of all
-    // heads is kept.
-    const double slope =
-        alibi_.slopes.empty()
-            ? Slope(alibi_.heads, alibi_.max_bias.value_or(kDefaultMaxBias),
-                    head)
-            : alibi_.slopes[head];
-    // -slope * distance would be -0 at distance 0.
-    for (std::int64_t s = 0; s < n; ++s) values[s] = 0 - slope * distance[s];
-  }
-
- private:
-  const Alibi alibi_;
-};
-
 absl::Status Validate(const Alibi& alibi) {
-  if (absl::Status valid = CheckHeads(alibi.heads); !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(CheckHeads(alibi.heads));
   if (alibi.max_bias.has_value() &&
       !(*alibi.max_bias > 0 && std::isfinite(*alibi.max_bias))) {
     return FieldInvalid("max_bias",
@@ -80,18 +56,20 @@ absl::Status Validate(const Alibi& alibi) {
 
 }  // namespace
 
-std::vector<double> AlibiSlopes(std::int32_t heads, double max_bias) {
-  std::vector<double> slopes;
-  slopes.reserve(heads);
-  for (std::int32_t h = 0; h < heads; ++h) {
-    slopes.push_back(Slope(heads, max_bias, h));
-  }
-  return slopes;
-}
-
 absl::StatusOr<BiasRule> MakeRule(const Alibi& alibi) {
-  if (absl::Status valid = Validate(alibi); !valid.ok()) return valid;
-  return std::make_unique<AlibiRule>(alibi);
+  RETURN_IF_ERROR(Validate(alibi));
+  const auto of_head = [alibi](std::int64_t head, const double* distance,
+                               std::int64_t n, double* values) {
+    // Each strip computes its slope again, so that no list of the slopes of all
+    // heads is kept.
+    const double slope =
+        alibi.slopes.empty()
+            ? Slope(alibi.heads, alibi.max_bias.value_or(kDefaultMaxBias), head)
+            : alibi.slopes[head];
+    // -slope * distance would be -0 at distance 0.
+    for (std::int64_t s = 0; s < n; ++s) values[s] = 0 - slope * distance[s];
+  };
+  return DistanceRule({alibi.heads, of_head});
 }
 
 }  // namespace posenc::core

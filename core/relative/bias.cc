@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "core/positions/positions.h"
 #include "core/relative/check.h"
 #include "core/relative/elements.h"
 #include "core/relative/rule.h"
@@ -29,16 +31,6 @@ const char* FieldOf(const Bias& bias) {
   static_assert(std::size(kFields) == std::variant_size_v<Bias>);
   return kFields[bias.index()];
 }
-
-struct RuleMaker {
-  absl::StatusOr<BiasRule> operator()(std::monostate) const {
-    return FieldRequired("", "not set; say which bias to build");
-  }
-  template <typename T>
-  absl::StatusOr<BiasRule> operator()(const T& bias) const {
-    return MakeRule(bias);
-  }
-};
 
 absl::Status ValidateRange(const BiasRange& range) {
   Faults faults;
@@ -75,23 +67,83 @@ absl::Status CheckInside(absl::string_view start_field,
                          absl::string_view what) {
   const std::int64_t last = start + length - 1;
   if (start >= 0 && last < count) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
-      start < 0 || start >= count ? start_field : length_field,
+  const bool first = start < 0 || start >= count;
+  return PositionOutOfRange(
+      first ? start_field : length_field,
       absl::StrCat("positions ", start, " .. ", last, "; ", what,
                    " has positions 0 .. ", count - 1),
-      {{"index",
-        absl::StrCat(start < 0 || start >= count ? 0 : count - start)}});
+      first ? 0 : count - start);
+}
+
+class DistanceRuleOf final : public BiasTiles::Rule {
+ public:
+  DistanceRuleOf(DistanceValues values, bool holds_indices)
+      : of_(std::move(values)), holds_indices_(holds_indices) {}
+
+  std::int64_t heads() const override { return of_.heads; }
+  bool holds_indices() const override { return holds_indices_; }
+  std::int64_t Nanoseconds(std::int64_t queries,
+                           std::int64_t keys) const override {
+    return of_.nanoseconds * (queries + keys);
+  }
+
+  void Fill(const BiasTileWriter& writer) const override;
+
+ private:
+  const DistanceValues of_;
+  const bool holds_indices_;
+};
+
+// Rows of a tile overlap: values are b(i - j), so row r + 1 is row r shifted by
+// one. So one strip of rows + columns - 1 values, rounded once, holds every
+// row. For 3 queries from position 0 and 4 keys from position 0:
+//
+//   strip   b(2) b(1) b(0) b(-1) b(-2) b(-3)   from distance `first` downwards
+//   row 2   |------ 4 keys ------|
+//   row 1        |------ 4 keys ------|
+//   row 0             |------- 4 keys -------|
+void DistanceRuleOf::Fill(const BiasTileWriter& writer) const {
+  // With blocks, the strip is much smaller than the output and stays in the
+  // cache.
+  constexpr std::int64_t kBlock = 4096;
+  const BiasRange& tile = writer.tile;
+  const std::size_t size = DtypeSize(writer.dtype);
+  std::vector<double> shared, values;
+  std::vector<char> strip;
+  for (std::int64_t row = 0; row < tile.query_length; row += kBlock) {
+    const std::int64_t rows = std::min(kBlock, tile.query_length - row);
+    for (std::int64_t column = 0; column < tile.key_length; column += kBlock) {
+      const std::int64_t columns = std::min(kBlock, tile.key_length - column);
+      // `first` is the distance from the block's last query to its first key.
+      const std::int64_t n = rows + columns - 1;
+      const std::int64_t first =
+          tile.query_start + row + rows - 1 - (tile.key_start + column);
+      shared.resize(n);
+      values.resize(n);
+      strip.resize(n * size);
+      of_.shared(first, n, shared.data());
+      for (std::int64_t head = 0; head < heads(); ++head) {
+        of_.head(head, shared.data(), n, values.data());
+        if (writer.causal) {
+          std::fill(values.begin() + std::clamp<std::int64_t>(first + 1, 0, n),
+                    values.end(), kMasked);
+        }
+        StoreDoubles(values.data(), n, writer.dtype, strip.data());
+        for (std::int64_t r = 0; r < rows; ++r) {
+          std::memcpy(writer.At(head, row + r, column),
+                      strip.data() + (rows - 1 - r) * size, columns * size);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
 
 absl::Status CheckInside(const BiasRange& range, std::int64_t count,
                          absl::string_view what) {
-  absl::Status queries =
-      CheckInside("query_start", "query_length", range.query_start,
-                  range.query_length, count, what);
-  if (!queries.ok()) return queries;
+  RETURN_IF_ERROR(CheckInside("query_start", "query_length", range.query_start,
+                              range.query_length, count, what));
   return CheckInside("key_start", "key_length", range.key_start,
                      range.key_length, count, what);
 }
@@ -115,64 +167,37 @@ void BiasTileWriter::Put(std::int64_t head, std::int64_t row,
   StoreDoubles(values, n, dtype, At(head, row, column));
 }
 
-absl::Status BiasTiles::Rule::CheckRange(const BiasRange& /*range*/) const {
-  return absl::OkStatus();
-}
-
-void DistanceRule::Shared(std::int64_t first, std::int64_t n,
-                          double* shared) const {
+void Magnitudes(std::int64_t first, std::int64_t n, double* magnitudes) {
   for (std::int64_t s = 0; s < n; ++s) {
-    shared[s] = static_cast<double>(std::llabs(first - s));
+    magnitudes[s] = static_cast<double>(std::llabs(first - s));
   }
 }
 
-// Rows of a tile overlap: values are b(i - j), so row r + 1 is row r shifted by
-// one. So one strip of rows + columns - 1 values, rounded once, holds every
-// row. For 3 queries from position 0 and 4 keys from position 0:
-//
-//   strip   b(2) b(1) b(0) b(-1) b(-2) b(-3)   from distance `first` downwards
-//   row 2   |------ 4 keys ------|
-//   row 1        |------ 4 keys ------|
-//   row 0             |------- 4 keys -------|
-void DistanceRule::Fill(const BiasTileWriter& writer) const {
-  // With blocks, the strip is much smaller than the output and stays in the
-  // cache.
-  constexpr std::int64_t kBlock = 4096;
-  const BiasRange& tile = writer.tile;
-  const std::size_t size = DtypeSize(writer.dtype);
-  std::vector<double> shared, values;
-  std::vector<char> strip;
-  for (std::int64_t row = 0; row < tile.query_length; row += kBlock) {
-    const std::int64_t rows = std::min(kBlock, tile.query_length - row);
-    for (std::int64_t column = 0; column < tile.key_length; column += kBlock) {
-      const std::int64_t columns = std::min(kBlock, tile.key_length - column);
-      // `first` is the distance from the block's last query to its first key.
-      const std::int64_t n = rows + columns - 1;
-      const std::int64_t first =
-          tile.query_start + row + rows - 1 - (tile.key_start + column);
-      shared.resize(n);
-      values.resize(n);
-      strip.resize(n * size);
-      Shared(first, n, shared.data());
-      for (std::int64_t head = 0; head < heads(); ++head) {
-        Head(head, shared.data(), n, values.data());
-        if (writer.causal) {
-          std::fill(values.begin() + std::clamp<std::int64_t>(first + 1, 0, n),
-                    values.end(), kMasked);
-        }
-        StoreDoubles(values.data(), n, writer.dtype, strip.data());
-        for (std::int64_t r = 0; r < rows; ++r) {
-          std::memcpy(writer.At(head, row + r, column),
-                      strip.data() + (rows - 1 - r) * size, columns * size);
-        }
-      }
+BiasRule DistanceRule(DistanceValues values) {
+  return std::make_unique<DistanceRuleOf>(std::move(values), false);
+}
+
+BiasRule IndexRule(std::function<std::int64_t(std::int64_t distance)> index) {
+  DistanceValues values;
+  values.head = [](std::int64_t /*head*/, const double* shared, std::int64_t n,
+                   double* indices) { std::copy_n(shared, n, indices); };
+  values.shared = [index = std::move(index)](std::int64_t first, std::int64_t n,
+                                             double* indices) {
+    for (std::int64_t s = 0; s < n; ++s) {
+      indices[s] = static_cast<double>(index(first - s));
     }
-  }
+  };
+  return std::make_unique<DistanceRuleOf>(std::move(values), true);
+}
+
+absl::StatusOr<BiasRule> MakeRule(std::monostate) {
+  return FieldRequired("", "not set; say which bias to build");
 }
 
 absl::StatusOr<BiasTiles> BiasTiles::Create(const BiasArgs& args) {
   Faults faults;
-  absl::StatusOr<BiasRule> rule = std::visit(RuleMaker(), args.bias);
+  absl::StatusOr<BiasRule> rule =
+      std::visit([](const auto& bias) { return MakeRule(bias); }, args.bias);
   faults.Note(Prefixed(FieldOf(args.bias), rule.status()));
   if (rule.ok() && (*rule)->heads() > kMaxHeads) {
     faults.Note(FieldInvalid(
@@ -180,18 +205,14 @@ absl::StatusOr<BiasTiles> BiasTiles::Create(const BiasArgs& args) {
         absl::StrCat("has ", (*rule)->heads(), " heads; at most ", kMaxHeads)));
   }
   faults.Note(ValidateRange(args.range));
-  if (!faults.none()) return faults.status();
-  if (absl::Status valid = (*rule)->CheckRange(args.range); !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(faults.status());
+  RETURN_IF_ERROR((*rule)->CheckRange(args.range));
   if ((*rule)->holds_indices()) {
-    if (absl::Status valid = ValidateIndices(args); !valid.ok()) return valid;
+    RETURN_IF_ERROR(ValidateIndices(args));
     return BiasTiles(*std::move(rule), Dtype::kInt32, false);
   }
   const Dtype dtype = args.dtype.value_or(Dtype::kFloat32);
-  if (absl::Status valid = CheckFloating("dtype", dtype); !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(CheckFloating("dtype", dtype));
   return BiasTiles(*std::move(rule), dtype, args.causal);
 }
 

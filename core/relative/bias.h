@@ -28,12 +28,6 @@ struct Alibi {
   std::vector<double> slopes;
 };
 
-// Returns the slopes of Alibi{heads, max_bias}, [heads]. If heads is a power of
-// two, the slopes are a geometric sequence. Otherwise they are the slopes of
-// the next smaller power of two, and then every second slope of the next larger
-// power of two.
-std::vector<double> AlibiSlopes(std::int32_t heads, double max_bias);
-
 // Bucketed relative positions (T5, arXiv:1910.10683).
 struct T5Bias {
   T5Buckets buckets;

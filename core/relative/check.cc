@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/positions/positions.h"
 
 namespace posenc::core {
@@ -57,17 +58,10 @@ absl::Status CheckTensor(absl::string_view field,
   if (!tensor.has_value()) {
     return FieldRequired(field, absl::StrCat("not set; must be ", expected));
   }
-  if (absl::Status floating =
-          CheckFloating(absl::StrCat(field, ".dtype"), tensor->dtype);
-      !floating.ok()) {
-    return floating;
-  }
+  RETURN_IF_ERROR(CheckFloating(absl::StrCat(field, ".dtype"), tensor->dtype));
   if (Matches(tensor->shape, extents)) return absl::OkStatus();
-  const std::string actual = ShapeToString(tensor->shape);
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   ErrorReason::kShapeMismatch, absl::StrCat(field, ".shape"),
-                   absl::StrCat("is ", actual, "; must be ", expected),
-                   {{"expected", expected}, {"actual", actual}});
+  return WrongShape(absl::StrCat(field, ".shape"), expected,
+                    ShapeToString(tensor->shape));
 }
 
 absl::Status CheckWidth(absl::string_view field, absl::string_view name,
@@ -80,10 +74,9 @@ absl::Status CheckWidth(absl::string_view field, absl::string_view name,
 absl::Status CheckPositions(absl::string_view start_field, std::int64_t start,
                             std::int64_t length) {
   const auto out_of_range = [&](const std::string& fact, std::int64_t index) {
-    return MakeError(absl::StatusCode::kOutOfRange,
-                     ErrorReason::kPositionOutOfRange, start_field,
-                     absl::StrCat(fact, "; positions are within +-2^31"),
-                     {{"index", absl::StrCat(index)}});
+    return PositionOutOfRange(
+        start_field, absl::StrCat(fact, "; positions are within +-2^31"),
+        index);
   };
   if (start < -kMaxPosition || start > kMaxPosition) {
     return out_of_range(absl::StrCat(start), 0);

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/relative/check.h"
 #include "core/relative/elements.h"
 #include "core/relative/rule.h"
@@ -115,42 +116,27 @@ absl::Status ValidateNumbers(const Fire& fire) {
     return FieldInvalid(field, absl::StrCat(NumberText(value),
                                             "; must be finite and positive"));
   };
-  if (absl::Status valid = positive("c", fire.c); !valid.ok()) return valid;
-  if (absl::Status valid = positive("threshold", fire.threshold); !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(positive("c", fire.c));
+  RETURN_IF_ERROR(positive("threshold", fire.threshold));
   if (fire.epsilon >= 0 && std::isfinite(fire.epsilon)) return absl::OkStatus();
   return FieldInvalid("epsilon", absl::StrCat(NumberText(fire.epsilon),
                                               "; must be finite and >= 0"));
 }
 
 absl::Status ValidateTensors(const Fire& fire) {
-  if (absl::Status valid = CheckTensor("w1", fire.w1, {{"hidden"}, {"", 1}});
-      !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(CheckTensor("w1", fire.w1, {{"hidden"}, {"", 1}}));
   const std::int64_t hidden = fire.w1->shape[0];
-  if (absl::Status valid = CheckWidth("w1.shape", "hidden", hidden);
-      !valid.ok()) {
-    return valid;
-  }
-  if (absl::Status valid = CheckTensor("b1", fire.b1, {{"hidden", hidden}});
-      !valid.ok()) {
-    return valid;
-  }
-  if (absl::Status valid =
-          CheckTensor("w2", fire.w2, {{"heads"}, {"hidden", hidden}});
-      !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(CheckWidth("w1.shape", "hidden", hidden));
+  RETURN_IF_ERROR(CheckTensor("b1", fire.b1, {{"hidden", hidden}}));
+  RETURN_IF_ERROR(CheckTensor("w2", fire.w2, {{"heads"}, {"hidden", hidden}}));
   return CheckTensor("b2", fire.b2, {{"heads", fire.w2->shape[0]}});
 }
 
 }  // namespace
 
 absl::StatusOr<BiasRule> MakeRule(const Fire& fire) {
-  if (absl::Status valid = ValidateNumbers(fire); !valid.ok()) return valid;
-  if (absl::Status valid = ValidateTensors(fire); !valid.ok()) return valid;
+  RETURN_IF_ERROR(ValidateNumbers(fire));
+  RETURN_IF_ERROR(ValidateTensors(fire));
   return std::make_unique<FireRule>(fire);
 }
 

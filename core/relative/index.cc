@@ -4,42 +4,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {
 namespace {
-
-// Indices that depend only on the distance i - j.
-template <typename Index>
-class DistanceIndexRule final : public DistanceRule {
- public:
-  explicit DistanceIndexRule(Index index) : index_(std::move(index)) {}
-
-  std::int64_t heads() const override { return 1; }
-  bool holds_indices() const override { return true; }
-
- protected:
-  void Shared(std::int64_t first, std::int64_t n,
-              double* shared) const override {
-    for (std::int64_t s = 0; s < n; ++s) {
-      shared[s] = static_cast<double>(index_(first - s));
-    }
-  }
-  void Head(std::int64_t /*head*/, const double* shared, std::int64_t n,
-            double* values) const override {
-    std::copy_n(shared, n, values);
-  }
-
- private:
-  const Index index_;
-};
-
-struct Clip {
-  ClippedDistance clip;
-  std::int64_t operator()(std::int64_t distance) const {
-    return ClippedIndex(clip, -distance);
-  }
-};
 
 class GridRule final : public BiasTiles::Rule {
  public:
@@ -94,35 +63,30 @@ class GridRule final : public BiasTiles::Rule {
   std::int64_t cells_ = 1;
 };
 
-struct IndexMaker {
-  absl::StatusOr<BiasRule> operator()(std::monostate) const {
-    return FieldRequired("", "has no rule; set clip, deberta or grid");
-  }
-  absl::StatusOr<BiasRule> operator()(const ClippedDistance& clip) const {
-    if (absl::Status valid = ValidateClipped(clip); !valid.ok()) {
-      return Prefixed("clip", valid);
-    }
-    return std::make_unique<DistanceIndexRule<Clip>>(Clip{clip});
-  }
-  absl::StatusOr<BiasRule> operator()(const DebertaBuckets& buckets) const {
-    if (absl::Status valid = ValidateDeberta(buckets); !valid.ok()) {
-      return Prefixed("deberta", valid);
-    }
-    return std::make_unique<DistanceIndexRule<DebertaIndex>>(
-        DebertaIndex(buckets));
-  }
-  absl::StatusOr<BiasRule> operator()(const GridIndex& grid) const {
-    if (absl::Status valid = ValidateGridIndex(grid); !valid.ok()) {
-      return Prefixed("grid", valid);
-    }
-    return std::make_unique<GridRule>(grid);
-  }
-};
+absl::StatusOr<BiasRule> Make(std::monostate) {
+  return FieldRequired("", "has no rule; set clip, deberta or grid");
+}
+
+absl::StatusOr<BiasRule> Make(const ClippedDistance& clip) {
+  RETURN_IF_ERROR(Prefixed("clip", ValidateClipped(clip)));
+  return IndexRule(
+      [clip](std::int64_t distance) { return ClippedIndex(clip, -distance); });
+}
+
+absl::StatusOr<BiasRule> Make(const DebertaBuckets& buckets) {
+  RETURN_IF_ERROR(Prefixed("deberta", ValidateDeberta(buckets)));
+  return IndexRule(DebertaIndex(buckets));
+}
+
+absl::StatusOr<BiasRule> Make(const GridIndex& grid) {
+  RETURN_IF_ERROR(Prefixed("grid", ValidateGridIndex(grid)));
+  return std::make_unique<GridRule>(grid);
+}
 
 }  // namespace
 
 absl::StatusOr<BiasRule> MakeRule(const RelativeIndex& index) {
-  return std::visit(IndexMaker(), index.rule);
+  return std::visit([](const auto& rule) { return Make(rule); }, index.rule);
 }
 
 }  // namespace posenc::core

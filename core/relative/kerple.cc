@@ -2,39 +2,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {
 namespace {
-
-class KerpleRule final : public DistanceRule {
- public:
-  explicit KerpleRule(const Kerple& kerple) : kerple_(kerple) {}
-
-  std::int64_t heads() const override {
-    return static_cast<std::int64_t>(kerple_.r1.size());
-  }
-
- protected:
-  // Evaluated in long double, because the functions of long double give the
-  // same results on every x86 CPU. The results of double's functions depend on
-  // the instruction set.
-  void Head(std::int64_t head, const double* distance, std::int64_t n,
-            double* values) const override {
-    const long double r1 = kerple_.r1[head];
-    const long double r2 = kerple_.r2[head];
-    for (std::int64_t s = 0; s < n; ++s) {
-      const long double d = distance[s];
-      const long double kernel = kerple_.kernel == KerpleKernel::kLogarithmic
-                                     ? std::log1p(r2 * d)
-                                     : std::pow(d, r2);
-      values[s] = static_cast<double>(0 - r1 * kernel);
-    }
-  }
-
- private:
-  const Kerple kerple_;
-};
 
 absl::Status ValidateParameters(absl::string_view field,
                                 const std::vector<double>& values,
@@ -61,16 +33,10 @@ absl::Status Validate(const Kerple& kerple) {
   if (kerple.kernel == KerpleKernel::kUnspecified) {
     return FieldRequired("kernel", "not set; must be LOGARITHMIC or POWER");
   }
-  if (absl::Status valid = ValidateParameters("r1", kerple.r1, INFINITY);
-      !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(ValidateParameters("r1", kerple.r1, INFINITY));
   // If r2 > 2, the power kernel is not conditionally positive definite.
   const double greatest = kerple.kernel == KerpleKernel::kPower ? 2 : INFINITY;
-  if (absl::Status valid = ValidateParameters("r2", kerple.r2, greatest);
-      !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(ValidateParameters("r2", kerple.r2, greatest));
   if (kerple.r1.size() == kerple.r2.size()) return absl::OkStatus();
   return FieldInvalid(
       "r2", absl::StrCat("has ", kerple.r2.size(), ", but r1 has ",
@@ -79,9 +45,24 @@ absl::Status Validate(const Kerple& kerple) {
 
 }  // namespace
 
+// Evaluated in long double, because the functions of long double give the same
+// results on every x86 CPU. The results of double's functions depend on the
+// instruction set.
 absl::StatusOr<BiasRule> MakeRule(const Kerple& kerple) {
-  if (absl::Status valid = Validate(kerple); !valid.ok()) return valid;
-  return std::make_unique<KerpleRule>(kerple);
+  RETURN_IF_ERROR(Validate(kerple));
+  const auto of_head = [kerple](std::int64_t head, const double* distance,
+                                std::int64_t n, double* values) {
+    const long double r1 = kerple.r1[head];
+    const long double r2 = kerple.r2[head];
+    for (std::int64_t s = 0; s < n; ++s) {
+      const long double d = distance[s];
+      const long double kernel = kerple.kernel == KerpleKernel::kLogarithmic
+                                     ? std::log1p(r2 * d)
+                                     : std::pow(d, r2);
+      values[s] = static_cast<double>(0 - r1 * kernel);
+    }
+  };
+  return DistanceRule({static_cast<std::int64_t>(kerple.r1.size()), of_head});
 }
 
 }  // namespace posenc::core

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,7 +37,9 @@ class BiasTiles::Rule {
   virtual std::int64_t heads() const = 0;
   virtual bool holds_indices() const { return false; }
   // Returns OUT_OF_RANGE for positions that the rule does not cover.
-  virtual absl::Status CheckRange(const BiasRange& range) const;
+  virtual absl::Status CheckRange(const BiasRange& /*range*/) const {
+    return absl::OkStatus();
+  }
   // See BiasTiles::Nanoseconds().
   virtual std::int64_t Nanoseconds(std::int64_t /*queries*/,
                                    std::int64_t /*keys*/) const {
@@ -46,23 +50,31 @@ class BiasTiles::Rule {
 
 using BiasRule = std::unique_ptr<const BiasTiles::Rule>;
 
-// A bias that depends only on the distance i - j. A strip of values, one for
-// each distance, is computed once per head. Each row of a tile is a part of
-// this strip, shifted by one against the next row.
-class DistanceRule : public BiasTiles::Rule {
- public:
-  void Fill(const BiasTileWriter& writer) const final;
+// Sets the values to |distance|.
+void Magnitudes(std::int64_t first, std::int64_t n, double* magnitudes);
 
- protected:
+// The parts of a bias that depends only on the distance i - j. A strip of
+// values, one for each distance, is computed once per head. Each row of a tile
+// is a part of this strip, shifted by one against the next row.
+struct DistanceValues {
+  std::int64_t heads = 1;
+  // Computes the bias of one head from the n values that all heads share.
+  std::function<void(std::int64_t head, const double* shared, std::int64_t n,
+                     double* values)>
+      head;
   // Computes the values that all heads share, for distances first, first - 1,
-  // ... The default is |distance|.
-  virtual void Shared(std::int64_t first, std::int64_t n, double* shared) const;
-  // Computes the bias of one head from the shared values.
-  virtual void Head(std::int64_t head, const double* shared, std::int64_t n,
-                    double* values) const = 0;
+  // ...
+  std::function<void(std::int64_t first, std::int64_t n, double* shared)>
+      shared = Magnitudes;
+  std::int64_t nanoseconds = 0;  // of `shared`, for one distance
 };
+BiasRule DistanceRule(DistanceValues values);
+
+// Indices that depend only on the distance i - j.
+BiasRule IndexRule(std::function<std::int64_t(std::int64_t distance)> index);
 
 // Field paths are relative to each message.
+absl::StatusOr<BiasRule> MakeRule(std::monostate);
 absl::StatusOr<BiasRule> MakeRule(const Alibi& alibi);
 absl::StatusOr<BiasRule> MakeRule(const T5Bias& t5);
 absl::StatusOr<BiasRule> MakeRule(const Kerple& kerple);

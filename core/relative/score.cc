@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "core/positions/positions.h"
 #include "core/relative/check.h"
 #include "core/relative/elements.h"
 
@@ -106,7 +108,7 @@ struct Block {
 // Distances of a block repeat along its diagonals: its rows * keys pairs have
 // only rows + keys - 1 distances, and need one row of a position table for each
 // distance. So a query is multiplied with each of these rows only once, and
-// each key then uses the product for its distance. Slot() numbers the
+// each key then uses the product for its distance. Slots number the
 // distances. Slot 0 is the smallest distance, from the first query to the last
 // key:
 //
@@ -150,8 +152,8 @@ class BlockScorer {
       DotPanels(&content_[r * width_], panels_.data(), width_, block.keys,
                 &scores_[r * block.keys]);
     }
-    if (terms_.of_query.table != nullptr) AddQueryTerm(block);
-    if (terms_.of_key.table != nullptr) AddKeyTerm(block);
+    AddTerm(terms_.of_query, position_, false, block);
+    AddTerm(terms_.of_key, keys_, true, block);
     if (terms_.masked) Mask(block);
     return scores_;
   }
@@ -188,29 +190,22 @@ class BlockScorer {
     return rows;
   }
 
-  void AddQueryTerm(const Block& block) {
-    const std::int64_t n = LoadTable(terms_.of_query, block);
-    for (std::int64_t r = 0; r < block.rows; ++r) {
-      DotPanels(&position_[r * width_], table_.data(), width_, n,
+  // Adds the term's products of the vectors: of the queries, or of the keys.
+  void AddTerm(const PositionTerm& term, const std::vector<double>& vectors,
+               bool of_keys, const Block& block) {
+    if (term.table == nullptr) return;
+    const std::int64_t n = LoadTable(term, block);
+    const std::int64_t count = of_keys ? block.keys : block.rows;
+    const std::int64_t others = of_keys ? block.rows : block.keys;
+    for (std::int64_t i = 0; i < count; ++i) {
+      DotPanels(&vectors[i * width_], table_.data(), width_, n,
                 products_.data());
-      for (std::int64_t j = 0; j < block.keys; ++j) {
-        scores_[r * block.keys + j] += products_[index_[Slot(block, r, j)]];
+      for (std::int64_t o = 0; o < others; ++o) {
+        const std::int64_t r = of_keys ? o : i, j = of_keys ? i : o;
+        const std::int64_t slot = r - j + block.keys - 1;
+        scores_[r * block.keys + j] += products_[index_[slot]];
       }
     }
-  }
-
-  void AddKeyTerm(const Block& block) {
-    const std::int64_t n = LoadTable(terms_.of_key, block);
-    for (std::int64_t j = 0; j < block.keys; ++j) {
-      DotPanels(&keys_[j * width_], table_.data(), width_, n, products_.data());
-      for (std::int64_t r = 0; r < block.rows; ++r) {
-        scores_[r * block.keys + j] += products_[index_[Slot(block, r, j)]];
-      }
-    }
-  }
-
-  static std::int64_t Slot(const Block& block, std::int64_t r, std::int64_t j) {
-    return r - j + block.keys - 1;
   }
 
   void Mask(const Block& block) {
@@ -254,11 +249,7 @@ absl::Status CheckContent(const ConstTensorView& q, const ConstTensorView& k) {
     const std::string expected =
         absl::StrCat("[B = ", q.shape[0], ", H = ", q.shape[1],
                      ", Sk, D = ", q.shape[3], "], as q");
-    faults.Note(MakeError(
-        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
-        "k.shape",
-        absl::StrCat("is ", ShapeToString(k.shape), "; must be ", expected),
-        {{"expected", expected}, {"actual", ShapeToString(k.shape)}}));
+    faults.Note(WrongShape("k.shape", expected, ShapeToString(k.shape)));
   }
   return faults.status();
 }
@@ -277,11 +268,8 @@ absl::Status Check(std::monostate, const Content& /*content*/) {
 }
 
 absl::Status Check(const ShawScore& shaw, const Content& content) {
-  if (absl::Status valid = CheckTensor("key_table", shaw.key_table,
-                                       {{"rows"}, {"D", content.width}});
-      !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(CheckTensor("key_table", shaw.key_table,
+                              {{"rows"}, {"D", content.width}}));
   const std::int64_t rows = shaw.key_table->shape[0];
   if (!shaw.left.has_value()) {
     if (rows % 2 != 0) return absl::OkStatus();
@@ -304,18 +292,9 @@ absl::Status Check(const TransformerXlScore& xl, const Content& content) {
   }
   const NamedExtent heads = {"H", content.heads};
   const NamedExtent width = {"D", content.width};
-  if (absl::Status valid = CheckTensor("u", xl.u, {heads, width});
-      !valid.ok()) {
-    return valid;
-  }
-  if (absl::Status valid = CheckTensor("v", xl.v, {heads, width});
-      !valid.ok()) {
-    return valid;
-  }
-  if (absl::Status valid = CheckTensor("r", xl.r, {heads, {"R"}, width});
-      !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(CheckTensor("u", xl.u, {heads, width}));
+  RETURN_IF_ERROR(CheckTensor("v", xl.v, {heads, width}));
+  RETURN_IF_ERROR(CheckTensor("r", xl.r, {heads, {"R"}, width}));
   const std::int64_t needed =
       xl.clamp_distance > 0 ? std::min(xl.clamp_distance, content.farthest)
                             : content.farthest;
@@ -323,8 +302,8 @@ absl::Status Check(const TransformerXlScore& xl, const Content& content) {
   // The first query that is too far from the first key.
   const std::int64_t query =
       std::max<std::int64_t>(0, xl.r->shape[1] - content.nearest);
-  return MakeError(
-      absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange, "r",
+  return PositionOutOfRange(
+      "r",
       absl::StrCat("has ", xl.r->shape[1], " rows, for distances up to ",
                    xl.r->shape[1] - 1,
                    ", but the last query and first key are ", content.farthest,
@@ -333,13 +312,11 @@ absl::Status Check(const TransformerXlScore& xl, const Content& content) {
                        ? absl::StrCat(", clamped to ", xl.clamp_distance)
                        : "",
                    "; send ", needed + 1, " rows, or set clamp_distance"),
-      {{"index", absl::StrCat(query)}});
+      query);
 }
 
 absl::Status Check(const DebertaScore& deberta, const Content& content) {
-  if (absl::Status valid = ValidateDeberta(deberta.buckets); !valid.ok()) {
-    return Prefixed("buckets", valid);
-  }
+  RETURN_IF_ERROR(Prefixed("buckets", ValidateDeberta(deberta.buckets)));
   const std::int64_t span = deberta.buckets.bucket_size == 0
                                 ? deberta.buckets.max_position
                                 : deberta.buckets.bucket_size;
@@ -349,9 +326,7 @@ absl::Status Check(const DebertaScore& deberta, const Content& content) {
        {std::pair("position_keys", &deberta.position_keys),
         std::pair("position_queries", &deberta.position_queries)}) {
     if (!table->has_value()) continue;
-    if (absl::Status valid = CheckTensor(field, *table, extents); !valid.ok()) {
-      return valid;
-    }
+    RETURN_IF_ERROR(CheckTensor(field, *table, extents));
   }
   return absl::OkStatus();
 }
@@ -363,7 +338,7 @@ absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
                                            const ConstTensorView& k) {
   constexpr const char* kFields[] = {"score", "score.shaw",
                                      "score.transformer_xl", "score.deberta"};
-  if (absl::Status valid = CheckContent(q, k); !valid.ok()) return valid;
+  RETURN_IF_ERROR(CheckContent(q, k));
   const std::int64_t queries = q.shape[2];
   const std::int64_t keys = k.shape[2];
   Faults faults;
@@ -373,17 +348,18 @@ absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
   extents.dtype = args.dtype.value_or(
       q.dtype == Dtype::kFloat64 ? Dtype::kFloat64 : Dtype::kFloat32);
   faults.Note(CheckFloating("dtype", extents.dtype));
-  if (!faults.none()) return faults.status();
+  RETURN_IF_ERROR(faults.status());
   extents.shape = {q.shape[0], q.shape[1], queries, keys};
   const absl::StatusOr<std::int64_t> count = ElementCount(extents.shape);
-  if (!count.ok()) return Prefixed("score", count.status());
+  RETURN_IF_ERROR(Prefixed("score", count.status()));
   const std::int64_t nearest = args.query_start - args.key_start;
   const Content content = {q.shape[1], q.shape[3], nearest,
                            nearest + queries - 1, *count == 0};
-  const absl::Status valid = std::visit(
-      [&content](const auto& score) { return Check(score, content); },
-      args.score);
-  if (!valid.ok()) return Prefixed(kFields[args.score.index()], valid);
+  RETURN_IF_ERROR(Prefixed(
+      kFields[args.score.index()],
+      std::visit(
+          [&content](const auto& score) { return Check(score, content); },
+          args.score)));
   return extents;
 }
 
@@ -406,7 +382,7 @@ absl::Status FillScores(const ScoreArgs& args, const ConstTensorView& q,
     block.rows = std::min({scorer.rows(), rows - done, queries - query});
     scorer.LoadQueries(q, first_row + done, block);
     for (std::int64_t key = 0; key < keys; key += scorer.keys()) {
-      if (absl::Status goes_on = stop(); !goes_on.ok()) return goes_on;
+      RETURN_IF_ERROR(stop());
       block.keys = std::min(scorer.keys(), keys - key);
       block.distance = args.query_start + query - (args.key_start + key);
       const std::vector<double>& scores =

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/relative/check.h"
 #include "core/relative/elements.h"
 #include "core/relative/rule.h"
@@ -69,23 +70,13 @@ absl::StatusOr<BiasRule> MakeRule(const UntiedPositions& untied) {
     return FieldInvalid(
         "scale", absl::StrCat(NumberText(*untied.scale), "; must be finite"));
   }
-  if (absl::Status valid =
-          CheckTensor("position_queries", untied.position_queries,
-                      {{"heads"}, {"rows"}, {"D"}});
-      !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(CheckTensor("position_queries", untied.position_queries,
+                              {{"heads"}, {"rows"}, {"D"}}));
   const Shape& shape = untied.position_queries->shape;
-  if (absl::Status valid = CheckWidth("position_queries.shape", "D", shape[2]);
-      !valid.ok()) {
-    return valid;
-  }
-  if (absl::Status valid = CheckTensor(
-          "position_keys", untied.position_keys,
-          {{"heads", shape[0]}, {"rows", shape[1]}, {"D", shape[2]}});
-      !valid.ok()) {
-    return valid;
-  }
+  RETURN_IF_ERROR(CheckWidth("position_queries.shape", "D", shape[2]));
+  RETURN_IF_ERROR(
+      CheckTensor("position_keys", untied.position_keys,
+                  {{"heads", shape[0]}, {"rows", shape[1]}, {"D", shape[2]}}));
   return std::make_unique<UntiedRule>(untied);
 }
 

@@ -14,8 +14,8 @@
 #include "core/relative/bias.h"
 #include "core/relative/score.h"
 #include "nlohmann/json.hpp"
+#include "tests/fixtures/core/bias.h"
 #include "tests/fixtures/core/peer_data.h"
-#include "tests/fixtures/core/relative.h"
 
 namespace posenc::core {
 namespace {
