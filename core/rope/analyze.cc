@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/rope/table.h"
 
 namespace posenc::core {
@@ -38,12 +39,10 @@ absl::Status CheckRotates(const ResolvedRope& rope) {
 
 absl::Status CheckDistances(std::int64_t max_distance, std::int64_t step) {
   if (max_distance < 0 || max_distance > kMaxDistance) {
-    return FieldInvalid("max_distance", absl::StrCat("is ", max_distance,
-                                                     "; must be 0 to 2^31"));
+    return MustBe("max_distance", max_distance, "0 to 2^31");
   }
   if (step < 0) {
-    return FieldInvalid("distance_step",
-                        absl::StrCat("is ", step, "; must be at least 1"));
+    return MustBe("distance_step", step, "at least 1");
   }
   if (max_distance / step >= kMaxDistances) {
     return FieldInvalid(
@@ -73,17 +72,14 @@ absl::StatusOr<RopeAnalyzer> RopeAnalyzer::Create(
     std::int64_t distance_step, std::int64_t original_max_position_embeddings,
     const ResolvedRope* compare_with) {
   const std::int64_t step = distance_step == 0 ? 1 : distance_step;
-  absl::Status status = CheckRotates(rope);
-  if (status.ok()) status = CheckRope("rope", rope);
-  if (status.ok() && compare_with != nullptr) {
-    status = CheckRope("compare_with", *compare_with);
+  RETURN_IF_ERROR(CheckRotates(rope));
+  RETURN_IF_ERROR(CheckRope("rope", rope));
+  if (compare_with != nullptr) {
+    RETURN_IF_ERROR(CheckRope("compare_with", *compare_with));
   }
-  if (status.ok()) status = CheckDistances(max_distance, step);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckDistances(max_distance, step));
   if (original_max_position_embeddings < 0) {
-    return FieldInvalid("trained_length",
-                        absl::StrCat("is ", original_max_position_embeddings,
-                                     "; must be >= 0"));
+    return MustBe("trained_length", original_max_position_embeddings, ">= 0");
   }
   const std::int64_t trained = original_max_position_embeddings == 0
                                    ? rope.original_max_position_embeddings

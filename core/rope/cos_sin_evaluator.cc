@@ -42,30 +42,28 @@ CosSinEvaluator::CosSinEvaluator(
       negate_(rope.spec.reverse != (direction != Direction::kForward)),
       divide_(direction == Direction::kInverse),
       factor_(divide_ ? 1 / rope.attention_factor : rope.attention_factor),
-      has_xpos_(rope.spec.xpos.has_value()),
-      xpos_divides_(role == TensorRole::kKey),
-      xpos_center_(has_xpos_ ? rope.spec.xpos->center : 0),
-      xpos_scale_base_(
-          has_xpos_ ? rope.spec.xpos->scale_base.value_or(kXPosScaleBase) : 1),
-      has_query_scale_(query_scale != nullptr && role == TensorRole::kQuery),
-      query_scale_(has_query_scale_ ? *query_scale : QueryScale{}) {
+      xpos_(rope.spec.xpos),
+      xpos_divides_(role == TensorRole::kKey) {
+  if (query_scale != nullptr && role == TensorRole::kQuery) {
+    query_scale_ = *query_scale;
+  }
   const double factor = std::fabs(factor_);
-  has_sums_ = frequencies_->can_have_deltas() && !has_query_scale_ &&
+  has_sums_ = frequencies_->can_have_deltas() && !query_scale_ &&
               factor <= kMaxSumFactor && factor >= 1 / kMaxSumFactor;
 }
 
 double CosSinEvaluator::HeadScale(const double* positions) const {
-  if (!has_query_scale_) return 1;
+  if (!query_scale_) return 1;
   // Padding before the first token has negative positions, for which the
   // logarithm below may not exist. Their step is 0.
   const double step = std::max(
       0.0,
-      std::floor((positions[0] + static_cast<double>(query_scale_.offset)) /
-                 query_scale_.floor_scale));
+      std::floor((positions[0] + static_cast<double>(query_scale_->offset)) /
+                 query_scale_->floor_scale));
   // long double functions of libm, unlike its double functions, give the same
   // result on every CPU.
   const long double scale =
-      1 + query_scale_.beta * std::log(1 + static_cast<long double>(step));
+      1 + query_scale_->beta * std::log(1 + static_cast<long double>(step));
   return static_cast<double>(divide_ ? 1 / scale : scale);
 }
 
@@ -84,14 +82,14 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
   for (std::size_t i = 0; i < positions.values().size(); ++i) {
     const double p = positions.values()[i];
     if (std::fabs(p - xpos.center) > reach) {
-      return MakeError(
-          absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
-          std::string(field),
+      const auto index = first + static_cast<std::int64_t>(i);
+      return PositionOutOfRange(
+          field,
           absl::StrFormat("element %d is %s; xPos with scale_base %g leaves "
                           "float32 beyond %.0f positions from its center, %s",
-                          first + i, PositionText(p), scale_base,
-                          std::floor(reach), PositionText(xpos.center)),
-          {{"index", absl::StrCat(first + i)}});
+                          index, PositionText(p), scale_base, std::floor(reach),
+                          PositionText(xpos.center)),
+          index);
     }
   }
   return absl::OkStatus();
@@ -148,9 +146,9 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
         trig.position_pair_stride = 1;
       }
       trig.factor = &factor;
-      if (has_xpos_) {
-        const double exponent =
-            (positions[0] - xpos_center_) / xpos_scale_base_;
+      if (xpos_) {
+        const double exponent = (positions[0] - xpos_->center) /
+                                xpos_->scale_base.value_or(kXPosScaleBase);
         const double sign = xpos_divides_ != divide_ ? -1 : 1;
         for (std::size_t i = 0; i < n; ++i) {
           stack_factors[i] = static_cast<double>(

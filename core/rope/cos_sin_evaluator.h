@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -114,11 +115,9 @@ class CosSinEvaluator {
   bool negate_;    // rotates by -phi
   bool divide_;    // by attention factor, xPos factor and query scale
   double factor_;  // the attention factor, or its inverse
-  bool has_xpos_;
+  std::optional<XPos> xpos_;
   bool xpos_divides_;  // true for keys
-  double xpos_center_, xpos_scale_base_;
-  bool has_query_scale_;
-  QueryScale query_scale_;
+  std::optional<QueryScale> query_scale_;
   bool has_sums_;
 };
 

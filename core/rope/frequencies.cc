@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "core/angle/quarter_turns.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/rope/scaling.h"
 #include "core/rope/xpos.h"
 
@@ -38,12 +39,6 @@ constexpr double kMaxAmplitude = 0x1p62;
 
 bool IsExplicit(const RopeSpec& spec) {
   return std::holds_alternative<ExplicitFrequencies>(spec.scaling);
-}
-
-void Assume(absl::string_view field, absl::string_view value,
-            absl::string_view reason, ResolvedRope* rope) {
-  rope->assumptions.push_back(
-      {std::string(field), std::string(value), std::string(reason)});
 }
 
 // NoPE excludes all other fields, because they would have no effect.
@@ -105,8 +100,7 @@ absl::Status CompleteWidth(ResolvedRope* rope) {
 
 absl::Status CheckTheta(absl::string_view field, double theta) {
   if (theta > 1 && std::isfinite(theta)) return absl::OkStatus();
-  return FieldInvalid(field, absl::StrCat("is ", NumberText(theta),
-                                          "; must be finite and > 1"));
+  return MustBe(field, theta, "finite and > 1");
 }
 
 absl::Status CompleteTheta(ResolvedRope* rope) {
@@ -124,9 +118,8 @@ absl::Status CompleteTheta(ResolvedRope* rope) {
   if (spec.axes.has_value() && !spec.axes->axis_thetas.empty()) {
     return absl::OkStatus();
   }
-  spec.rope_theta = kDefaultTheta;
-  Assume("rope_theta", NumberText(kDefaultTheta), "unset; the paper's default",
-         rope);
+  Default("rope_theta", kDefaultTheta, "unset; the paper's default",
+          &spec.rope_theta, rope);
   return absl::OkStatus();
 }
 
@@ -146,9 +139,8 @@ absl::Status CheckSections(const RotaryAxes& axes, std::int32_t pairs) {
   std::int64_t sum = 0;
   for (std::size_t a = 0; a < axes.sections.size(); ++a) {
     if (axes.sections[a] < 0) {
-      return FieldInvalid(
-          absl::StrCat("axes.sections[", a, "]"),
-          absl::StrCat("is ", axes.sections[a], "; must be >= 0"));
+      return MustBe(absl::StrCat("axes.sections[", a, "]"), axes.sections[a],
+                    ">= 0");
     }
     sum += axes.sections[a];
   }
@@ -175,9 +167,8 @@ absl::Status CheckPositionAxes(const RotaryAxes& axes) {
   for (std::size_t a = 0; a < count; ++a) {
     const std::int32_t axis = axes.position_axes[a];
     if (axis < 0 || axis >= static_cast<std::int32_t>(count) || taken[axis]) {
-      return FieldInvalid(absl::StrCat("axes.position_axes[", a, "]"),
-                          absl::StrCat("is ", axis, "; must be each of 0..",
-                                       count - 1, " once"));
+      return MustBe(absl::StrCat("axes.position_axes[", a, "]"), axis,
+                    absl::StrCat("each of 0..", count - 1, " once"));
     }
     taken[axis] = true;
   }
@@ -204,9 +195,8 @@ absl::Status CheckPerAxisFields(const RopeSpec& spec) {
                                        axes.sections.size(), " axes"));
     }
     for (std::size_t a = 0; a < axes.axis_thetas.size(); ++a) {
-      absl::Status status = CheckTheta(
-          absl::StrCat("axes.axis_thetas[", a, "]"), axes.axis_thetas[a]);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(CheckTheta(absl::StrCat("axes.axis_thetas[", a, "]"),
+                                 axes.axis_thetas[a]));
     }
   }
   if (axes.halves_per_axis &&
@@ -261,10 +251,9 @@ absl::Status CompleteAxes(ResolvedRope* rope) {
                          "is unset; say which pairs follow "
                          "which axis");
   }
-  absl::Status status = CheckSections(axes, rope->pairs());
-  if (status.ok()) status = CheckPositionAxes(axes);
-  if (status.ok()) status = CheckPerAxisFields(spec);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckSections(axes, rope->pairs()));
+  RETURN_IF_ERROR(CheckPositionAxes(axes));
+  RETURN_IF_ERROR(CheckPerAxisFields(spec));
   if (axes.assignment == AxisAssignment::kAlternatingTail &&
       (axes.sections.size() != 3 || axes.sections[1] != axes.sections[2])) {
     return FieldInvalid(
@@ -300,23 +289,15 @@ absl::Status CompleteXPos(ResolvedRope* rope) {
                                              "are ",
                                              rope->axes()));
   }
-  if (!xpos.scale_base.has_value()) {
-    xpos.scale_base = kXPosScaleBase;
-    Assume("xpos.scale_base", NumberText(kXPosScaleBase),
-           "unset; the paper's default", rope);
-  }
-  if (!xpos.gamma.has_value()) {
-    xpos.gamma = kXPosGamma;
-    Assume("xpos.gamma", NumberText(kXPosGamma), "unset; the paper's default",
-           rope);
-  }
+  Default("xpos.scale_base", kXPosScaleBase, "unset; the paper's default",
+          &xpos.scale_base, rope);
+  Default("xpos.gamma", kXPosGamma, "unset; the paper's default", &xpos.gamma,
+          rope);
   Faults faults;
   faults.Note(CheckPositive("xpos.scale_base", *xpos.scale_base));
   faults.Note(CheckPositive("xpos.gamma", *xpos.gamma));
   if (!std::isfinite(xpos.center)) {
-    faults.Note(FieldInvalid(
-        "xpos.center",
-        absl::StrCat("is ", NumberText(xpos.center), "; must be finite")));
+    faults.Note(MustBe("xpos.center", xpos.center, "finite"));
   }
   return faults.status();
 }
@@ -327,13 +308,11 @@ absl::Status CompleteExplicit(ResolvedRope* rope) {
   auto* given = std::get_if<ExplicitFrequencies>(&rope->spec.scaling);
   if (given == nullptr) return absl::OkStatus();
   if (given->heads < 0) {
-    return FieldInvalid("explicit_frequencies.heads",
-                        absl::StrCat("is ", given->heads, "; must be >= 0"));
+    return MustBe("explicit_frequencies.heads", given->heads, ">= 0");
   }
   if (given->axes < 0 || given->axes > static_cast<int>(kMaxAxes)) {
-    return FieldInvalid(
-        "explicit_frequencies.axes",
-        absl::StrCat("is ", given->axes, "; must be 0..", kMaxAxes));
+    return MustBe("explicit_frequencies.axes", given->axes,
+                  absl::StrCat("0..", kMaxAxes));
   }
   if (given->axes > 1 && rope->spec.axes.has_value()) {
     return FieldInvalid("axes", absl::StrCat("is set beside ", given->axes,
@@ -362,11 +341,10 @@ absl::Status CompleteExplicit(ResolvedRope* rope) {
     const double magnitude = std::fabs(given->values[i]);
     if (!(magnitude <= limit) ||
         (magnitude != 0 && magnitude < kMinFrequency)) {
-      return FieldInvalid(
-          absl::StrCat("explicit_frequencies.values[", i, "]"),
-          absl::StrCat("is ", NumberText(given->values[i]),
-                       "; must be 0 or of magnitude 2^-900 to 2^20 / axes = ",
-                       NumberText(limit)));
+      return MustBe(absl::StrCat("explicit_frequencies.values[", i, "]"),
+                    given->values[i],
+                    absl::StrCat("0 or of magnitude 2^-900 to 2^20 / axes = ",
+                                 NumberText(limit)));
     }
   }
   rope->inv_freq = given->values;
@@ -389,9 +367,8 @@ absl::Status AppendFrequencies(std::int64_t length, ResolvedRope* rope) {
     if (axes.sections[a] == 0) continue;
     const double theta =
         axes.axis_thetas.empty() ? *spec.rope_theta : axes.axis_thetas[a];
-    absl::Status status = AppendGeometricFrequencies(
-        spec, theta, axes.sections[a], first_pair, length, &rope->inv_freq);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(AppendGeometricFrequencies(
+        spec, theta, axes.sections[a], first_pair, length, &rope->inv_freq));
     first_pair += axes.sections[a];
   }
   return absl::OkStatus();
@@ -399,11 +376,10 @@ absl::Status AppendFrequencies(std::int64_t length, ResolvedRope* rope) {
 
 absl::Status CompleteAttentionFactor(std::int64_t length, ResolvedRope* rope) {
   std::optional<double>& attention_factor = rope->spec.attention_factor;
-  const absl::StatusOr<double> implied =
-      ScalingAttentionFactor(rope->spec, length);
-  if (!implied.ok()) return implied.status();
+  ASSIGN_OR_RETURN(const double implied,
+                   ScalingAttentionFactor(rope->spec, length));
   const bool given = attention_factor.has_value();
-  if (!given) attention_factor = *implied;
+  if (!given) attention_factor = implied;
   // The condition fails for NaN, too.
   if (!(*attention_factor >= 1 / kMaxAmplitude &&
         *attention_factor <= kMaxAmplitude)) {
@@ -461,15 +437,13 @@ absl::StatusOr<ResolvedRope> ResolveSpec(
     faults.Note(CompleteXPos(&rope));
   }
   faults.Note(CompleteScaling(&rope));
-  if (!faults.none()) return faults.status();
-  const absl::StatusOr<std::int64_t> length =
-      ScalingLength(sequence_length, missing_length, &rope);
-  if (!length.ok()) return length.status();
+  RETURN_IF_ERROR(faults.status());
+  ASSIGN_OR_RETURN(const std::int64_t length,
+                   ScalingLength(sequence_length, missing_length, &rope));
   rope.original_max_position_embeddings =
       OriginalMaxPositionEmbeddings(rope.spec);
-  absl::Status status = AppendFrequencies(*length, &rope);
-  if (status.ok()) status = CompleteAttentionFactor(*length, &rope);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(AppendFrequencies(length, &rope));
+  RETURN_IF_ERROR(CompleteAttentionFactor(length, &rope));
   return rope;
 }
 

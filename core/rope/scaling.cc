@@ -9,26 +9,22 @@
 #include "core/angle/quarter_turns.h"
 #include "core/angle/wide.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::core {
 namespace {
 
 // Proto fields without presence are 0 if they are unset.
-absl::Status CheckRequired(absl::string_view field, double value) {
+template <typename Number>
+absl::Status CheckRequired(absl::string_view field, Number value) {
   if (value == 0) {
     return FieldRequired(field, "is unset or 0; must be > 0");
   }
-  return CheckPositive(field, value);
-}
-
-absl::Status CheckLength(absl::string_view field, std::int64_t value) {
-  if (value == 0) {
-    return FieldRequired(field, "is unset or 0; must be > 0");
+  if constexpr (std::is_floating_point_v<Number>) {
+    return CheckPositive(field, value);
+  } else {
+    return value > 0 ? absl::OkStatus() : MustBe(field, value, "> 0");
   }
-  if (value < 0) {
-    return FieldInvalid(field, absl::StrCat("is ", value, "; must be > 0"));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status CheckOptional(absl::string_view field,
@@ -39,8 +35,7 @@ absl::Status CheckOptional(absl::string_view field,
 absl::Status CheckFinite(absl::string_view field,
                          const std::optional<double>& value) {
   if (value.has_value() && !std::isfinite(*value)) {
-    return FieldInvalid(
-        field, absl::StrCat("is ", NumberText(*value), "; must be finite"));
+    return MustBe(field, *value, "finite");
   }
   return absl::OkStatus();
 }
@@ -51,16 +46,6 @@ void WarnBelowOne(absl::string_view field, double factor, ResolvedRope* rope) {
         field, " is ", NumberText(factor),
         ": below 1 it spreads positions instead of compressing them"));
   }
-}
-
-template <typename T>
-void Default(absl::string_view field, T value, absl::string_view text,
-             absl::string_view reason, std::optional<T>* target,
-             ResolvedRope* rope) {
-  if (target->has_value()) return;
-  *target = value;
-  rope->assumptions.push_back(
-      {std::string(field), std::string(text), std::string(reason)});
 }
 
 // Returns all errors of several checks as one status.
@@ -87,32 +72,31 @@ absl::Status Complete(NtkScaling& ntk, ResolvedRope* rope) {
 absl::Status Complete(DynamicNtkScaling& dynamic, ResolvedRope* rope) {
   WarnBelowOne("dynamic_ntk.factor", dynamic.factor, rope);
   return All({CheckRequired("dynamic_ntk.factor", dynamic.factor),
-              CheckLength("dynamic_ntk.max_position_embeddings",
-                          dynamic.max_position_embeddings)});
+              CheckRequired("dynamic_ntk.max_position_embeddings",
+                            dynamic.max_position_embeddings)});
 }
 
 absl::Status Complete(YarnScaling& yarn, ResolvedRope* rope) {
-  absl::Status status =
+  RETURN_IF_ERROR(
       All({CheckRequired("yarn.factor", yarn.factor),
-           CheckLength("yarn.original_max_position_embeddings",
-                       yarn.original_max_position_embeddings),
+           CheckRequired("yarn.original_max_position_embeddings",
+                         yarn.original_max_position_embeddings),
            CheckOptional("yarn.beta_fast", yarn.beta_fast),
            CheckFinite("yarn.beta_slow", yarn.beta_slow),
            CheckOptional("yarn.attention_factor", yarn.attention_factor),
            CheckFinite("yarn.mscale", yarn.mscale),
-           CheckFinite("yarn.mscale_all_dim", yarn.mscale_all_dim)});
-  if (!status.ok()) return status;
+           CheckFinite("yarn.mscale_all_dim", yarn.mscale_all_dim)}));
   WarnBelowOne("yarn.factor", yarn.factor, rope);
-  Default("yarn.beta_fast", 32.0, "32", "unset; the paper's default",
-          &yarn.beta_fast, rope);
-  Default("yarn.beta_slow", 1.0, "1", "unset; the paper's default",
-          &yarn.beta_slow, rope);
-  Default("yarn.truncate", true, "true", "unset; as transformers has it",
-          &yarn.truncate, rope);
+  Default("yarn.beta_fast", 32, "unset; the paper's default", &yarn.beta_fast,
+          rope);
+  Default("yarn.beta_slow", 1, "unset; the paper's default", &yarn.beta_slow,
+          rope);
+  if (!yarn.truncate.has_value()) {
+    yarn.truncate = true;
+    Assume("yarn.truncate", "true", "unset; as transformers has it", rope);
+  }
   if (*yarn.beta_slow < 0) {
-    return FieldInvalid(
-        "yarn.beta_slow",
-        absl::StrCat("is ", NumberText(*yarn.beta_slow), "; must be >= 0"));
+    return MustBe("yarn.beta_slow", *yarn.beta_slow, ">= 0");
   }
   if (*yarn.beta_fast < *yarn.beta_slow) {
     return FieldInvalid(
@@ -139,26 +123,24 @@ absl::Status CheckFactors(absl::string_view field,
                                             pairs));
   }
   for (std::size_t i = 0; i < factors.size(); ++i) {
-    absl::Status status =
-        CheckPositive(absl::StrCat(field, "[", i, "]"), factors[i]);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(
+        CheckPositive(absl::StrCat(field, "[", i, "]"), factors[i]));
   }
   return absl::OkStatus();
 }
 
 absl::Status Complete(LongRopeScaling& longrope, ResolvedRope* rope) {
-  absl::Status status = All(
+  RETURN_IF_ERROR(All(
       {CheckFactors("longrope.short_factor", longrope.short_factor,
                     rope->pairs()),
        CheckFactors("longrope.long_factor", longrope.long_factor,
                     rope->pairs()),
-       CheckLength("longrope.original_max_position_embeddings",
-                   longrope.original_max_position_embeddings),
+       CheckRequired("longrope.original_max_position_embeddings",
+                     longrope.original_max_position_embeddings),
        CheckOptional("longrope.factor", longrope.factor),
        CheckOptional("longrope.attention_factor", longrope.attention_factor),
        CheckOptional("longrope.short_mscale", longrope.short_mscale),
-       CheckOptional("longrope.long_mscale", longrope.long_mscale)});
-  if (!status.ok()) return status;
+       CheckOptional("longrope.long_mscale", longrope.long_mscale)}));
   if (longrope.original_max_position_embeddings == 1) {
     return FieldInvalid("longrope.original_max_position_embeddings",
                         "is 1; must be > 1, because its log is a divisor");
@@ -170,13 +152,12 @@ absl::Status Complete(LongRopeScaling& longrope, ResolvedRope* rope) {
 }
 
 absl::Status Complete(Llama3Scaling& llama3, ResolvedRope* rope) {
-  absl::Status status =
+  RETURN_IF_ERROR(
       All({CheckRequired("llama3.factor", llama3.factor),
            CheckRequired("llama3.low_freq_factor", llama3.low_freq_factor),
            CheckRequired("llama3.high_freq_factor", llama3.high_freq_factor),
-           CheckLength("llama3.original_max_position_embeddings",
-                       llama3.original_max_position_embeddings)});
-  if (!status.ok()) return status;
+           CheckRequired("llama3.original_max_position_embeddings",
+                         llama3.original_max_position_embeddings)}));
   WarnBelowOne("llama3.factor", llama3.factor, rope);
   if (llama3.high_freq_factor <= llama3.low_freq_factor) {
     return FieldInvalid("llama3.high_freq_factor",
@@ -189,10 +170,8 @@ absl::Status Complete(Llama3Scaling& llama3, ResolvedRope* rope) {
 }
 
 absl::Status Complete(ProportionalScaling& proportional, ResolvedRope* rope) {
-  absl::Status status =
-      CheckOptional("proportional.factor", proportional.factor);
-  if (!status.ok()) return status;
-  Default("proportional.factor", 1.0, "1", "unset; frequencies as they are",
+  RETURN_IF_ERROR(CheckOptional("proportional.factor", proportional.factor));
+  Default("proportional.factor", 1, "unset; frequencies as they are",
           &proportional.factor, rope);
   WarnBelowOne("proportional.factor", *proportional.factor, rope);
   const std::int32_t pairs = proportional.rotating_pairs;
@@ -279,8 +258,20 @@ absl::string_view ScalingName(const RopeSpec& spec) {
 
 absl::Status CheckPositive(absl::string_view field, double value) {
   if (value > 0 && std::isfinite(value)) return absl::OkStatus();
-  return FieldInvalid(field, absl::StrCat("is ", NumberText(value),
-                                          "; must be finite and > 0"));
+  return MustBe(field, value, "finite and > 0");
+}
+
+void Assume(absl::string_view field, absl::string_view value,
+            absl::string_view reason, ResolvedRope* rope) {
+  rope->assumptions.push_back(
+      {std::string(field), std::string(value), std::string(reason)});
+}
+
+void Default(absl::string_view field, double value, absl::string_view reason,
+             std::optional<double>* target, ResolvedRope* rope) {
+  if (target->has_value()) return;
+  *target = value;
+  Assume(field, NumberText(value), reason, rope);
 }
 
 Wide YarnMscale(double factor, double mscale) {
@@ -302,8 +293,7 @@ absl::StatusOr<std::int64_t> ScalingLength(
   const std::int64_t original = OriginalMaxPositionEmbeddings(rope->spec);
   if (sequence_length.has_value()) {
     if (*sequence_length > 0) return *sequence_length;
-    return FieldInvalid("sequence_length",
-                        absl::StrCat("is ", *sequence_length, "; must be > 0"));
+    return MustBe("sequence_length", *sequence_length, "> 0");
   }
   if (missing_length == MissingLength::kError) {
     return FieldRequired(
@@ -312,8 +302,8 @@ absl::StatusOr<std::int64_t> ScalingLength(
                      " frequencies depend on it (original maximum ", original,
                      "); give the length in tokens"));
   }
-  rope->assumptions.push_back({"sequence_length", absl::StrCat(original),
-                               "unset; the original maximum"});
+  Assume("sequence_length", absl::StrCat(original),
+         "unset; the original maximum", rope);
   return original;
 }
 
@@ -411,9 +401,9 @@ std::int64_t OriginalMaxPositionEmbeddings(const RopeSpec& spec) {
         using T = std::decay_t<decltype(scaling)>;
         if constexpr (std::is_same_v<T, DynamicNtkScaling>) {
           return scaling.max_position_embeddings;
-        } else if constexpr (std::is_same_v<T, YarnScaling> ||
-                             std::is_same_v<T, LongRopeScaling> ||
-                             std::is_same_v<T, Llama3Scaling>) {
+        } else if constexpr (requires {
+                               scaling.original_max_position_embeddings;
+                             }) {
           return scaling.original_max_position_embeddings;
         } else {
           return 0;

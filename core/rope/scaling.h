@@ -18,6 +18,14 @@ namespace posenc::core {
 // Returns FieldInvalid unless value is finite and > 0.
 absl::Status CheckPositive(absl::string_view field, double value);
 
+// Notes that a field has this value because it is unset.
+void Assume(absl::string_view field, absl::string_view value,
+            absl::string_view reason, ResolvedRope* rope);
+
+// Sets an unset field to its default, and notes this.
+void Default(absl::string_view field, double value, absl::string_view reason,
+             std::optional<double>* target, ResolvedRope* rope);
+
 // Checks rope->spec.scaling, except explicit frequencies. Needs rotary_dim.
 // Fills in defaults, adds them to the assumptions, and warns of factors < 1.
 absl::Status CompleteScaling(ResolvedRope* rope);

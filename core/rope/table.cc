@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::core {
 
@@ -161,8 +162,8 @@ absl::Status BuildRopeTable(const PreparedRope& prepared,
                                               "float32, float16, bfloat16 or "
                                               "float64"));
   }
-  const absl::Status reach = CheckXPosReach(prepared.rope, positions, "");
-  if (!reach.ok()) return Prefixed("positions", reach);
+  RETURN_IF_ERROR(
+      Prefixed("positions", CheckXPosReach(prepared.rope, positions, "")));
   const std::int64_t tokens = positions.tokens();
   const CosSinEvaluator evaluator(prepared.rope, prepared.frequencies,
                                   Direction::kForward, role, nullptr);
@@ -172,13 +173,6 @@ absl::Status BuildRopeTable(const PreparedRope& prepared,
     FillTable<double>(evaluator, positions, tokens, layout, cos, sin);
   }
   return absl::OkStatus();
-}
-
-absl::Status BuildRopeTable(const ResolvedRope& rope,
-                            const TokenPositions& positions, TableLayout layout,
-                            TensorRole role, const TensorView& cos,
-                            const TensorView& sin) {
-  return BuildRopeTable(PreparedRope(rope), positions, layout, role, cos, sin);
 }
 
 }  // namespace posenc::core

@@ -34,10 +34,5 @@ absl::Status BuildRopeTable(const PreparedRope& prepared,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,
                             const TensorView& sin);
-// Builds the same table, for an encoding that is used only once.
-absl::Status BuildRopeTable(const ResolvedRope& rope,
-                            const TokenPositions& positions, TableLayout layout,
-                            TensorRole role, const TensorView& cos,
-                            const TensorView& sin);
 
 }  // namespace posenc::core

@@ -64,7 +64,8 @@ Table<T> Build(const ResolvedRope& rope, const TokenPositions& positions,
   const bool complex = layout == TableLayout::kComplex;
   if (!complex) table.sin.resize(count);
   const absl::Status status = BuildRopeTable(
-      rope, positions, layout, role, {dtype, table.shape, table.cos.data()},
+      PreparedRope(rope), positions, layout, role,
+      {dtype, table.shape, table.cos.data()},
       {dtype, table.shape, complex ? nullptr : table.sin.data()});
   EXPECT_TRUE(status.ok()) << status;
   return table;
