@@ -1,8 +1,8 @@
 // ApplyRope and Reposition: rotate tensors of heads in one message or, if the
 // tensors are too large, through a stream.
 //
-// The two RPCs differ only in their messages. So each RPC has a description
-// (rotation_rpcs.h), and these functions are templates:
+// The two RPCs differ only in their messages. So RotationOf() describes a call
+// of either RPC, and these functions make it:
 //
 //   StreamBytes()     a stream of bytes that the caller gives
 //   InStream()        a stream of the bytes of tensors in memory
@@ -15,7 +15,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,15 +23,104 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/connection/calls.h"
 #include "client/cpp/connection/error_fields.h"
-#include "client/cpp/tensors/rotation_rpcs.h"
 #include "posenc/client.h"
 #include "posenc/wire/frame.h"
 
 namespace posenc {
 namespace {
 
+using google::protobuf::Message;
+
 // Position ids of fewer bytes are part of a stream's first message.
 constexpr std::size_t kSmallIds = 64 << 10;
+
+// A tensor of a call: its names in errors, its field number in all messages,
+// and its members of the arguments.
+struct RotatedTensor {
+  const char* name;
+  const char* output_name;
+  int field;
+  const absl::optional<TensorView>& view;
+  const Output& output;
+};
+
+// A call. It borrows the arguments.
+struct Rotation {
+  std::string name;                    // of the unary RPC
+  std::vector<RotatedTensor> tensors;  // in the order of a stream's bytes
+  // The first message of a stream. It owns `request`, the request of the unary
+  // RPC without tensors, and `ids`, the position ids whose bytes a stream can
+  // carry, in the stream's order.
+  std::unique_ptr<Message> first;
+  Message* request;
+  std::vector<v1::Tensor*> ids;
+  std::unique_ptr<Message> response;
+};
+
+Rotation RotationOf(const ApplyRopeArgs& args) {
+  auto first = std::make_unique<v1::ApplyRopeStreamRequest>();
+  v1::ApplyRopeRequest* const request = first->mutable_call();
+  *request->mutable_rope() = args.rope;
+  std::vector<v1::Tensor*> ids;
+  // Missing positions stay unset, so that the server reports them: an empty
+  // message would be another fault.
+  if (args.positions.kind_case() != v1::Positions::KIND_NOT_SET) {
+    *request->mutable_positions() = args.positions;
+  }
+  if (request->positions().has_ids()) {
+    ids.push_back(request->mutable_positions()->mutable_ids());
+  }
+  request->set_layout(args.layout);
+  request->set_direction(args.direction);
+  if (args.query_scale) *request->mutable_query_scale() = *args.query_scale;
+  request->set_saturation(args.saturation);
+  return {"ApplyRope",
+          {{"q", "q_output", request->kQFieldNumber, args.q, args.q_out},
+           {"k", "k_output", request->kKFieldNumber, args.k, args.k_out}},
+          std::move(first),
+          request,
+          std::move(ids),
+          std::make_unique<v1::ApplyRopeResponse>()};
+}
+
+Rotation RotationOf(const RepositionArgs& args) {
+  auto first = std::make_unique<v1::RepositionStreamRequest>();
+  v1::RepositionRequest* const request = first->mutable_call();
+  *request->mutable_old_rope() = args.old_rope;
+  if (args.new_rope) *request->mutable_new_rope() = *args.new_rope;
+  v1::Movement* const movement = request->mutable_movement();
+  *movement = args.movement;
+  std::vector<v1::Tensor*> ids;
+  if (movement->old_positions().has_ids()) {
+    ids.push_back(movement->mutable_old_positions()->mutable_ids());
+  }
+  if (movement->new_positions().has_ids()) {
+    ids.push_back(movement->mutable_new_positions()->mutable_ids());
+  }
+  if (movement->has_shifts()) ids.push_back(movement->mutable_shifts());
+  request->set_layout(args.layout);
+  if (args.cache) *request->mutable_cache() = *args.cache;
+  request->set_saturation(args.saturation);
+  request->set_block_format(args.block_format);
+  return {"Reposition",
+          {{"k", "out", request->kKFieldNumber, args.k, args.out}},
+          std::move(first),
+          request,
+          std::move(ids),
+          std::make_unique<v1::RepositionResponse>()};
+}
+
+absl::StatusOr<ApplyRopeResult> QAndK(absl::StatusOr<ReceivedTensors> tensors) {
+  if (!tensors.ok()) return tensors.status();
+  return ApplyRopeResult{std::move(tensors->views[0]),
+                         std::move(tensors->views[1]),
+                         std::move(tensors->owner)};
+}
+
+absl::StatusOr<TensorResult> OnlyK(absl::StatusOr<ReceivedTensors> tensors) {
+  if (!tensors.ok()) return tensors.status();
+  return OnlyTensor(*std::move(tensors));
+}
 
 // Returns whether a tensor has the number of bytes that its dtype and shape
 // imply. Returns false also for a dtype or shape that the server must refuse.
@@ -44,43 +133,25 @@ bool IsWhole(v1::Dtype dtype, absl::Span<const std::int64_t> shape,
          wire::DataBytes(element, shape) == bytes;
 }
 
-template <typename Rpc>
-std::vector<int> Fields() {
-  static_assert(
-      int{Rpc::Request::kKFieldNumber} == int{Rpc::Response::kKFieldNumber},
-      "a tensor has one number in all messages");
-  std::vector<int> fields;
-  for (const auto& tensor : Rpc::kTensors) fields.push_back(tensor.field);
-  return fields;
-}
-
-template <typename Rpc>
-bool HasTensorBytes(const typename Rpc::Args& args) {
-  return std::any_of(std::begin(Rpc::kTensors), std::end(Rpc::kTensors),
-                     [&](const auto& tensor) {
-                       const auto& view = args.*tensor.view;
-                       return view && !view->bytes.empty();
+bool HasTensorBytes(const Rotation& rotation) {
+  return std::any_of(rotation.tensors.begin(), rotation.tensors.end(),
+                     [](const RotatedTensor& tensor) {
+                       return tensor.view && !tensor.view->bytes.empty();
                      });
 }
 
 // Runs a stream: sends the request, then the bytes of large position ids, then
-// the bytes of `next`. `calls` is a Client::Calls, here and below. For `lend`
-// see Calls::StreamBytes().
-template <typename Rpc, typename Calls>
-absl::Status StreamBytes(Calls* calls, const typename Rpc::Args& args,
+// the bytes of `next`. For `lend` see Calls::StreamBytes().
+absl::Status StreamBytes(Calls* calls, Rotation* rotation,
                          const NextBytes& next, bool lend,
                          const TakeBytes& take, const CallOptions& options) {
-  typename Rpc::StreamRequest first;
-  typename Rpc::Request* const call = first.mutable_call();
-  *call = Rpc::RequestOf(args);
-  for (const auto& tensor : Rpc::kTensors) {
-    const auto& view = args.*tensor.view;
-    if (!view) continue;
-    const TensorView described = {view->dtype, view->shape, {}};
-    SetTensors({{tensor.field, &described}}, call);
+  for (const RotatedTensor& tensor : rotation->tensors) {
+    if (!tensor.view) continue;
+    const TensorView described = {tensor.view->dtype, tensor.view->shape, {}};
+    SetTensors({{tensor.field, &described}}, rotation->request);
   }
   std::vector<std::string> ids;
-  for (v1::Tensor* const tensor : Rpc::IdsOf(call)) {
+  for (v1::Tensor* const tensor : rotation->ids) {
     std::string* const data = tensor->mutable_data();
     if (data->size() < kSmallIds ||
         !IsWhole(tensor->dtype(), tensor->shape(), data->size())) {
@@ -91,7 +162,7 @@ absl::Status StreamBytes(Calls* calls, const typename Rpc::Args& args,
   }
   std::size_t index = 0;
   return calls->StreamBytes(
-      Rpc::kStreamName, first,
+      absl::StrCat(rotation->name, "Stream"), *rotation->first,
       [&]() -> absl::StatusOr<absl::Span<const char>> {
         if (index == ids.size()) return next();
         const std::string& bytes = ids[index++];
@@ -107,17 +178,15 @@ struct StreamedTensor {
 };
 
 // Streams all tensors. The outputs must fit the tensors.
-template <typename Rpc, typename Calls>
-absl::StatusOr<typename Rpc::Result> InStream(Calls* calls,
-                                              const typename Rpc::Args& args,
-                                              const CallOptions& options) {
+absl::StatusOr<ReceivedTensors> InStream(Calls* calls, Rotation* rotation,
+                                         const CallOptions& options) {
   auto owners = std::make_shared<std::vector<std::shared_ptr<char>>>();
   std::vector<StreamedTensor> tensors;  // only tensors with bytes
   ReceivedTensors whole;
   std::int64_t bytes = 0;
-  for (const auto& tensor : Rpc::kTensors) {
+  for (const RotatedTensor& tensor : rotation->tensors) {
+    const absl::optional<TensorView>& view = tensor.view;
     whole.views.emplace_back();
-    const auto& view = args.*tensor.view;
     if (!view) continue;
     const std::size_t size = view->bytes.size();
     if (!IsWhole(view->dtype, view->shape, size)) {
@@ -126,7 +195,7 @@ absl::StatusOr<typename Rpc::Result> InStream(Calls* calls,
                                     " bytes, which its dtype and shape do not "
                                     "take"));
     }
-    Output output = args.*tensor.output;
+    Output output = tensor.output;
     if (!output) {
       owners->push_back(AlignedMemory(size));
       output = absl::MakeSpan(owners->back().get(), size);
@@ -139,8 +208,8 @@ absl::StatusOr<typename Rpc::Result> InStream(Calls* calls,
 
   std::size_t sent = 0, received = 0;  // numbers of tensors
   std::int64_t done = 0;
-  const absl::Status status = StreamBytes<Rpc>(
-      calls, args,
+  const absl::Status status = StreamBytes(
+      calls, rotation,
       [&]() -> absl::StatusOr<absl::Span<const char>> {
         if (sent == tensors.size()) return absl::Span<const char>();
         return tensors[sent++].bytes;
@@ -168,128 +237,105 @@ absl::StatusOr<typename Rpc::Result> InStream(Calls* calls,
     return absl::InternalError(
         absl::StrCat("the stream ended after ", done, " of ", bytes, " bytes"));
   }
-  return Rpc::ResultOf(std::move(whole));
+  return whole;
 }
 
-// The message of a unary call, its tensors, and its size.
-template <typename Rpc>
-struct OneMessage {
-  explicit OneMessage(const typename Rpc::Args& args)
-      : request(Rpc::RequestOf(args)) {
-    for (const auto& tensor : Rpc::kTensors) {
-      const auto& view = args.*tensor.view;
-      if (view) sent.fields.push_back({tensor.field, &*view});
-    }
-    sent.message_bytes = MessageBytes(request, sent.fields);
-  }
-
-  typename Rpc::Request request;
-  SentTensors sent;
-};
-
-template <typename Rpc>
-absl::Status CheckOutputs(const typename Rpc::Args& args) {
-  for (const auto& tensor : Rpc::kTensors) {
+absl::Status CheckOutputs(const Rotation& rotation) {
+  for (const RotatedTensor& tensor : rotation.tensors) {
     const absl::Status status =
-        CheckOutput(tensor.output_name, args.*tensor.view, args.*tensor.output);
+        CheckOutput(tensor.output_name, tensor.view, tensor.output);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-template <typename Rpc, typename Calls>
-absl::StatusOr<typename Rpc::Result> InOneMessage(
-    Calls* calls, const typename Rpc::Args& args,
-    const OneMessage<Rpc>& message, const CallOptions& options) {
-  WantedTensors wanted;
-  wanted.fields = Fields<Rpc>();
-  for (const auto& tensor : Rpc::kTensors) {
-    wanted.into.push_back(args.*tensor.output);
-    const auto& view = args.*tensor.view;
-    wanted.exactly.push_back(
-        view ? static_cast<std::int64_t>(view->bytes.size()) : -1);
-    wanted.like.push_back(view);
+std::vector<TensorField> SentFields(const Rotation& rotation) {
+  std::vector<TensorField> fields;
+  for (const RotatedTensor& tensor : rotation.tensors) {
+    if (tensor.view) fields.push_back({tensor.field, &*tensor.view});
   }
-  typename Rpc::Response response;
-  absl::StatusOr<ReceivedTensors> tensors = calls->Bulk(
-      Rpc::kName, message.request, message.sent, &response, wanted, options);
-  if (!tensors.ok()) return tensors.status();
-  return Rpc::ResultOf(*std::move(tensors));
+  return fields;
 }
 
-template <typename Rpc, typename Calls>
-absl::StatusOr<typename Rpc::Result> Rotate(Calls* calls,
-                                            const typename Rpc::Args& args,
-                                            const CallOptions& options) {
-  const absl::Status status = CheckOutputs<Rpc>(args);
+absl::StatusOr<ReceivedTensors> InOneMessage(Calls* calls,
+                                             const Rotation& rotation,
+                                             const CallOptions& options) {
+  std::vector<WantedTensor> wanted;
+  for (const RotatedTensor& tensor : rotation.tensors) {
+    wanted.push_back(WantedLike(tensor.field, tensor.output, tensor.view));
+  }
+  return calls->Bulk(rotation.name, *rotation.request, SentFields(rotation),
+                     rotation.response.get(), wanted, options);
+}
+
+absl::StatusOr<ReceivedTensors> Rotate(Calls* calls, Rotation rotation,
+                                       const CallOptions& options) {
+  const absl::Status status = CheckOutputs(rotation);
   if (!status.ok()) return status;
-  const OneMessage<Rpc> message(args);
-  const std::int64_t bytes = message.sent.message_bytes;
-  const bool can_stream = HasTensorBytes<Rpc>(args);
+  const bool can_stream = HasTensorBytes(rotation);
+  const std::vector<TensorField> fields = SentFields(rotation);
   // Tensors in shared memory are not sent.
-  const std::int64_t sent =
-      bytes - calls->regions().SharedBytes(message.sent.fields);
+  const std::int64_t sent = MessageBytes(*rotation.request, fields) -
+                            calls->regions().SharedBytes(fields);
   if (can_stream && sent > calls->stream_above_bytes()) {
-    return InStream<Rpc>(calls, args, options);
+    return InStream(calls, &rotation, options);
   }
   const WholeCall call(options);
-  absl::StatusOr<typename Rpc::Result> result =
-      InOneMessage<Rpc>(calls, args, message, call.Rest());
+  absl::StatusOr<ReceivedTensors> result =
+      InOneMessage(calls, rotation, call.Rest());
   // The server's limit may be lower than the client's.
   if (!result.ok() && can_stream && TooLarge(result.status())) {
-    return InStream<Rpc>(calls, args, call.Rest());
+    return InStream(calls, &rotation, call.Rest());
   }
   return result;
 }
 
 // Rotates in a stream even if the tensors are small. Uses one message if they
 // have no bytes.
-template <typename Rpc, typename Calls>
-absl::StatusOr<typename Rpc::Result> RotateInStream(
-    Calls* calls, const typename Rpc::Args& args, const CallOptions& options) {
-  const absl::Status status = CheckOutputs<Rpc>(args);
+absl::StatusOr<ReceivedTensors> RotateInStream(Calls* calls, Rotation rotation,
+                                               const CallOptions& options) {
+  const absl::Status status = CheckOutputs(rotation);
   if (!status.ok()) return status;
-  if (HasTensorBytes<Rpc>(args)) return InStream<Rpc>(calls, args, options);
-  const OneMessage<Rpc> message(args);
-  return InOneMessage<Rpc>(calls, args, message, options);
+  return HasTensorBytes(rotation) ? InStream(calls, &rotation, options)
+                                  : InOneMessage(calls, rotation, options);
 }
 
 }  // namespace
 
 absl::StatusOr<ApplyRopeResult> Client::ApplyRope(
     const ApplyRopeArgs& args, const CallOptions& options) const {
-  return Rotate<ApplyRopeRpc>(calls_.get(), args, options);
+  return QAndK(Rotate(calls_.get(), RotationOf(args), options));
 }
 
 absl::StatusOr<ApplyRopeResult> Client::ApplyRopeStream(
     const ApplyRopeArgs& args, const CallOptions& options) const {
-  return RotateInStream<ApplyRopeRpc>(calls_.get(), args, options);
+  return QAndK(RotateInStream(calls_.get(), RotationOf(args), options));
 }
 
 absl::Status Client::ApplyRopeStream(const ApplyRopeArgs& args,
                                      const NextBytes& next,
                                      const TakeBytes& take,
                                      const CallOptions& options) const {
-  return StreamBytes<ApplyRopeRpc>(calls_.get(), args, next, false, take,
-                                   options);
+  Rotation rotation = RotationOf(args);
+  return StreamBytes(calls_.get(), &rotation, next, false, take, options);
 }
 
 absl::StatusOr<TensorResult> Client::Reposition(
     const RepositionArgs& args, const CallOptions& options) const {
-  return Rotate<RepositionRpc>(calls_.get(), args, options);
+  return OnlyK(Rotate(calls_.get(), RotationOf(args), options));
 }
 
 absl::StatusOr<TensorResult> Client::RepositionStream(
     const RepositionArgs& args, const CallOptions& options) const {
-  return RotateInStream<RepositionRpc>(calls_.get(), args, options);
+  return OnlyK(RotateInStream(calls_.get(), RotationOf(args), options));
 }
 
 absl::Status Client::RepositionStream(const RepositionArgs& args,
                                       const NextBytes& next,
                                       const TakeBytes& take,
                                       const CallOptions& options) const {
-  return StreamBytes<RepositionRpc>(calls_.get(), args, next, false, take,
-                                    options);
+  Rotation rotation = RotationOf(args);
+  return StreamBytes(calls_.get(), &rotation, next, false, take, options);
 }
 
 }  // namespace posenc

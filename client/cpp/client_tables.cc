@@ -22,11 +22,17 @@ constexpr std::int64_t kRowBytes = 1024;
 using TableMessage = v1::BuildTableStreamResponse;
 using BiasMessage = v1::BuildBiasResponse;
 
-// Returns the field numbers of the tensors, in this order: cos, sin, table.
-template <typename Message>
-std::vector<int> Fields() {
-  return {Message::kCosFieldNumber, Message::kSinFieldNumber,
-          Message::kTableFieldNumber};
+// The field numbers of the tensors of a TableMessage: cos, sin and table.
+const std::vector<int>& TableFields() {
+  static const auto& fields = *new std::vector<int>{
+      TableMessage::kCosFieldNumber, TableMessage::kSinFieldNumber,
+      TableMessage::kTableFieldNumber};
+  return fields;
+}
+
+// True if the table has cosines and sines, not one tensor.
+bool IsPair(const v1::BuildTableRequest& request) {
+  return request.has_rope() && request.layout() != v1::TABLE_LAYOUT_COMPLEX;
 }
 
 absl::Span<const std::int64_t> Shape(
@@ -47,8 +53,7 @@ BuildTableResult TableOf(double amplitude, ReceivedTensors tensors) {
 // Checks that the outputs fit the table. `bytes` is the result of TableBytes().
 absl::Status CheckTableOutputs(const v1::BuildTableRequest& request,
                                const TableOutputs& out, std::int64_t bytes) {
-  const bool pair =
-      request.has_rope() && request.layout() != v1::TABLE_LAYOUT_COMPLEX;
+  const bool pair = IsPair(request);
   const std::pair<const char*, const Output*> outputs[] = {
       {"cos_output", &out.cos},
       {"sin_output", &out.sin},
@@ -76,8 +81,7 @@ absl::Status CheckTable(const v1::BuildTableRequest& request,
   const v1::Dtype dtype = request.dtype() == v1::DTYPE_UNSPECIFIED
                               ? v1::DTYPE_FLOAT32
                               : request.dtype();
-  const bool pair =
-      request.has_rope() && request.layout() != v1::TABLE_LAYOUT_COMPLEX;
+  const bool pair = IsPair(request);
   constexpr const char* kNames[] = {"cos", "sin", "table"};
   for (std::size_t i = 0; i < std::size(kNames); ++i) {
     const absl::optional<TensorView>& view = tensors.views[i];
@@ -135,15 +139,14 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   const absl::Status fit = CheckTableOutputs(request, out, bytes);
   if (!fit.ok()) return fit;
   v1::BuildTableResponse response;
-  WantedTensors wanted;
-  wanted.fields = Fields<v1::BuildTableResponse>();
-  wanted.into = {out.cos, out.sin, out.table};
-  wanted.exactly = {bytes, bytes, bytes};
-  wanted.expected_bytes = RowsOf(request) * kRowBytes;
+  const WantedTensor wanted[] = {
+      {response.kCosFieldNumber, out.cos, bytes, {}},
+      {response.kSinFieldNumber, out.sin, bytes, {}},
+      {response.kTableFieldNumber, out.table, bytes, {}}};
   const WholeCall call(options);
   absl::StatusOr<ReceivedTensors> tensors =
-      calls_->Bulk("BuildTable", request, {{}, MessageBytes(request, {})},
-                   &response, wanted, call.Rest());
+      calls_->Bulk("BuildTable", request, {}, &response, wanted, call.Rest(),
+                   RowsOf(request) * kRowBytes);
   if (tensors.ok()) {
     const absl::Status whole = CheckTable(request, *tensors);
     if (!whole.ok()) return whole;
@@ -157,12 +160,12 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   // If frequencies differ by head, a table is [heads, rows, ...].
   const std::size_t row_axis =
       request.rope().spec().explicit_frequencies().heads() > 0 ? 1 : 0;
-  std::vector<TensorParts> parts(wanted.fields.size(), TensorParts(row_axis));
+  std::vector<TensorParts> parts(std::size(wanted), TensorParts(row_axis));
   double amplitude = 1;
   v1::BuildTableStreamRequest stream;
   *stream.mutable_table() = request;
   const absl::Status status = calls_->Receive<TableMessage>(
-      "BuildTableStream", stream, Fields<TableMessage>(),
+      "BuildTableStream", stream, TableFields(),
       [&](const TableMessage& chunk, const ReceivedMessage& message) {
         amplitude = chunk.amplitude();
         std::int64_t done = 0, all = 0;
@@ -173,7 +176,7 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
               chunk.whole_shape().empty()
                   ? absl::OkStatus()
                   : parts[i].Begin(message, i, Shape(chunk.whole_shape()),
-                                   wanted.into[i], i < 2 ? 2 : 1);
+                                   wanted[i].into, i < 2 ? 2 : 1);
           if (added.ok()) {
             added = parts[i].Add(chunk.first_row(), 0, message, i);
           }
@@ -211,11 +214,11 @@ absl::Status Client::BuildTableStream(
     const std::function<bool(const TableChunk&)>& on_rows,
     const CallOptions& options) const {
   return calls_->Receive<TableMessage>(
-      "BuildTableStream", request, Fields<TableMessage>(),
+      "BuildTableStream", request, TableFields(),
       [&](const TableMessage& chunk,
           const ReceivedMessage& message) -> absl::Status {
         absl::StatusOr<ReceivedTensors> tensors =
-            TakeTensors(message, std::vector<Output>(3));
+            TakeTensors(message, std::vector<WantedTensor>(3));
         if (!tensors.ok()) return tensors.status();
         return on_rows({chunk.first_row(),
                         TableOf(chunk.amplitude(), *std::move(tensors))})

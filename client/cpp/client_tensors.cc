@@ -12,27 +12,25 @@
 namespace posenc {
 namespace {
 
-void AddTensor(int number, const absl::optional<TensorView>& view,
-               std::vector<TensorField>* fields) {
-  if (view) fields->push_back({number, &*view});
+// Returns the tensors that are given, by their field numbers.
+std::vector<TensorField> Given(
+    std::initializer_list<std::pair<int, const absl::optional<TensorView>*>>
+        tensors) {
+  std::vector<TensorField> given;
+  for (const auto& [number, view] : tensors) {
+    if (*view) given.push_back({number, &**view});
+  }
+  return given;
 }
 
-SentTensors Measured(const google::protobuf::Message& message,
-                     std::vector<TensorField> fields) {
-  const std::int64_t bytes = MessageBytes(message, fields);
-  return {std::move(fields), bytes};
-}
-
-std::int64_t BytesOf(const absl::optional<TensorView>& view) {
-  return view ? static_cast<std::int64_t>(view->bytes.size()) : -1;
-}
-
-// Returns type and shape of the scores; unset if the arguments do not determine
-// them.
-absl::optional<TensorView> ScoresOf(const ScoreRelativeArgs& args) {
+// Describes the scores, as far as the arguments determine them.
+WantedTensor WantedScores(const ScoreRelativeArgs& args) {
+  WantedTensor wanted;
+  wanted.field = v1::ScoreRelativeResponse::kScoresFieldNumber;
+  wanted.into = args.out;
   if (!args.q || !args.k || args.q->shape.size() != 4 ||
       args.k->shape.size() != 4) {
-    return absl::nullopt;
+    return wanted;
   }
   TensorView scores;
   scores.shape = {args.q->shape[0], args.q->shape[1], args.q->shape[2],
@@ -43,20 +41,16 @@ absl::optional<TensorView> ScoresOf(const ScoreRelativeArgs& args) {
                                                       : v1::DTYPE_FLOAT32;
   }
   for (const std::int64_t extent : scores.shape) {
-    if (extent < 0) return absl::nullopt;
+    if (extent < 0) return wanted;
   }
-  return scores;
-}
-
-// Returns the size of the scores in bytes; negative if it is not known.
-std::int64_t ScoreBytes(const absl::optional<TensorView>& scores) {
-  if (!scores) return -1;
   const absl::uint128 bytes =
-      wire::DataBytes(wire::ElementBytes(scores->dtype), scores->shape);
+      wire::DataBytes(wire::ElementBytes(scores.dtype), scores.shape);
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
-  return bytes > static_cast<std::uint64_t>(kMost)
-             ? -1
-             : static_cast<std::int64_t>(bytes);
+  if (bytes <= static_cast<std::uint64_t>(kMost)) {
+    wanted.bytes = static_cast<std::int64_t>(bytes);
+  }
+  wanted.like = scores;
+  return wanted;
 }
 
 absl::StatusOr<TensorResult> ResultOf(absl::StatusOr<ReceivedTensors> tensors) {
@@ -78,18 +72,14 @@ absl::StatusOr<TensorResult> Client::AddEncoding(
   }
   request.set_combination(args.combination);
   if (args.x_scale) request.set_x_scale(*args.x_scale);
-  std::vector<TensorField> tensors;
-  AddTensor(v1::AddEncodingRequest::kXFieldNumber, args.x, &tensors);
   v1::AddEncodingResponse response;
-  return ResultOf(calls_->Bulk(
-      "AddEncoding", request, Measured(request, std::move(tensors)), &response,
-      {{v1::AddEncodingResponse::kXFieldNumber},
-       {args.out},
-       0,
-       {args.combination == v1::COMBINATION_CONCATENATE ? -1 : BytesOf(args.x)},
-       {args.combination == v1::COMBINATION_CONCATENATE ? absl::nullopt
-                                                        : args.x}},
-      options));
+  const bool wider = args.combination == v1::COMBINATION_CONCATENATE;
+  return ResultOf(calls_->Bulk("AddEncoding", request,
+                               Given({{request.kXFieldNumber, &args.x}}),
+                               &response,
+                               {WantedLike(response.kXFieldNumber, args.out,
+                                           wider ? absl::nullopt : args.x)},
+                               options));
 }
 
 absl::StatusOr<TensorResult> Client::ScoreRelative(
@@ -99,19 +89,11 @@ absl::StatusOr<TensorResult> Client::ScoreRelative(
   request.set_query_start(args.query_start);
   request.set_key_start(args.key_start);
   request.set_dtype(args.dtype);
-  std::vector<TensorField> tensors;
-  AddTensor(v1::ScoreRelativeRequest::kQFieldNumber, args.q, &tensors);
-  AddTensor(v1::ScoreRelativeRequest::kKFieldNumber, args.k, &tensors);
   v1::ScoreRelativeResponse response;
-  const absl::optional<TensorView> scores = ScoresOf(args);
   return ResultOf(calls_->Bulk("ScoreRelative", request,
-                               Measured(request, std::move(tensors)), &response,
-                               {{v1::ScoreRelativeResponse::kScoresFieldNumber},
-                                {args.out},
-                                0,
-                                {ScoreBytes(scores)},
-                                {scores}},
-                               options));
+                               Given({{request.kQFieldNumber, &args.q},
+                                      {request.kKFieldNumber, &args.k}}),
+                               &response, {WantedScores(args)}, options));
 }
 
 absl::StatusOr<TensorResult> Client::ConvertPairing(
@@ -125,19 +107,12 @@ absl::StatusOr<TensorResult> Client::ConvertPairing(
   request.set_heads(args.heads);
   request.set_rotary_dim(args.rotary_dim);
   request.set_slice(args.slice);
-  std::vector<TensorField> tensors;
-  AddTensor(v1::ConvertPairingRequest::kWeightFieldNumber, args.weight,
-            &tensors);
   v1::ConvertPairingResponse response;
-  return ResultOf(
-      calls_->Bulk("ConvertPairing", request,
-                   Measured(request, std::move(tensors)), &response,
-                   {{v1::ConvertPairingResponse::kWeightFieldNumber},
-                    {args.out},
-                    0,
-                    {BytesOf(args.weight)},
-                    {args.weight}},
-                   options));
+  return ResultOf(calls_->Bulk(
+      "ConvertPairing", request,
+      Given({{request.kWeightFieldNumber, &args.weight}}), &response,
+      {WantedLike(response.kWeightFieldNumber, args.out, args.weight)},
+      options));
 }
 
 }  // namespace posenc

@@ -155,7 +155,7 @@ TEST(BulkMessageTest, UnusualFramingIsReadAsWell) {
   ASSERT_TRUE(received.ok()) << received.status();
   std::string into(8, '\0');
 
-  const auto taken = TakeTensors(*received, {{}, absl::MakeSpan(into)});
+  const auto taken = TakeTensors(*received, {{}, {0, absl::MakeSpan(into)}});
 
   ASSERT_TRUE(taken.ok()) << taken.status();
   EXPECT_EQ(into, data);

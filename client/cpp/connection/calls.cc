@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cpp/connection/call_identity.h"
-#include "client/cpp/connection/status_type.h"
+#include "client/cpp/connection/error_fields.h"
 #include "client/cpp/connection/target.h"
 #include "client/cpp/tensors/bulk_stream.h"
 #include "grpcpp/completion_queue.h"
@@ -49,8 +49,7 @@ constexpr absl::Duration kGrace = absl::Milliseconds(200);
 // Timeout of the request that gets the server's version for an error message.
 constexpr absl::Duration kVersionTimeout = absl::Seconds(2);
 
-}  // namespace
-
+// Converts a status; the server's google.rpc.Status becomes a payload.
 absl::Status ToAbsl(const grpc::Status& status) {
   absl::Status out(static_cast<absl::StatusCode>(status.error_code()),
                    status.error_message());
@@ -60,6 +59,8 @@ absl::Status ToAbsl(const grpc::Status& status) {
   return out;
 }
 
+// Adds the request id of a call to its error, unless the error already has an
+// id, because a stream's callback returned the error of another call.
 absl::Status WithRequestId(absl::Status status, const std::string& request_id) {
   if (!status.ok() && !status.GetPayload(kRequestIdType)) {
     status.SetPayload(kRequestIdType, absl::Cord(request_id));
@@ -67,6 +68,8 @@ absl::Status WithRequestId(absl::Status status, const std::string& request_id) {
   return status;
 }
 
+// Returns DEADLINE_EXCEEDED if the timeout is not positive. An infinite timeout
+// sets no deadline.
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   // gRPC would not refuse a timeout of 0 or less. gRPC rounds deadlines up to
   // its next millisecond, and a quick call may end before that.
@@ -79,28 +82,6 @@ absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   }
   return absl::OkStatus();
 }
-
-WholeCall::WholeCall(const CallOptions& options)
-    : options_(options),
-      end_(absl::Now() + options.timeout.value_or(absl::InfiniteDuration())) {}
-
-CallOptions WholeCall::Rest() const {
-  CallOptions rest = options_;
-  // A timeout of 0 or less stays unchanged, so that Begin() refuses it.
-  if (rest.timeout > absl::ZeroDuration()) {
-    rest.timeout = std::max(end_ - absl::Now(), absl::Nanoseconds(1));
-  }
-  return rest;
-}
-
-absl::Status CheckBytes(std::int64_t bytes) {
-  if (bytes <= kMaxProtoBytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("request: ", bytes, " bytes; the limit is ", kMaxProtoBytes,
-                   ", split the batch"));
-}
-
-namespace {
 
 // Returns true if the server accepts no tensors in shared memory, because it
 // shares no memory with this client or is too old to know shared memory.
@@ -155,6 +136,26 @@ absl::Status WithMessage(const absl::Status& status,
 
 }  // namespace
 
+WholeCall::WholeCall(const CallOptions& options)
+    : options_(options),
+      end_(absl::Now() + options.timeout.value_or(absl::InfiniteDuration())) {}
+
+CallOptions WholeCall::Rest() const {
+  CallOptions rest = options_;
+  // A timeout of 0 or less stays unchanged, so that Begin() refuses it.
+  if (rest.timeout > absl::ZeroDuration()) {
+    rest.timeout = std::max(end_ - absl::Now(), absl::Nanoseconds(1));
+  }
+  return rest;
+}
+
+absl::Status CheckBytes(std::int64_t bytes) {
+  if (bytes <= kMaxProtoBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("request: ", bytes, " bytes; the limit is ", kMaxProtoBytes,
+                   ", split the batch"));
+}
+
 bool TooLarge(const absl::Status& status) {
   return status.code() == absl::StatusCode::kResourceExhausted &&
          ErrorReason(status) != "ERROR_REASON_OVERLOADED";
@@ -169,8 +170,8 @@ absl::Status CheckMemory(std::int64_t bytes) {
                    memory, " of memory; ask for less, or take it in parts"));
 }
 
-Client::Calls::Calls(const ClientOptions& options)
-    : channels_(std::make_unique<Channels>(options)),
+Calls::Calls(const ClientOptions& options)
+    : channels_(options),
       timeout_(options.timeout),
       request_id_(options.request_id),
       traceparent_(options.traceparent),
@@ -180,17 +181,17 @@ Client::Calls::Calls(const ClientOptions& options)
           std::min(options.stream_above_bytes.value_or(max_message_bytes_),
                    max_message_bytes_)) {}
 
-Client::Calls::Calls(std::shared_ptr<grpc::Channel> channel,
-                     absl::Duration timeout)
-    : channels_(std::make_unique<Channels>(std::move(channel))),
+Calls::Calls(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout)
+    : channels_(std::move(channel)),
       timeout_(timeout),
       max_message_bytes_(kMaxProtoBytes),
       stream_above_bytes_(kMaxProtoBytes) {}
 
-absl::StatusOr<std::string> Client::Calls::Begin(
-    const CallOptions& options, grpc::ClientContext* context) const {
-  if (!channels_->status().ok()) return channels_->status();
-  const absl::Status status = SetDeadline(timeout(options), context);
+absl::StatusOr<std::string> Calls::Begin(const CallOptions& options,
+                                         grpc::ClientContext* context) const {
+  if (!channels_.status().ok()) return channels_.status();
+  const absl::Status status =
+      SetDeadline(options.timeout.value_or(timeout_), context);
   if (!status.ok()) return status;
   return AddIdentity(
       options.request_id.empty() ? request_id_ : options.request_id,
@@ -198,7 +199,7 @@ absl::StatusOr<std::string> Client::Calls::Begin(
       context);
 }
 
-absl::Status Client::Calls::Ended(
+absl::Status Calls::Ended(
     const absl::Status& status, const std::string& request_id,
     std::chrono::system_clock::time_point deadline) const {
   if (status.ok()) return status;
@@ -209,19 +210,17 @@ absl::Status Client::Calls::Ended(
                     status.code() == absl::StatusCode::kDeadlineExceeded ||
                     status.code() == absl::StatusCode::kUnknown;
   // An error with a reason comes from a server that answered.
-  if (away && channels_ != nullptr && !channels_->target().empty() &&
-      ErrorReason(status).empty()) {
-    text = absl::StrCat(channels_->target(), ": ", message,
-                        Remedy(status.code(), channels_->target()));
-  } else if (status.code() == absl::StatusCode::kUnimplemented &&
-             channels_ != nullptr) {
+  if (away && !channels_.target().empty() && ErrorReason(status).empty()) {
+    text = absl::StrCat(channels_.target(), ": ", message,
+                        Remedy(status.code(), channels_.target()));
+  } else if (status.code() == absl::StatusCode::kUnimplemented) {
     text = absl::StrCat(message.empty() ? "the method is not known" : message,
                         VersionsText(deadline));
   }
   return WithRequestId(WithMessage(status, text), request_id);
 }
 
-std::string Client::Calls::VersionsText(
+std::string Calls::VersionsText(
     std::chrono::system_clock::time_point deadline) const {
   grpc::ClientContext context;
   context.set_deadline(std::min(
@@ -229,7 +228,7 @@ std::string Client::Calls::VersionsText(
       absl::ToChronoTime(absl::Now() + std::min(timeout_, kVersionTimeout))));
   v1::GetServerInfoResponse info;
   const grpc::Status asked =
-      v1::PositionalEncodingService::NewStub(channels_->Small().channel())
+      v1::PositionalEncodingService::NewStub(channels_.Small().channel())
           ->GetServerInfo(&context, {}, &info);
   const bool has_version = asked.ok();
   if (has_version && info.version() == POSENC_VERSION) return "";
@@ -242,25 +241,24 @@ std::string Client::Calls::VersionsText(
                       ", this client is ", POSENC_VERSION);
 }
 
-absl::StatusOr<ReceivedTensors> Client::Calls::Bulk(
-    const char* name, const google::protobuf::Message& request,
-    const SentTensors& sent, google::protobuf::Message* response,
-    const WantedTensors& wanted, const CallOptions& options) {
+absl::StatusOr<ReceivedTensors> Calls::Bulk(
+    const std::string& name, const google::protobuf::Message& request,
+    absl::Span<const TensorField> sent, google::protobuf::Message* response,
+    absl::Span<const WantedTensor> wanted, const CallOptions& options,
+    std::int64_t expected_bytes) {
   if (!regions_.any()) {
-    return SendUnary(name, request, sent, response, wanted, false, options);
+    return SendUnary(name, request, sent, response, wanted, expected_bytes,
+                     false, options);
   }
   const WholeCall call(options);
-  std::vector<std::int64_t> exactly = wanted.exactly;
-  exactly.resize(wanted.into.size(), -1);
   const std::unique_ptr<google::protobuf::Message> by_place(request.New());
   by_place->CopyFrom(request);
   const SharedParts shared =
-      regions_.Share(sent.fields, wanted.fields, wanted.into, exactly,
-                     *response, by_place.get());
+      regions_.Share(sent, wanted, *response, by_place.get());
   if (shared.any) {
-    absl::StatusOr<ReceivedTensors> result = SendUnary(
-        name, *by_place, {shared.sent, MessageBytes(*by_place, shared.sent)},
-        response, wanted, shared.in_place, call.Rest());
+    absl::StatusOr<ReceivedTensors> result =
+        SendUnary(name, *by_place, shared.sent, response, wanted,
+                  expected_bytes, shared.in_place, call.Rest());
     if (result.ok() || !IsNotShared(result.status())) {
       return shared.in_place && !NeedsNoAdvice(result.status())
                  ? WithMessage(
@@ -273,26 +271,28 @@ absl::StatusOr<ReceivedTensors> Client::Calls::Bulk(
     regions_.SwitchOff();
     response->Clear();
   }
-  return SendUnary(name, request, sent, response, wanted, false, call.Rest());
+  return SendUnary(name, request, sent, response, wanted, expected_bytes, false,
+                   call.Rest());
 }
 
-absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
-    const char* name, const google::protobuf::Message& request,
-    const SentTensors& sent, google::protobuf::Message* response,
-    const WantedTensors& wanted, bool once, const CallOptions& options) {
-  const absl::Status size = CheckBytes(sent.message_bytes);
+absl::StatusOr<ReceivedTensors> Calls::SendUnary(
+    const std::string& name, const google::protobuf::Message& request,
+    absl::Span<const TensorField> sent, google::protobuf::Message* response,
+    absl::Span<const WantedTensor> wanted, std::int64_t expected_bytes,
+    bool once, const CallOptions& options) {
+  const std::int64_t message_bytes = MessageBytes(request, sent);
+  const absl::Status size = CheckBytes(message_bytes);
   if (!size.ok()) return size;
   // The context is destroyed before Recall(), because the context keeps the
   // call alive, and the call keeps the slices that it sends.
   auto context = std::make_unique<grpc::ClientContext>();
   const absl::StatusOr<std::string> id = Begin(options, context.get());
   if (!id.ok()) return id.status();
-  context->AddMetadata(wire::kMessageBytes, absl::StrCat(sent.message_bytes));
-  const std::int64_t larger =
-      std::max(sent.message_bytes, wanted.expected_bytes);
-  Channels::Lease lease = once                   ? channels_->Once()
-                          : larger >= kBulkBytes ? channels_->Bulk()
-                                                 : channels_->Small();
+  context->AddMetadata(wire::kMessageBytes, absl::StrCat(message_bytes));
+  const std::int64_t larger = std::max(message_bytes, expected_bytes);
+  Channels::Lease lease = once                   ? channels_.Once()
+                          : larger >= kBulkBytes ? channels_.Bulk()
+                                                 : channels_.Small();
   Loans loans;
   absl::StatusOr<ReceivedTensors> result;
   {
@@ -301,7 +301,7 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
     // to wake up.
     grpc::CompletionQueue queue;
     grpc::GenericStub stub(lease.channel());
-    grpc::ByteBuffer outgoing = FrameMessage(request, sent.fields, &loans);
+    grpc::ByteBuffer outgoing = FrameMessage(request, sent, &loans);
     const auto call = stub.PrepareUnaryCall(
         context.get(), absl::StrCat(kService, name), outgoing, &queue);
     outgoing.Clear();
@@ -317,13 +317,15 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
     if (!outcome.ok()) {
       result = Ended(ToAbsl(outcome), *id, context->deadline());
     } else {
+      std::vector<int> numbers;
+      for (const WantedTensor& tensor : wanted) numbers.push_back(tensor.field);
       const absl::StatusOr<ReceivedMessage> received =
-          ReceivedMessage::Parse(incoming, wanted.fields, response);
+          ReceivedMessage::Parse(incoming, std::move(numbers), response);
       const absl::Status read =
-          received.ok() ? CheckPlaces(*received, wanted.fields.size(), request)
+          received.ok() ? CheckPlaces(*received, wanted.size(), request)
                         : received.status();
       if (read.ok()) {
-        result = TakeTensors(*received, wanted.into, wanted.like);
+        result = TakeTensors(*received, wanted);
       } else {
         result = read;
       }
@@ -335,11 +337,11 @@ absl::StatusOr<ReceivedTensors> Client::Calls::SendUnary(
   return result;
 }
 
-absl::Status Client::Calls::StreamBytes(const char* name,
-                                        const google::protobuf::Message& first,
-                                        const NextBytes& next, bool lend,
-                                        const TakeBytes& take,
-                                        const CallOptions& options) {
+absl::Status Calls::StreamBytes(const std::string& name,
+                                const google::protobuf::Message& first,
+                                const NextBytes& next, bool lend,
+                                const TakeBytes& take,
+                                const CallOptions& options) {
   const std::int64_t first_bytes = MessageBytes(first, {});
   const absl::Status status = CheckBytes(first_bytes);
   if (!status.ok()) return status;
@@ -379,10 +381,9 @@ absl::Status Client::Calls::StreamBytes(const char* name,
       options);
 }
 
-absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
-                                      const NextMessage& next,
-                                      const TakeResponse& take,
-                                      const CallOptions& options) {
+absl::Status Calls::RunStream(const std::string& name, std::int64_t announced,
+                              const NextMessage& next, const TakeResponse& take,
+                              const CallOptions& options) {
   auto context = std::make_unique<grpc::ClientContext>();
   const absl::StatusOr<std::string> id = Begin(options, context.get());
   if (!id.ok()) return id.status();
@@ -395,7 +396,7 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
     context->set_deadline(absl::ToChronoTime(absl::Now() + kLongestStream));
   }
   context->AddMetadata(wire::kMessageBytes, absl::StrCat(announced));
-  Channels::Lease lease = channels_->Bulk();
+  Channels::Lease lease = channels_.Bulk();
   Loans loans;
   {
     BulkStream stream(patience);
@@ -416,14 +417,14 @@ absl::Status Client::Calls::RunStream(const char* name, std::int64_t announced,
   return status;
 }
 
-void Client::Calls::Recall(const Loans& loans, Channels::Lease lease) {
+void Calls::Recall(const Loans& loans, Channels::Lease lease) {
   if (loans.AwaitReturn(kGrace)) return;
   // The peer does not accept the bytes that gRPC is still writing, and gRPC
   // does not close the connection before they are written. TCP gives up after
   // stuck_timeout. Until then other calls cannot use the connection. So Drop()
   // replaces and releases the connection, and gRPC may close it. Drop() keeps
   // the connection of small calls.
-  channels_->Drop(std::move(lease));
+  channels_.Drop(std::move(lease));
   loans.AwaitReturn(absl::InfiniteDuration());
 }
 

@@ -32,18 +32,6 @@
 
 namespace posenc {
 
-// Converts a status; the server's google.rpc.Status becomes a payload
-// (status_type.h).
-absl::Status ToAbsl(const grpc::Status& status);
-
-// Adds the request id of a call to its error, unless the error already has an
-// id, because a stream's callback returned the error of another call.
-absl::Status WithRequestId(absl::Status status, const std::string& request_id);
-
-// Returns DEADLINE_EXCEEDED if the timeout is not positive. An infinite timeout
-// sets no deadline.
-absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context);
-
 // Returns RESOURCE_EXHAUSTED for 2 GiB and more: protobuf would abort or
 // overflow before the message is sent.
 absl::Status CheckBytes(std::int64_t bytes);
@@ -71,39 +59,14 @@ class WholeCall {
 // result is written.
 absl::Status CheckMemory(std::int64_t bytes);
 
-// The tensors of a unary request, and the size of the whole message.
-struct SentTensors {
-  std::vector<TensorField> fields;
-  std::int64_t message_bytes = 0;
-};
-
-// The tensors of a unary response, and the memory for them.
-struct WantedTensors {
-  std::vector<int> fields;   // field numbers
-  std::vector<Output> into;  // one output for each field
-  // Approximate size of the response, if it is larger than the request.
-  std::int64_t expected_bytes = 0;
-  // Size of each tensor in bytes; negative, or an empty vector, if it is not
-  // known. In shared memory, the server may write only outputs of this size.
-  std::vector<std::int64_t> exactly;
-  // The type and shape that each tensor must have; unset, or an empty vector,
-  // if they are not known.
-  std::vector<absl::optional<TensorView>> like;
-};
-
-class Client::Calls {
+class Calls {
  public:
   explicit Calls(const ClientOptions& options);
   Calls(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout);
 
   Regions& regions() { return regions_; }
-  std::int64_t max_message_bytes() const { return max_message_bytes_; }
   // Larger requests of ApplyRope and Reposition are sent as a stream.
   std::int64_t stream_above_bytes() const { return stream_above_bytes_; }
-
-  absl::Duration timeout(const CallOptions& options) const {
-    return options.timeout.value_or(timeout_);
-  }
 
   // Sets the deadline, request id and traceparent of a context. Returns the
   // request id. Fails if the timeout is not positive, or if the client's
@@ -126,9 +89,7 @@ class Client::Calls {
                                   const CallOptions& options) {
     Response response;
     const absl::Status status =
-        Bulk(name, request, {{}, MessageBytes(request, {})}, &response, {},
-             options)
-            .status();
+        Bulk(name, request, {}, &response, {}, options).status();
     if (!status.ok()) return status;
     return response;
   }
@@ -136,13 +97,16 @@ class Client::Calls {
   // Makes a unary call with tensors, which are not set in `request`. For
   // tensors in regions it sends only their places (v1::SharedMemory), or their
   // bytes if the server shares no memory with this client. `response` gets
-  // everything except the tensors' bytes, which go to `wanted.into`.
-  absl::StatusOr<ReceivedTensors> Bulk(const char* name,
+  // everything except the tensors' bytes, which go to the outputs of `wanted`.
+  // `expected_bytes` is the approximate size of the response, if it is larger
+  // than the request.
+  absl::StatusOr<ReceivedTensors> Bulk(const std::string& name,
                                        const google::protobuf::Message& request,
-                                       const SentTensors& sent,
+                                       absl::Span<const TensorField> sent,
                                        google::protobuf::Message* response,
-                                       const WantedTensors& wanted,
-                                       const CallOptions& options);
+                                       absl::Span<const WantedTensor> wanted,
+                                       const CallOptions& options,
+                                       std::int64_t expected_bytes = 0);
 
   // Runs a stream of bytes: sends `first`, then the bytes of `next` in messages
   // of a few MiB, until `next` returns no bytes. If `lend` is true, the bytes
@@ -150,7 +114,7 @@ class Client::Calls {
   // must stay valid until `next` is called again. `take` gets the bytes of all
   // responses, piece by piece. `next` and `take` are called in this thread. The
   // first error of either function ends the call and is returned.
-  absl::Status StreamBytes(const char* name,
+  absl::Status StreamBytes(const std::string& name,
                            const google::protobuf::Message& first,
                            const NextBytes& next, bool lend,
                            const TakeBytes& take, const CallOptions& options);
@@ -187,9 +151,10 @@ class Client::Calls {
  private:
   // If `once` is true, gRPC never retries the call.
   absl::StatusOr<ReceivedTensors> SendUnary(
-      const char* name, const google::protobuf::Message& request,
-      const SentTensors& sent, google::protobuf::Message* response,
-      const WantedTensors& wanted, bool once, const CallOptions& options);
+      const std::string& name, const google::protobuf::Message& request,
+      absl::Span<const TensorField> sent, google::protobuf::Message* response,
+      absl::Span<const WantedTensor> wanted, std::int64_t expected_bytes,
+      bool once, const CallOptions& options);
 
   // Makes the next message of a stream; returns false after the last message.
   using NextMessage =
@@ -198,7 +163,7 @@ class Client::Calls {
   using TakeResponse = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
   // `announced` is the size of the largest message.
-  absl::Status RunStream(const char* name, std::int64_t announced,
+  absl::Status RunStream(const std::string& name, std::int64_t announced,
                          const NextMessage& next, const TakeResponse& take,
                          const CallOptions& options);
 
@@ -211,7 +176,7 @@ class Client::Calls {
   // Waits until gRPC has returned all lent memory. The call must be over.
   void Recall(const Loans& loans, Channels::Lease lease);
 
-  const std::unique_ptr<Channels> channels_;
+  Channels channels_;
   const absl::Duration timeout_;
   const std::string request_id_, traceparent_;  // defaults of the calls
   const std::int64_t max_message_bytes_;

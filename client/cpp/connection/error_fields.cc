@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/types/optional.h"
-#include "client/cpp/connection/status_type.h"
 #include "posenc/errors.h"
 #include "posenc/rpc/status.pb.h"
 

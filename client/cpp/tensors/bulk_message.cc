@@ -234,47 +234,57 @@ absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
   return absl::OkStatus();
 }
 
+WantedTensor WantedLike(int field, const Output& into,
+                        const absl::optional<TensorView>& like) {
+  WantedTensor wanted;
+  wanted.field = field;
+  wanted.into = into;
+  if (like) wanted.bytes = static_cast<std::int64_t>(like->bytes.size());
+  wanted.like = like;
+  return wanted;
+}
+
 absl::StatusOr<ReceivedTensors> TakeTensors(
-    const ReceivedMessage& message, absl::Span<const Output> into,
-    absl::Span<const absl::optional<TensorView>> like) {
+    const ReceivedMessage& message, absl::Span<const WantedTensor> wanted) {
   const auto aligned = [](std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   };
   // Everything is checked before anything is written, so that an error does not
   // change the outputs.
   std::size_t own = 0;
-  for (std::size_t i = 0; i < into.size(); ++i) {
-    const absl::Status answer =
-        CheckAnswer(message, i, i < like.size() ? like[i] : absl::nullopt);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const absl::Status answer = CheckAnswer(message, i, wanted[i].like);
     if (!answer.ok()) return answer;
     const std::size_t bytes = message.bytes(i).size;
-    if (!into[i]) {
+    const Output& into = wanted[i].into;
+    if (!into) {
       own += aligned(bytes);
     } else if (message.tensor(i) != nullptr &&
-               !message.tensor(i)->has_shared() && into[i]->size() != bytes) {
-      return WrongArgument(message.output_name(i),
-                           absl::StrCat("has ", into[i]->size(),
-                                        " bytes; the result has ", bytes));
+               !message.tensor(i)->has_shared() && into->size() != bytes) {
+      return WrongArgument(
+          message.output_name(i),
+          absl::StrCat("has ", into->size(), " bytes; the result has ", bytes));
     }
   }
   ReceivedTensors received;
   const std::shared_ptr<char> memory = own > 0 ? AlignedMemory(own) : nullptr;
   received.owner = memory;
   char* free = memory.get();
-  for (std::size_t i = 0; i < into.size(); ++i) {
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
     received.views.emplace_back();
+    const Output& into = wanted[i].into;
     const v1::Tensor* const tensor = message.tensor(i);
     if (tensor == nullptr) continue;
     const std::size_t bytes = message.bytes(i).size;
     TensorView& view = received.views.back().emplace();
     view.dtype = tensor->dtype();
     view.shape.assign(tensor->shape().begin(), tensor->shape().end());
-    if (into[i] && tensor->has_shared()) {
-      view.bytes = *into[i];  // the server has written them
+    if (into && tensor->has_shared()) {
+      view.bytes = *into;  // the server has written them
       continue;
     }
-    char* const to = into[i] ? into[i]->data() : free;
-    if (!into[i]) free += aligned(bytes);
+    char* const to = into ? into->data() : free;
+    if (!into) free += aligned(bytes);
     TensorReader(message.bytes(i)).Read(bytes, to);
     view.bytes = absl::MakeConstSpan(to, bytes);
   }

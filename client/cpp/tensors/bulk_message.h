@@ -109,6 +109,23 @@ struct ReceivedTensors {
   std::shared_ptr<const void> owner;
 };
 
+// A tensor of a unary response, and the memory for it.
+struct WantedTensor {
+  int field = 0;  // its number
+  Output into;
+  // Its size in bytes; negative if it is not known. In shared memory, the
+  // server may write only an output of this size.
+  std::int64_t bytes = -1;
+  // The type and shape that it must have, without bytes; unset if they are not
+  // known.
+  absl::optional<TensorView> like;
+};
+
+// Returns a tensor that must have the type, shape and size of `like`, which may
+// be unset.
+WantedTensor WantedLike(int field, const Output& into,
+                        const absl::optional<TensorView>& like);
+
 // Allocates uninitialised memory that is aligned to 64 bytes.
 std::shared_ptr<char> AlignedMemory(std::size_t bytes);
 
@@ -122,13 +139,12 @@ absl::Status CheckAnswer(const ReceivedMessage& message, std::size_t index,
 absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
                          const google::protobuf::Message& request);
 
-// Copies tensor i to into[i], or, if into[i] is unset, to one block of memory
-// that the result owns. INTERNAL if CheckAnswer() refuses the tensor for
-// like[i]; `like` may be empty, and the bytes of its views are not read.
-// INVALID_ARGUMENT if an output does not have exactly the size of its tensor.
+// Copies tensor i of the message to the output of wanted[i], or, if this is
+// unset, to one block of memory that the result owns. INTERNAL if CheckAnswer()
+// refuses the tensor. INVALID_ARGUMENT if an output does not have exactly the
+// size of its tensor.
 absl::StatusOr<ReceivedTensors> TakeTensors(
-    const ReceivedMessage& message, absl::Span<const Output> into,
-    absl::Span<const absl::optional<TensorView>> like = {});
+    const ReceivedMessage& message, absl::Span<const WantedTensor> wanted);
 
 // Returns the result of a call with one tensor.
 TensorResult OnlyTensor(ReceivedTensors tensors);

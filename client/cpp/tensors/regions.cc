@@ -88,9 +88,7 @@ std::int64_t Regions::SharedBytes(absl::Span<const TensorField> fields) {
 }
 
 SharedParts Regions::Share(absl::Span<const TensorField> fields,
-                           absl::Span<const int> numbers,
-                           absl::Span<const Output> into,
-                           absl::Span<const std::int64_t> exactly,
+                           absl::Span<const WantedTensor> wanted,
                            const google::protobuf::Message& response,
                            google::protobuf::Message* request) {
   SharedParts parts;
@@ -113,20 +111,21 @@ SharedParts Regions::Share(absl::Span<const TensorField> fields,
     parts.owners.push_back(found->region);
     parts.any = true;
   }
-  for (std::size_t i = 0; i < into.size(); ++i) {
-    if (!into[i] || static_cast<std::int64_t>(into[i]->size()) != exactly[i]) {
+  for (const WantedTensor& tensor : wanted) {
+    const Output& into = tensor.into;
+    if (!into || static_cast<std::int64_t>(into->size()) != tensor.bytes) {
       continue;
     }
     const FieldDescriptor* const output =
-        OutputField(*request, response, numbers[i]);
-    const absl::optional<Found> found = Find(*into[i]);
+        OutputField(*request, response, tensor.field);
+    const absl::optional<Found> found = Find(*into);
     if (output == nullptr || !found) continue;
     *static_cast<v1::SharedMemory*>(
         reflection.MutableMessage(request, output)) = found->place;
     parts.owners.push_back(found->region);
     parts.any = true;
     for (const absl::Span<const char>& input : read) {
-      parts.in_place = parts.in_place || Overlap(input, *into[i]);
+      parts.in_place = parts.in_place || Overlap(input, *into);
     }
   }
   return parts;

@@ -38,13 +38,10 @@ class Regions {
   // with this client.
   void SwitchOff() { on_.store(false); }
 
-  // Sets in `request` the tensors and outputs that lie in regions. into[i] is
-  // the output for the response's field numbers[i]. The place of an output is
-  // passed only if it has exactly[i] bytes, the size of the result.
+  // Sets in `request` the tensors and outputs that lie in regions. The place of
+  // an output is passed only if the output has exactly the size of the result.
   SharedParts Share(absl::Span<const TensorField> fields,
-                    absl::Span<const int> numbers,
-                    absl::Span<const Output> into,
-                    absl::Span<const std::int64_t> exactly,
+                    absl::Span<const WantedTensor> wanted,
                     const google::protobuf::Message& response,
                     google::protobuf::Message* request);
 

@@ -156,6 +156,8 @@ struct CallOptions {
 // four attempts for calls that end as UNAVAILABLE.
 extern const char kServiceConfig[];
 
+class Calls;  // of the library
+
 class Client {
  public:
   // Makes a client of the server or servers at options.target. Connect() does
@@ -320,7 +322,6 @@ class Client {
       const ConvertPairingArgs& args, const CallOptions& options = {}) const;
 
  private:
-  class Calls;
   explicit Client(std::shared_ptr<Calls> calls) : calls_(std::move(calls)) {}
 
   std::shared_ptr<Calls> calls_;
