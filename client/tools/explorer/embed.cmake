@@ -11,9 +11,8 @@ foreach(name server gguf figures panels explorer)
 endforeach()
 file(
   WRITE ${OUTPUT}
-  "#include \"client/tools/explorer/page.h\"\n\n"
   "namespace posenc::explorer {\n\n"
-  "const char kPageHtml[] = R\"PAGE(${html})PAGE\";\n"
-  "const char kPageStyle[] = R\"PAGE(${style})PAGE\";\n"
-  "const char kPageScript[] = R\"PAGE(${script})PAGE\";\n\n"
+  "extern const char kPageHtml[] = R\"PAGE(${html})PAGE\";\n"
+  "extern const char kPageStyle[] = R\"PAGE(${style})PAGE\";\n"
+  "extern const char kPageScript[] = R\"PAGE(${script})PAGE\";\n\n"
   "}  // namespace posenc::explorer\n")

@@ -3,17 +3,26 @@
 #include <arpa/inet.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
+#include <openssl/sha.h>
 
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "client/tools/explorer/json_call.h"
 
 namespace posenc::explorer {
+
+// The files of page/, which the build turns into a source (embed.cmake).
+extern const char kPageHtml[];
+extern const char kPageStyle[];
+extern const char kPageScript[];
+
 namespace {
 
 constexpr char kMethods[] = "/v1/";
@@ -102,11 +111,32 @@ Response Refusal(int status) {
   }
 }
 
-Response Page(const ExplorerPage& page, absl::string_view path) {
-  if (path != "/") return Refusal(404);
-  Response response = Content(200, page.html, "text/html; charset=utf-8");
+std::string HashOf(absl::string_view text) {
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+         reinterpret_cast<unsigned char*>(digest.data()));
+  return absl::Base64Escape(digest);
+}
+
+// Returns the page: one file of HTML, style and script, which calls the methods
+// of json_call.h and loads nothing else. Its policy allows only its own script
+// and style, by their hashes.
+Response Page() {
+  Response response = Content(
+      200,
+      absl::StrReplaceAll(
+          kPageHtml,
+          {{"<style></style>", absl::StrCat("<style>", kPageStyle, "</style>")},
+           {"<script></script>",
+            absl::StrCat("<script>", kPageScript, "</script>")}}),
+      "text/html; charset=utf-8");
+  const std::string policy = absl::StrCat(
+      "default-src 'none'; script-src 'sha256-", HashOf(kPageScript),
+      "'; style-src 'sha256-", HashOf(kPageStyle),
+      "'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+      "frame-ancestors 'none'");
   response.headers.insert(response.headers.end(),
-                          {{"Content-Security-Policy", page.policy},
+                          {{"Content-Security-Policy", policy},
                            {"Referrer-Policy", "no-referrer"},
                            {"Cross-Origin-Opener-Policy", "same-origin"},
                            {"Cross-Origin-Resource-Policy", "same-origin"}});
@@ -160,7 +190,8 @@ struct Explorer::Callbacks {
       if (exchange->too_long) return Send(connection, Refusal(413));
       absl::string_view path = url;
       if (!absl::ConsumePrefix(&path, kMethods)) {
-        return Send(connection, Page(self.page_, path));
+        static const Response page = Page();
+        return Send(connection, path == "/" ? page : Refusal(404));
       }
       const JsonAnswer answer =
           MakeJsonCall(self.client_, path, exchange->body);

@@ -13,7 +13,6 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "client/tools/explorer/page.h"
 #include "posenc/client.h"
 
 struct MHD_Daemon;
@@ -45,7 +44,6 @@ class Explorer final {
   explicit Explorer(Client client) : client_(std::move(client)) {}
 
   const Client client_;
-  const ExplorerPage page_ = MakeExplorerPage();
   std::string address_;
   MHD_Daemon* daemon_ = nullptr;
 };
