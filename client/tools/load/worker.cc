@@ -84,13 +84,15 @@ Worker::Worker(Step* step, int index,
                const std::vector<std::shared_ptr<grpc::Channel>>& channels)
     : step_(step),
       index_(index),
-      slots_(step->options.in_flight / step->workers +
-             (index < step->options.in_flight % step->workers ? 1 : 0)),
+      slots_(static_cast<std::size_t>(
+          step->options.in_flight / step->workers +
+          (index < step->options.in_flight % step->workers ? 1 : 0))),
       next_request_(step->workload->size()),
       random_(step->options.seed * 1000003 + static_cast<unsigned>(index)) {
   part_.cases.resize(step->workload->size());
-  for (int i = 0; i < slots_; ++i) {
-    free_slots_.push_back(index + i * step->workers);
+  for (int slot = index; slot < step->options.in_flight;
+       slot += step->workers) {
+    free_slots_.push_back(slot);
   }
   std::vector<double> weights;
   for (const Case& one : *step->workload) weights.push_back(one.weight);
@@ -166,12 +168,12 @@ void Worker::Send(std::int64_t due) {
 }
 
 void Worker::RunClosed() {
-  for (; used_slots_ < slots_; ++used_slots_) {
+  while (!free_slots_.empty()) {
     const std::int64_t now = step_->clock->Now();
     if (now >= step_->end || step_->Stopped() || !step_->Claim(now)) break;
     Send(now);
   }
-  if (used_slots_ == 0) queue_.Shutdown();
+  if (AllFree()) queue_.Shutdown();
   Poll(true);
 }
 
@@ -184,6 +186,7 @@ void Worker::Poll(bool closed) {
     const std::int64_t now = step_->clock->Now();
     step_->in_flight.fetch_sub(1, std::memory_order_relaxed);
     Record(*call, now);
+    if (step_->Counts(call->due)) step_->counted.fetch_sub(1);
     {
       const std::lock_guard<std::mutex> lock(slots_mutex_);
       free_slots_.push_back(call->slot);
@@ -192,20 +195,13 @@ void Worker::Poll(bool closed) {
         abandoned_slots_.insert(call->slot);
       }
     }
-    if (step_->Counts(call->due)) step_->counted.fetch_sub(1);
-    if (closed) {
-      if (now < step_->end && !step_->Stopped() && step_->Claim(now)) {
-        Send(now);
-      } else if (--used_slots_ == 0) {
-        queue_.Shutdown();
-      }
-      continue;
+    if (!closed) {
+      slot_freed_.notify_one();
+    } else if (now < step_->end && !step_->Stopped() && step_->Claim(now)) {
+      Send(now);
+    } else if (AllFree()) {
+      queue_.Shutdown();
     }
-    {
-      const std::lock_guard<std::mutex> lock(slots_mutex_);
-      --used_slots_;
-    }
-    slot_freed_.notify_one();
   }
 }
 
@@ -257,24 +253,20 @@ void Worker::Dispatch() {
     }
     Leave(due, now, held_until, nullptr);
     if (step_->Counts(due)) part_.send_delay.Record(now - due);
-    {
-      const std::lock_guard<std::mutex> lock(slots_mutex_);
-      ++used_slots_;
-    }
     Send(due);
   }
   share.reset();  // sets dispatching_share_ before the engine reads it
   std::unique_lock<std::mutex> lock(slots_mutex_);
-  slot_freed_.wait(lock, [this] { return used_slots_ == 0; });
+  slot_freed_.wait(lock, [this] { return AllFree(); });
   queue_.Shutdown();
 }
 
 bool Worker::WaitForSlot() {
   std::unique_lock<std::mutex> lock(slots_mutex_);
-  if (used_slots_ < slots_) return false;
+  if (!free_slots_.empty()) return false;
   // This wait ends, because every call in flight ends at its deadline or
   // before.
-  slot_freed_.wait(lock, [this] { return used_slots_ < slots_; });
+  slot_freed_.wait(lock, [this] { return !free_slots_.empty(); });
   return true;
 }
 

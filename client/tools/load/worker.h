@@ -84,6 +84,8 @@ class Worker {
  private:
   struct Call;
 
+  // True if no call is in flight.
+  bool AllFree() const { return free_slots_.size() == slots_; }
   void RunClosed();
   void Dispatch();
   // Waits until a slot is free. The slot stays free, because only the
@@ -103,7 +105,7 @@ class Worker {
 
   Step* const step_;
   const int index_;
-  int slots_;  // this worker's share of options.in_flight
+  const std::size_t slots_;  // this worker's share of options.in_flight
   // Numbers of free slots. This worker has every step->workers-th slot. Guarded
   // by slots_mutex_.
   std::vector<int> free_slots_;
@@ -123,7 +125,6 @@ class Worker {
 
   std::mutex slots_mutex_;
   std::condition_variable slot_freed_;
-  int used_slots_ = 0;
 
   std::mutex counts_mutex_;
   Counts counts_;
