@@ -1,7 +1,6 @@
 // `posenc add`: adds an absolute encoding to the embeddings in a file.
 
 #include <memory>
-#include <optional>
 
 #include "client/tools/arguments/connection.h"
 #include "client/tools/arguments/enum_flags.h"
@@ -12,18 +11,16 @@
 namespace posenc::cli {
 namespace {
 
+// `args` has the arguments that are neither tensors nor messages.
 struct AddFlags {
+  AddEncodingArgs args;
   FieldFlags encoding{v1::AbsoluteEncoding::descriptor()};
   FieldFlags positions{v1::Positions::descriptor()};
-  v1::Combination combination = v1::COMBINATION_ADD;
-  std::optional<double> x_scale;
   TransformFlags files;
 };
 
 absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
-  AddEncodingArgs args;
-  if (flags.x_scale) args.x_scale = *flags.x_scale;
-  args.combination = flags.combination;
+  AddEncodingArgs args = flags.args;
   RETURN_IF_ERROR(flags.encoding.Read(&args.encoding));
   // The cells of a grid define its positions, so a grid takes no other
   // positions.
@@ -45,9 +42,10 @@ Command AddAdd(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<AddFlags>();
   AddAbsoluteFlags(app, &flags->encoding);
   AddPositionFlags(app, "", "Positions (none for a grid)", &flags->positions);
-  AddEnumFlag(app, "--combination", &flags->combination,
+  flags->args.combination = v1::COMBINATION_ADD;
+  AddEnumFlag(app, "--combination", &flags->args.combination,
               "add, multiply (x * (1 + encoding)) or concatenate");
-  AddValue(app, "--x-scale", &flags->x_scale, "X",
+  AddValue(app, "--x-scale", &flags->args.x_scale, "X",
            "Factor on x, applied first; sqrt(dim) in the Transformer");
   AddTransformFlags(app, "x", &flags->files);
   return [flags, globals] { return RunAdd(*flags, *globals); };

@@ -19,8 +19,10 @@ namespace posenc::cli {
 namespace {
 
 // `q` and `k` are names in a .safetensors file. The tensor of an .npy file has
-// no name, so `as` says whether it is q or k.
+// no name, so `as` says whether it is q or k. `args` has the arguments that are
+// neither tensors nor messages.
 struct ApplyFlags {
+  ApplyRopeArgs args;
   SourceFlags source;
   FieldFlags positions{v1::Positions::descriptor()};
   std::string in;
@@ -28,9 +30,6 @@ struct ApplyFlags {
   std::string q;
   std::string k;
   std::string as = "q";
-  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
-  v1::Direction direction = v1::DIRECTION_FORWARD;
-  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
   int repeat = 0;  // calls after the first one
 };
 
@@ -92,10 +91,7 @@ absl::StatusOr<ApplyRopeResult> Rotate(const Client& client,
 }
 
 absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
-  ApplyRopeArgs args;
-  args.layout = flags.layout;
-  args.direction = flags.direction;
-  args.saturation = flags.saturation;
+  ApplyRopeArgs args = flags.args;
   ASSIGN_OR_RETURN(args.rope, BuildSource(flags.source));
   ASSIGN_OR_RETURN(args.positions, BuildPositions(flags.positions));
   ASSIGN_OR_RETURN(TensorFile file, TensorFile::Read("--in", flags.in));
@@ -145,10 +141,11 @@ Command AddApply(CLI::App* app, const GlobalFlags* globals) {
   AddValue(app, "--as", &flags->as, "NAME", "Tensor in an .npy file: q or k")
       ->check(CLI::IsMember({"q", "k"}))
       ->capture_default_str();
-  AddLayoutFlag(app, &flags->layout);
-  AddEnumFlag(app, "--direction", &flags->direction,
+  AddLayoutFlag(app, &flags->args.layout);
+  flags->args.direction = v1::DIRECTION_FORWARD;
+  AddEnumFlag(app, "--direction", &flags->args.direction,
               "forward, inverse or adjoint");
-  AddSaturationFlag(app, &flags->saturation);
+  AddSaturationFlag(app, &flags->args.saturation);
   AddValue(app, "--repeat", &flags->repeat, "N",
            "Further calls, timed warm: prints the first call's rate and the "
            "best of the others; the file has the first result")

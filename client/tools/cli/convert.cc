@@ -19,15 +19,11 @@ namespace {
 const char* const kDefaultTensors[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
                                        "*.w[qk].weight", "*.w[qk].bias"};
 
-// `heads` counts the heads of queries. If kv_heads is 0, keys have the same
-// number of heads. If rotary_dim is 0, all channels of a head are rotated.
+// `args` has the heads of queries, but no weight. If kv_heads is 0, keys have
+// the same number of heads.
 struct ConvertFlags {
-  v1::Pairing old_pairing = v1::PAIRING_UNSPECIFIED;
-  v1::Pairing new_pairing = v1::PAIRING_UNSPECIFIED;
-  std::int32_t heads = 0;
+  ConvertPairingArgs args;
   std::int32_t kv_heads = 0;
-  std::int32_t rotary_dim = 0;
-  v1::RotarySlice slice = v1::ROTARY_SLICE_LEADING;
   TransformFlags files;
 };
 
@@ -60,11 +56,7 @@ absl::Status CheckWidth(const std::string& name, const TensorView& tensor,
 }
 
 absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
-  ConvertPairingArgs args;
-  args.old_pairing = flags.old_pairing;
-  args.new_pairing = flags.new_pairing;
-  args.slice = flags.slice;
-  args.rotary_dim = flags.rotary_dim;
+  ConvertPairingArgs args = flags.args;
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   std::pair<std::string, std::int64_t> first;
   return Transform(
@@ -73,8 +65,8 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
       [&](const SafetensorsEntry& entry,
           const TensorView& tensor) -> absl::StatusOr<TensorResult> {
         const std::string& name = entry.name;
-        args.heads =
-            IsKeys(name) && flags.kv_heads != 0 ? flags.kv_heads : flags.heads;
+        args.heads = IsKeys(name) && flags.kv_heads != 0 ? flags.kv_heads
+                                                         : flags.args.heads;
         RETURN_IF_ERROR(CheckWidth(name, tensor, args.heads, &first));
         args.weight = tensor;
         return connection.client().ConvertPairing(args);
@@ -85,19 +77,20 @@ absl::Status RunConvert(const ConvertFlags& flags, const GlobalFlags& globals) {
 
 Command AddConvert(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ConvertFlags>();
-  AddEnumFlag(app, "--old-pairing", &flags->old_pairing,
+  ConvertPairingArgs* const args = &flags->args;
+  AddEnumFlag(app, "--old-pairing", &args->old_pairing,
               "Pairing of the weights: half_split or interleaved")
       ->required();
-  AddEnumFlag(app, "--new-pairing", &flags->new_pairing,
-              "Pairing of the result")
+  AddEnumFlag(app, "--new-pairing", &args->new_pairing, "Pairing of the result")
       ->required();
-  AddValue(app, "--heads", &flags->heads, "N", "Heads of the queries")
+  AddValue(app, "--heads", &args->heads, "N", "Heads of the queries")
       ->required();
   AddValue(app, "--kv-heads", &flags->kv_heads, "N",
            "Heads of k_proj and wk (default --heads)");
-  AddValue(app, "--rotary-dim", &flags->rotary_dim, "N",
+  AddValue(app, "--rotary-dim", &args->rotary_dim, "N",
            "Channels of a head that rotate (default all)");
-  AddEnumFlag(app, "--slice", &flags->slice,
+  args->slice = v1::ROTARY_SLICE_LEADING;
+  AddEnumFlag(app, "--slice", &args->slice,
               "Rotated channels: leading or trailing");
   AddTransformFlags(app, "*[qk]_proj and *.w[qk], .weight and .bias",
                     &flags->files);

@@ -38,18 +38,17 @@ constexpr FieldFlag kCache[] = {
 // `old_rope` and `old_positions` are the encoding and the positions of the
 // keys. If no new encoding is given, the old encoding stays. One of three forms
 // must give the new positions: a shift, a shift for each token, or the
-// positions themselves.
+// positions themselves. `args` has the arguments that are neither tensors nor
+// messages.
 struct RepositionFlags {
+  RepositionArgs args;
   SourceFlags old_rope;
   SourceFlags new_rope;
   FieldFlags old_positions{v1::Positions::descriptor()};
   FieldFlags new_positions{v1::Positions::descriptor()};
   std::optional<std::int64_t> shift;
   std::string shifts;
-  v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
   FieldFlags cache{v1::CacheLayout::descriptor()};
-  v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
-  v1::BlockFormat block_format = v1::BLOCK_FORMAT_UNSPECIFIED;
   TransformFlags files;
 };
 
@@ -82,13 +81,10 @@ absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
 
 absl::Status RunReposition(const RepositionFlags& flags,
                            const GlobalFlags& globals) {
-  RepositionArgs args;
-  args.layout = flags.layout;
+  RepositionArgs args = flags.args;
   if (!flags.cache.Empty()) {
     RETURN_IF_ERROR(flags.cache.Read(&args.cache.emplace()));
   }
-  args.saturation = flags.saturation;
-  args.block_format = flags.block_format;
   ASSIGN_OR_RETURN(args.movement, BuildMovement(flags));
   ASSIGN_OR_RETURN(args.old_rope, BuildSource(flags.old_rope));
   if (flags.new_rope.Given()) {
@@ -101,7 +97,7 @@ absl::Status RunReposition(const RepositionFlags& flags,
       [&](const SafetensorsEntry& entry,
           const TensorView& tensor) -> absl::StatusOr<TensorResult> {
         if (entry.dtype == "U8" &&
-            flags.block_format == v1::BLOCK_FORMAT_UNSPECIFIED) {
+            args.block_format == v1::BLOCK_FORMAT_UNSPECIFIED) {
           return UsageError("U8 holds bytes of blocks; give --block-format");
         }
         args.k = tensor;
@@ -125,11 +121,11 @@ Command AddReposition(CLI::App* app, const GlobalFlags* globals) {
       ->group("New positions of the keys");
   AddPositionFlags(app, "new-", "New positions of the keys",
                    &flags->new_positions);
-  AddEnumFlag(app, "--layout", &flags->layout,
+  AddEnumFlag(app, "--layout", &flags->args.layout,
               "bshd, bhsd, sbhd or thd; required without --cache");
   flags->cache.Add(app, "Paged caches", kCache);
-  AddSaturationFlag(app, &flags->saturation);
-  AddEnumFlag(app, "--block-format", &flags->block_format,
+  AddSaturationFlag(app, &flags->args.saturation);
+  AddEnumFlag(app, "--block-format", &flags->args.block_format,
               "q8_0 or q4_0: the tensors are bytes of llama.cpp's blocks (I8 "
               "or U8; the last dimension counts bytes)");
   AddTransformFlags(app, "k, *.k, *key*", &flags->files);
