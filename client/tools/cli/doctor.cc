@@ -157,15 +157,14 @@ absl::Status Outcome(const core::doctor::Diagnosis& diagnosis, int level) {
 }
 
 absl::Status RunCertificate(const DoctorFlags& flags, bool json, int level) {
-  const absl::StatusOr<Certificate> certificate = Certify(flags.certificate);
-  if (!certificate.ok()) return certificate.status();
+  ASSIGN_OR_RETURN(const Certificate certificate, Certify(flags.certificate));
   if (json) {
-    absl::PrintF("%s\n", CertificateJson(*certificate));
+    absl::PrintF("%s\n", CertificateJson(certificate));
   } else {
-    PrintCertificate(*certificate);
-    PrintDiagnosis(certificate->diagnosis);
+    PrintCertificate(certificate);
+    PrintDiagnosis(certificate.diagnosis);
   }
-  return Outcome(certificate->diagnosis, level);
+  return Outcome(certificate.diagnosis, level);
 }
 
 absl::StatusOr<v1::DiagnoseRopeRequest> BuildRequest(const DoctorFlags& flags) {
@@ -221,8 +220,7 @@ absl::Status CheckNoCertificate(const CLI::App& app) {
 
 absl::Status RunDoctor(const CLI::App& app, const DoctorFlags& flags,
                        const GlobalFlags& globals) {
-  const absl::StatusOr<int> level = FailLevel(flags.fail_on);
-  if (!level.ok()) return level.status();
+  ASSIGN_OR_RETURN(const int level, FailLevel(flags.fail_on));
   if (flags.checks) {
     PrintDoctorChecks(globals.json);
     return absl::OkStatus();
@@ -232,22 +230,19 @@ absl::Status RunDoctor(const CLI::App& app, const DoctorFlags& flags,
       return UsageError(
           "--cache: takes no PATH and no --preset; run doctor on them alone");
     }
-    return RunCertificate(flags, globals.json, *level);
+    return RunCertificate(flags, globals.json, level);
   }
-  const absl::Status plain = CheckNoCertificate(app);
-  if (!plain.ok()) return plain;
+  RETURN_IF_ERROR(CheckNoCertificate(app));
   if (flags.paths.empty() && flags.preset.empty()) {
     return UsageError("PATH: missing; name a model's folder or its files");
   }
   for (const std::string& path : flags.paths) {
     if (path.empty()) return UsageError("PATH: is empty");
   }
-  const absl::StatusOr<v1::DiagnoseRopeRequest> request = BuildRequest(flags);
-  if (!request.ok()) return request.status();
-  const absl::StatusOr<Connection> connection = Connection::Open(globals);
-  if (!connection.ok()) return connection.status();
+  ASSIGN_OR_RETURN(const auto request, BuildRequest(flags));
+  ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
   const absl::StatusOr<v1::DiagnoseRopeResponse> response =
-      connection->client().DiagnoseRope(*request);
+      connection.client().DiagnoseRope(request);
   if (!response.ok()) return WithFlag(response.status());
   const core::doctor::Diagnosis diagnosis = ReadDiagnosis(*response);
   if (globals.json) {
@@ -255,7 +250,7 @@ absl::Status RunDoctor(const CLI::App& app, const DoctorFlags& flags,
   } else {
     PrintDiagnosis(diagnosis);
   }
-  return Outcome(diagnosis, *level);
+  return Outcome(diagnosis, level);
 }
 
 }  // namespace
@@ -285,34 +280,33 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
   app->add_flag("--checks", flags->checks,
                 "Only list the checks: ids, severities, texts");
   CertificateFlags& certificate = flags->certificate;
-  AddValue(app, "--cache", &certificate.cache, "FILE",
-           "Keys as the engine cached them at --start: .safetensors, a "
-           "tensor for each layer (layers.3.k)")
-      ->group(kCertificate);
-  AddValue(app, "--after", &certificate.after, "FILE",
-           "The engine's own keys of the same tokens, --shift further")
-      ->group(kCertificate);
-  AddValue(app, "--config", &certificate.config, "FILE",
-           "The model's config.json")
-      ->group(kCertificate);
-  AddEnumFlag(app, "--layout", &certificate.layout, "bshd, bhsd, sbhd or thd")
-      ->group(kCertificate);
-  AddValue(app, "--start", &certificate.start, "N",
-           "Position of the first token")
-      ->group(kCertificate);
-  AddValue(app, "--shift", &certificate.shift, "N", "How far the keys moved")
-      ->group(kCertificate);
-  AddValue(app, "--layers", &certificate.layers, "PATTERN",
-           "Names of the tensors; their first number is the layer")
-      ->group(kCertificate);
-  AddValue(app, "--dtype-bound", &certificate.dtype_bound, "ULPS",
-           "Ulps that a pair may be off: 4 if the engine's tables have the "
-           "keys' dtype (default 2; 4 for float32 and float64 keys)")
-      ->group(kCertificate);
-  app->add_flag("--measured", certificate.measured,
-                "The keys are of two prefills; judges layers above 0 by their "
-                "measured angles")
-      ->group(kCertificate);
+  const auto of_cache = [](CLI::Option* option) {
+    option->group(kCertificate);
+  };
+  of_cache(AddValue(app, "--cache", &certificate.cache, "FILE",
+                    "Keys as the engine cached them at --start: .safetensors, "
+                    "a tensor for each layer (layers.3.k)"));
+  of_cache(
+      AddValue(app, "--after", &certificate.after, "FILE",
+               "The engine's own keys of the same tokens, --shift further"));
+  of_cache(AddValue(app, "--config", &certificate.config, "FILE",
+                    "The model's config.json"));
+  of_cache(AddEnumFlag(app, "--layout", &certificate.layout,
+                       "bshd, bhsd, sbhd or thd"));
+  of_cache(AddValue(app, "--start", &certificate.start, "N",
+                    "Position of the first token"));
+  of_cache(AddValue(app, "--shift", &certificate.shift, "N",
+                    "How far the keys moved"));
+  of_cache(AddValue(app, "--layers", &certificate.layers, "PATTERN",
+                    "Names of the tensors; their first number is the layer"));
+  of_cache(
+      AddValue(app, "--dtype-bound", &certificate.dtype_bound, "ULPS",
+               "Ulps that a pair may be off: 4 if the engine's tables have the "
+               "keys' dtype (default 2; 4 for float32 and float64 keys)"));
+  of_cache(app->add_flag(
+      "--measured", certificate.measured,
+      "The keys are of two prefills; judges layers above 0 by their "
+      "measured angles"));
   return [app, flags, globals] { return RunDoctor(*app, *flags, *globals); };
 }
 

@@ -20,6 +20,7 @@
 #include "client/tools/files/print.h"
 #include "client/tools/files/status.h"
 #include "core/base/text.h"
+#include "google/protobuf/text_format.h"
 
 namespace posenc::cli {
 namespace {
@@ -50,18 +51,13 @@ std::string FieldText(const google::protobuf::Message& message,
     return n == 1 ? absl::StrCat("[", at(0), "]")
                   : absl::StrCat("[", at(0), " ... ", at(n - 1), "] (", n, ")");
   }
-  switch (field.cpp_type()) {
-    case google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE:
-      return NineDigits(reflection.GetDouble(message, &field));
-    case google::protobuf::FieldDescriptor::CPPTYPE_INT32:
-      return absl::StrCat(reflection.GetInt32(message, &field));
-    case google::protobuf::FieldDescriptor::CPPTYPE_INT64:
-      return absl::StrCat(reflection.GetInt64(message, &field));
-    case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
-      return reflection.GetBool(message, &field) ? "true" : "false";
-    default:
-      return "?";
+  if (field.cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) {
+    return NineDigits(reflection.GetDouble(message, &field));
   }
+  std::string text;
+  google::protobuf::TextFormat::PrintFieldValueToString(message, &field, -1,
+                                                        &text);
+  return text;
 }
 
 std::string FieldsText(const google::protobuf::Message& message) {

@@ -99,50 +99,30 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
   return entry;
 }
 
-// Finds names that stand twice, of which the parser keeps only one, and deep
-// nesting.
-class HeaderCheck final : public nlohmann::json_sax<Json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return Open(); }
-  bool key(string_t& name) override {
-    if (names_.back().insert(name).second) return true;
-    status_ =
-        Malformed(absl::StrCat("\"", name, "\" stands twice in the header"));
-    return false;
-  }
-  bool end_object() override { return Close(); }
-  bool start_array(std::size_t) override { return Open(); }
-  bool end_array() override { return Close(); }
-  bool parse_error(std::size_t, const std::string&,
-                   const Json::exception&) override {
-    return false;
-  }
-
-  // OK for a text that is not JSON.
-  const absl::Status& status() const { return status_; }
-
- private:
-  bool Open() {
-    names_.emplace_back();
-    if (names_.size() <= kMaxDepth) return true;
-    status_ = Malformed("the header is nested too deeply");
-    return false;
-  }
-  bool Close() {
-    names_.pop_back();
-    return true;
-  }
-
-  absl::Status status_;
-  std::vector<std::set<std::string>> names_;  // of each open object or list
-};
+// Parses a header. Refuses names that stand twice, of which the parser would
+// keep only one, and deep nesting.
+absl::StatusOr<Json> ParseHeader(absl::Span<const char> text) {
+  absl::Status status;
+  std::vector<std::set<std::string>> names;  // of each open object or list
+  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
+    const auto level = static_cast<std::size_t>(depth);
+    names.resize(level + 1);
+    if (event == Json::parse_event_t::key &&
+        !names.back().insert(value.get<std::string>()).second) {
+      status = Malformed(absl::StrCat("\"", value.get<std::string>(),
+                                      "\" stands twice in the header"));
+    }
+    if (level >= kMaxDepth && (event == Json::parse_event_t::object_start ||
+                               event == Json::parse_event_t::array_start)) {
+      status = Malformed("the header is nested too deeply");
+    }
+    return status.ok();
+  };
+  Json header = Json::parse(text.begin(), text.end(), check, false);
+  if (!status.ok()) return status;
+  if (!header.is_object()) return Malformed("the header is no JSON object");
+  return header;
+}
 
 absl::Status ParseMetadata(const Json& json,
                            std::map<std::string, std::string>* metadata) {
@@ -196,12 +176,7 @@ absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
 
 absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
                                                    std::uint64_t data_size) {
-  HeaderCheck check;
-  const bool is_json = Json::sax_parse(text.begin(), text.end(), &check);
-  if (!check.status().ok()) return check.status();
-  const Json header = is_json ? Json::parse(text.begin(), text.end()) : Json();
-  if (!header.is_object()) return Malformed("the header is no JSON object");
-
+  ASSIGN_OR_RETURN(const Json header, ParseHeader(text));
   Safetensors layout;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
