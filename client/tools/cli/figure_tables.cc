@@ -42,6 +42,34 @@ plot::Matrix Sized(const std::string& name, std::int64_t rows,
   return matrix;
 }
 
+// Returns rows x columns values of a tensor, from element `first` on.
+plot::Matrix Taken(const std::string& name, const TensorView& tensor,
+                   std::int64_t first, std::int64_t rows, std::int64_t columns,
+                   std::int64_t first_row = 0) {
+  plot::Matrix matrix = Sized(name, rows, columns, first_row);
+  for (std::int64_t i = first; i < first + rows * columns; ++i) {
+    matrix.values.push_back(check::ElementAt(tensor, i));
+  }
+  return matrix;
+}
+
+// Sets map->low and map->high to the least and the greatest finite value;
+// infinity and -infinity if there is none. Returns true if all are finite.
+bool SetRange(plot::HeatMap* map) {
+  map->low = std::numeric_limits<double>::infinity();
+  map->high = -map->low;
+  bool finite = true;
+  for (const plot::Matrix& matrix : map->matrices) {
+    for (const double value : matrix.values) {
+      finite = finite && std::isfinite(value);
+      if (!std::isfinite(value)) continue;
+      map->low = std::min(map->low, value);
+      map->high = std::max(map->high, value);
+    }
+  }
+  return finite;
+}
+
 // Draws the leading columns as curves over the rows.
 plot::Chart ColumnCurves(const plot::Matrix& matrix, int columns,
                          const std::string& word) {
@@ -58,18 +86,13 @@ plot::Chart ColumnCurves(const plot::Matrix& matrix, int columns,
   return chart;
 }
 
-// The table that the flags name: cosines, sines or both, or an absolute
-// encoding.
-struct Table {
-  std::string name;
-  std::vector<plot::Matrix> matrices;
-};
-
-absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
-                                const Client& client) {
+// Returns the values and the title of the table that the flags name: cosines,
+// sines or both, or an absolute encoding.
+absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
+                                        const Client& client) {
   v1::BuildTableRequest request;
   request.set_rows(flags.Rows());
-  Table table;
+  plot::HeatMap table;
   const bool absolute = !flags.absolute.Empty();
   if (absolute) {
     if (flags.source.Given()) {
@@ -92,9 +115,9 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
     // numbers from 1 on.
     constexpr const char* kKinds[] = {"sinusoidal", "learned", "grid's",
                                       "timestep", "Fourier feature"};
-    table.name = absl::StrCat("rows of a ",
-                              kKinds[request.absolute().encoding_case() - 1],
-                              " encoding");
+    table.title = absl::StrCat("rows of a ",
+                               kKinds[request.absolute().encoding_case() - 1],
+                               " encoding");
   } else {
     ASSIGN_OR_RETURN(const Reading reading, ReadSource(flags, client, true));
     RETURN_IF_ERROR(
@@ -103,7 +126,7 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
     if (reading.source.has_spec()) {
       *request.mutable_rope()->mutable_spec() = reading.resolved.spec();
     }
-    table.name = absl::StrCat("table of ", reading.name);
+    table.title = absl::StrCat("table of ", reading.name);
   }
   if (request.absolute().has_sincos_grid()) {
     request.clear_rows();
@@ -114,11 +137,8 @@ absl::StatusOr<Table> ReadTable(const FigureFlags& flags,
   const auto add = [&](const char* name,
                        const absl::optional<TensorView>& tensor) {
     if (!tensor || tensor->shape.size() != 2) return;
-    table.matrices.push_back(
-        Sized(name, tensor->shape[0], tensor->shape[1], flags.start));
-    for (std::int64_t i = 0; i < tensor->shape[0] * tensor->shape[1]; ++i) {
-      table.matrices.back().values.push_back(check::ElementAt(*tensor, i));
-    }
+    table.matrices.push_back(Taken(name, *tensor, 0, tensor->shape[0],
+                                   tensor->shape[1], flags.start));
   };
   if (flags.values != "sin") add("cosines", result.cos);
   if (flags.values != "cos") add("sines", result.sin);
@@ -200,15 +220,15 @@ absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
       matrix.values.push_back(std::fabs(position * w) / (2 * kPi));
     }
   }
+  map.matrices.push_back(std::move(matrix));
+  SetRange(&map);
   // Angles below this number have the lowest colour.
   map.low = 1e-4;
-  map.high = std::max(
-      1.0, *std::max_element(matrix.values.begin(), matrix.values.end()));
+  map.high = std::max(1.0, map.high);
   map.description = absl::StrCat(
       "Angle of each pair (columns) at each position (rows), in full turns, on "
       "a logarithmic scale of colours from ",
       map.low, " to ", absl::StrFormat("%.6g", map.high), ".");
-  map.matrices.push_back(std::move(matrix));
   return map;
 }
 
@@ -223,9 +243,9 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
   if (flags.source.Empty() && flags.absolute.Empty()) {
     return NoEncoding();
   }
-  ASSIGN_OR_RETURN(Table table, ReadTable(flags, client));
+  ASSIGN_OR_RETURN(plot::HeatMap map, ReadTable(flags, client));
   if (flags.channels) {
-    const plot::Matrix& matrix = table.matrices[0];
+    const plot::Matrix& matrix = map.matrices[0];
     const int most = std::min<int>(plot::kLooks, matrix.columns);
     RETURN_IF_ERROR(CheckRange("--channels", *flags.channels, 1, most));
     if (matrix.rows > kMaxPlottedDistances) {
@@ -240,8 +260,7 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
                                                 : "sine of pair");
     chart.title = absl::StrCat(
         "First ", *flags.channels,
-        flags.absolute.Empty() ? " columns of the " : " channels, ",
-        table.name);
+        flags.absolute.Empty() ? " columns of the " : " channels, ", map.title);
     chart.description =
         absl::StrCat("Values of ", *flags.channels, " columns at positions ",
                      flags.start, " to ", flags.start + matrix.rows - 1, ".");
@@ -249,27 +268,21 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
     chart.y.label = "value";
     return chart;
   }
-  plot::HeatMap map;
-  map.title = table.name;
   map.title[0] = absl::ascii_toupper(static_cast<unsigned char>(map.title[0]));
   map.row_label = flags.absolute.Given("--sincos-grid") ? "cell" : "position";
   map.column_label = flags.absolute.Empty() ? "pair of channels" : "channel";
   map.color_label = "value";
+  SetRange(&map);
   // All values of a learned table may be small. Other tables reach 1, although
   // perhaps not in the rows that are shown.
-  map.high = flags.absolute.Given("--learned") ? 0 : 1;
-  for (const plot::Matrix& matrix : table.matrices) {
-    for (const double value : matrix.values) {
-      if (std::isfinite(value)) map.high = std::max(map.high, std::fabs(value));
-    }
-  }
+  map.high = std::max(
+      {map.high, -map.low, flags.absolute.Given("--learned") ? 0.0 : 1.0});
   if (map.high == 0) map.high = 1;
   map.low = -map.high;
   map.description =
       absl::StrCat("Values by position (rows, from ", flags.start, " on) and ",
                    map.column_label, " (columns), from ", NineDigits(map.low),
                    " to ", NineDigits(map.high), ".");
-  map.matrices = std::move(table.matrices);
   return map;
 }
 
@@ -300,31 +313,18 @@ absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
   map.column_label = "key";
   map.color_label = "added to the score";
   map.square_cells = true;
-  map.low = std::numeric_limits<double>::infinity();
-  map.high = -map.low;
-  bool not_finite = false;
   for (std::int64_t head = 0; head < std::min<std::int64_t>(heads, 2); ++head) {
-    plot::Matrix matrix =
-        Sized(absl::StrCat("head ", head, " of ", heads), rows, columns);
-    for (std::int64_t i = 0; i < rows * columns; ++i) {
-      const double value = check::ElementAt(view, head * rows * columns + i);
-      matrix.values.push_back(value);
-      if (std::isfinite(value)) {
-        map.low = std::min(map.low, value);
-        map.high = std::max(map.high, value);
-      } else {
-        not_finite = true;
-      }
-    }
-    map.matrices.push_back(std::move(matrix));
+    map.matrices.push_back(Taken(absl::StrCat("head ", head, " of ", heads),
+                                 view, head * rows * columns, rows, columns));
   }
+  const bool finite = SetRange(&map);
   if (map.low > map.high) {
     return UsageError("--in: has no finite value to draw");
   }
   map.description = absl::StrCat(
       "Values by query (rows) and key (columns), from ", NineDigits(map.low),
       " to ", NineDigits(map.high),
-      not_finite ? "; light grey cells are -inf (masked), +inf or NaN." : ".");
+      finite ? "." : "; light grey cells are -inf (masked), +inf or NaN.");
   if (map.low == map.high) map.low -= 1;
   // Beyond 2^53, 1 changes nothing.
   if (map.low == map.high) (map.low > 0 ? map.low : map.high) = 0;
@@ -343,7 +343,6 @@ absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
   map.column_label = "column";
   map.color_label = "similarity";
   map.square_cells = true;
-  map.low = 1;
   for (const Reading& reading : readings) {
     ASSIGN_OR_RETURN(auto matrix, ImageSimilarity(reading, height, width));
     matrix.name = reading.resolved.axis_of_pair().empty()
@@ -359,13 +358,13 @@ absl::StatusOr<Figure> ImageFigure(const FigureFlags& flags,
                           matrix.values[static_cast<std::size_t>(width) - 1],
                           width + 1,
                           matrix.values[static_cast<std::size_t>(width)]);
-    map.low = std::min(
-        map.low, *std::min_element(matrix.values.begin(), matrix.values.end()));
     map.matrices.push_back(std::move(matrix));
   }
   if (map.matrices.size() == 1) {
     absl::StrAppend(&map.title, ", ", map.matrices[0].name);
   }
+  SetRange(&map);
+  map.high = 1;
   if (map.low >= map.high) map.low = map.high - 1;
   return map;
 }

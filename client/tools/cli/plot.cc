@@ -28,6 +28,8 @@ struct PlotFlags {
   FigureFlags data;
   std::string output;
   int width = 800, height = 480;
+  // Flags that only some figures have, and the names of these figures.
+  std::vector<std::pair<const char*, const char*>> belongings;
 };
 
 struct FigureRow {
@@ -48,26 +50,6 @@ constexpr FigureRow kFigures[] = {
     {"bias", BiasFigure},
 };
 
-// A flag that only some figures have, and the names of these figures.
-struct Belonging {
-  const char* flag;
-  const char* figures;
-};
-constexpr Belonging kBelongings[] = {
-    {"--start", "angles table"},
-    {"--rows", "angles table"},
-    {"--values", "table"},
-    {"--channels", "table"},
-    {"--position", "rotation"},
-    {"--pair", "rotation"},
-    {"--vector", "rotation"},
-    {"--max-distance", "decay similarity kept"},
-    {"--distance-step", "decay similarity"},
-    {"--trained-length", "wavelengths"},
-    {"--image", "similarity"},
-    {"--profiles", "compare kept"},
-    {"--in", "bias"},
-};
 constexpr char kComparing[] =
     "frequencies wavelengths decay similarity compare kept";
 
@@ -105,9 +87,9 @@ absl::Status CheckFlags(const CLI::App& app, const PlotFlags& flags) {
                                    absl::StrReplaceAll(figures, {{" ", ", "}}),
                                    ", not to ", flags.figure));
   };
-  for (const Belonging& row : kBelongings) {
-    if (app.count(row.flag) > 0 && !Has(row.figures, flags.figure)) {
-      return stranger(row.flag, row.figures);
+  for (const auto& [flag, figures] : flags.belongings) {
+    if (app.count(flag) > 0 && !Has(figures, flags.figure)) {
+      return stranger(flag, figures);
     }
   }
   if (flags.data.compare.Given() && !Has(kComparing, flags.figure)) {
@@ -239,39 +221,43 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   AddSourceFlags(app, "", "Encoding", &data->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &data->compare);
   AddAbsoluteFlags(app, &data->absolute);
-  const auto add = [&](const char* name, auto* value, const char* text,
-                       const char* type) {
+  const auto add = [&](const char* figures, const char* name, auto* value,
+                       const char* text, const char* type) {
+    flags->belongings.emplace_back(name, figures);
     return app->add_option(name, *value, text)
         ->group("For some figures")
         ->type_name(type);
   };
-  add("--start", &data->start, "angles, table: the first position", "N")
+  add("angles table", "--start", &data->start,
+      "angles, table: the first position", "N")
       ->capture_default_str();
-  add("--rows", &data->rows,
+  add("angles table", "--rows", &data->rows,
       "angles, table: positions from --start (--learned: default all)", "N")
       ->default_str(absl::StrCat(kDefaultRows));
-  add("--values", &data->values, "table: cos, sin or both", "NAME")
+  add("table", "--values", &data->values, "table: cos, sin or both", "NAME")
       ->capture_default_str();
-  add("--channels", &data->channels,
+  add("table", "--channels", &data->channels,
       "table: the first N columns as curves, at most 8", "N");
-  add("--position", &data->position, "rotation: position of the vector", "N")
+  add("rotation", "--position", &data->position,
+      "rotation: position of the vector", "N")
       ->capture_default_str();
-  add("--pair", &data->pair, "rotation: pair of channels", "N")
+  add("rotation", "--pair", &data->pair, "rotation: pair of channels", "N")
       ->capture_default_str();
-  add("--vector", &data->vector, "rotation: the vector to rotate", "X,Y")
+  add("rotation", "--vector", &data->vector, "rotation: the vector to rotate",
+      "X,Y")
       ->capture_default_str();
-  add("--max-distance", &data->max_distance,
+  add("decay similarity kept", "--max-distance", &data->max_distance,
       "decay, similarity (default 4096), kept (default 131072)", "N");
-  add("--distance-step", &data->distance_step,
+  add("decay similarity", "--distance-step", &data->distance_step,
       "decay, similarity: step; there are at most 4096 distances", "N");
-  add("--trained-length", &data->trained_length,
+  add("wavelengths", "--trained-length", &data->trained_length,
       "wavelengths: a line there; counts pairs with a full rotation", "N");
-  add("--image", &data->image,
+  add("similarity", "--image", &data->image,
       "similarity: of an image's first cell to the others: 64x64",
       "HEIGHTxWIDTH");
-  add("--in", &data->in,
+  add("bias", "--in", &data->in,
       "bias: an .npy or .safetensors from posenc bias or scores", "FILE");
-  add("--profiles", &data->profiles,
+  add("compare kept", "--profiles", &data->profiles,
       "compare, kept: readers (default: hf, vllm, llama_cpp and mlx, without "
       "those that refuse the model)",
       "NAME")
