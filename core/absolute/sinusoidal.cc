@@ -21,9 +21,7 @@ absl::Status CheckSinusoidBase(const std::optional<double>& base) {
   if (!base.has_value() || (*base > 1 && *base <= 1 / kMinFrequency)) {
     return absl::OkStatus();
   }
-  return MustBe("base", *base,
-                "greater than 1, and at most "
-                "2^900");
+  return MustBe("base", *base, "greater than 1, and at most 2^900");
 }
 
 absl::StatusOr<AbsoluteExtents> Validate(const Sinusoidal& encoding) {

@@ -112,8 +112,7 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
   if (ids.dtype == Dtype::kFloat16 || ids.dtype == Dtype::kBfloat16 ||
       IsFloat8(ids.dtype) || ids.dtype == Dtype::kInt8) {
     return MustBe("ids.dtype", DtypeName(ids.dtype),
-                  "int32, int64, float32 or "
-                  "float64");
+                  "int32, int64, float32 or float64");
   }
   Shape one = {extents.tokens};
   Shape each = {extents.batch, extents.tokens};
