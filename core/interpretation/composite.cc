@@ -255,8 +255,8 @@ void WarnOfFile(const json& root, Report* report) {
                  key, "; ", key, " is read here");
   } else if (IsAmong(key, kLanguageKeys) && LacksPart(whole, key)) {
     report->Warn("the class of model_type ", *type, " has no ", key,
-                 ": transformers reads the file's own keys and not ", key,
-                 "; ", key, " is read here");
+                 ": transformers reads the file's own keys and not ", key, "; ",
+                 key, " is read here");
   }
   if (!type || !Holds(PartRule::kReadsBeside, *type)) {
     WarnOfKeysBeside(whole, key);

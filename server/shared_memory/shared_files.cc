@@ -228,7 +228,7 @@ absl::StatusOr<std::shared_ptr<SharedFile>> SharedFiles::MapFile(
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto known = std::find_if(
       files_.begin(), files_.end(),
-      [&stat](const auto& file) { return IsSame(file->stat_, stat); });
+      [&stat](const auto& mapped) { return IsSame(mapped->stat_, stat); });
   if (known != files_.end()) {
     if (!(*known)->cut() && IsUnchanged((*known)->stat_, stat)) {
       (*known)->used_ = absl::Now();
