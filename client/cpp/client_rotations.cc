@@ -261,6 +261,7 @@ absl::StatusOr<ReceivedTensors> InOneMessage(Calls* calls,
                                              const Rotation& rotation,
                                              const CallOptions& options) {
   std::vector<WantedTensor> wanted;
+  wanted.reserve(rotation.tensors.size());
   for (const RotatedTensor& tensor : rotation.tensors) {
     wanted.push_back(WantedLike(tensor.field, tensor.output, tensor.view));
   }
