@@ -35,7 +35,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, message any) error {
 }
 
 // lentMessage is a message whose tensors are sent from the caller's memory. It is also the mem.BufferPool of these
-// tensors, which gRPC returns to it when it drops the last reference.
+// tensors: gRPC returns a tensor to this pool when gRPC drops its last reference to the tensor.
 type lentMessage struct {
 	proto.Message
 	lent sync.WaitGroup
@@ -77,7 +77,7 @@ func (l *lentMessage) marshal(m protoreflect.Message) (mem.BufferSlice, error) {
 	return large, cmp.Or(err, failed)
 }
 
-// shallow returns a copy of a message that has the same values in its fields.
+// shallow returns a new message that shares the values of m's fields.
 func shallow(m protoreflect.Message) protoreflect.Message {
 	to := m.New()
 	to.SetUnknown(m.GetUnknown())

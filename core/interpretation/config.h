@@ -30,10 +30,10 @@ struct ModelRope {
   std::optional<QueryScale> query_scale;
   // From the key of this name, or from max_position_embeddings; 0: not known.
   std::int64_t original_max_position_embeddings = 0;
-  // If frequencies depend on a length, each sequence has its own frequencies,
-  // or `length` is set. Then they are chosen only once, by the longest sequence
-  // that a server accepts: the caller's length, or else `length`. Without a
-  // `length_reason` no caller's length counts.
+  // Set if frequencies depend on a length and are chosen only once, by the
+  // longest sequence that a server accepts: the caller's length, or else
+  // `length`. Without a `length_reason` no caller's length counts. If `length`
+  // is not set, each sequence has its own frequencies.
   std::optional<std::int64_t> length;
   std::string length_reason;
   // How a vision tower numbers the patches of a grid.

@@ -77,8 +77,8 @@ class JsonObject {
   std::string Path(absl::string_view key) const;
   // The object's own path; empty for the whole file.
   const std::string& Path() const { return path_; }
-  // At returns JSON's null if the key is absent. Neither function counts as
-  // reading the key.
+  // At returns JSON's null if the key is absent. At and Contains do not count
+  // as reading the key.
   const nlohmann::json& At(absl::string_view key) const;
   bool Contains(absl::string_view key) const;
 
@@ -94,7 +94,8 @@ class JsonObject {
   JsonObject Peek() const { return With(json_); }
 
   // Returns the first of `keys`, separated by blanks, that is present and not
-  // null, or else an empty text. FirstInteger returns its integer.
+  // null, or else an empty text. FirstInteger returns the value of
+  // this key as an integer.
   absl::string_view FirstOf(absl::string_view keys) const;
   std::optional<std::int64_t> FirstInteger(absl::string_view keys) const;
   // An absent key is an error, and the result is 0.
@@ -123,7 +124,7 @@ class JsonObject {
  private:
   // Returns null if the key is absent or null.
   const nlohmann::json* Read(absl::string_view key) const;
-  // Does the same for a value of another type, which is an error.
+  // Also returns null for a value of another type, and reports it as an error.
   const nlohmann::json* ReadTyped(absl::string_view key,
                                   bool (nlohmann::json::*is_type)() const,
                                   absl::string_view wanted) const;

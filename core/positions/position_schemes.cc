@@ -20,7 +20,7 @@ constexpr std::int64_t kMaxTokens = std::int64_t{1} << 62;
 constexpr int kMultimodalAxes = 3;
 constexpr std::size_t kMaxGridAxes = 64;
 
-// Checks that a number is at least `least`, 0 or 1.
+// Checks that a number is at least `least`, which is 0 or 1.
 absl::Status CheckLeast(absl::string_view field, std::int64_t value,
                         int least) {
   if (value >= least) return absl::OkStatus();
@@ -46,7 +46,8 @@ absl::Status CheckLength(absl::string_view field, std::int64_t length,
 absl::Status CheckLengths(absl::string_view field,
                           const std::vector<std::int64_t>& lengths) {
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    // The names of millions of fields would take most of the time.
+    // To compose the names of millions of fields would take most of the time,
+    // so only an error gets its name.
     if (CheckLength("", lengths[i], i).ok()) continue;
     return CheckLength(absl::StrCat(field, "[", i, "]"), lengths[i], i);
   }

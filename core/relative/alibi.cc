@@ -12,9 +12,9 @@ namespace {
 
 constexpr double kDefaultMaxBias = 8;  // the paper's
 
-// The slopes of a power of two of heads are a geometric sequence. The slopes of
-// any other number are those of the next smaller power of two, and then every
-// second slope of the next larger power of two.
+// If the number of heads is a power of two, the slopes are a geometric
+// sequence. Otherwise they are the slopes of the next smaller power of two,
+// followed by every second slope of the next larger power of two.
 double Slope(std::int32_t heads, double max_bias, std::int64_t head) {
   const std::int64_t power = std::bit_floor(static_cast<std::uint32_t>(heads));
   const long double step =

@@ -190,7 +190,8 @@ class BlockScorer {
     return rows;
   }
 
-  // Adds the term's products of the vectors: of the queries, or of the keys.
+  // Adds the products of the term's table with `vectors`: the keys if
+  // `of_keys`, else the queries.
   void AddTerm(const PositionTerm& term, const std::vector<double>& vectors,
                bool of_keys, const Block& block) {
     if (term.table == nullptr) return;

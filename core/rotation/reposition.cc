@@ -131,15 +131,15 @@ absl::Status CheckTargets(const PositionChange& change,
   return absl::OkStatus();
 }
 
-// The keys of k, or of a layer of k, that two encodings move.
+// Keys that one old and one new encoding move: all of k, or one layer of it.
 struct Keys {
   const ConstTensorView& k;  // as the caller gave it
-  // The width of a head is in elements of k.
+  // layout.head_dim counts elements of k.
   absl::StatusOr<HeadLayout> layout;
   // The layer of k that has these encodings; nullopt if all of k has them.
   std::optional<std::int64_t> layer = std::nullopt;
 
-  // Returns an error of the encodings, with the layer.
+  // Returns an error of the encodings with the layer in its metadata.
   absl::Status Fault(const absl::Status& status) const {
     if (!layer) return status;
     return WithMetadata(status, "layer", absl::StrCat(*layer));
@@ -332,7 +332,7 @@ absl::StatusOr<std::unique_ptr<RotationMap>> PrepareKeys(
   return Join(args, keys, *layout, (*old_rope)->rope, (*new_rope)->rope);
 }
 
-// Returns the extents of the keys of each layer of a cache.
+// Returns the extents that the keys of every layer of a cache have.
 absl::StatusOr<HeadLayout> ReadCacheHeads(const ConstTensorView& k,
                                           const CachePlaces& places) {
   const absl::Status dtype = CheckHeadDtype(k.dtype, /*takes_int8=*/true);

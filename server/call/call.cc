@@ -399,8 +399,8 @@ void Call::ClaimMemory() {
   if (!wait_.await_ready()) LeavePlace(std::nullopt);
 }
 
-// A call whose remaining time is shorter than its wait for memory was can
-// probably not be answered in time.
+// A call probably cannot be answered in time if it has less time left than it
+// waited for memory.
 absl::Status Call::CheckTimeLeft(const absl::Status& status) const {
   if (!status.ok() || wait_.last() == absl::ZeroDuration() ||
       headers_.TimeLeft() >= wait_.last()) {

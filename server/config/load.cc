@@ -23,8 +23,8 @@ namespace {
 constexpr char kDefault[] = "default";
 constexpr char kCommandLine[] = "command line";
 constexpr char kPrefix[] = "POSENC_";
-// This variable is not a key. Tests and comparisons set it, and main() reads
-// it.
+// This variable is not a key. Tests and benchmarks set it; main() and
+// core/simd/dispatch.cc read it.
 constexpr char kForceIsa[] = "POSENC_FORCE_ISA";
 constexpr char kFileKey[] = "config";
 // Keys of former versions are accepted and do nothing.

@@ -29,8 +29,8 @@ namespace posenc::server {
 // is read, resolved and prepared. For explicit frequencies, this is 15.
 inline constexpr std::size_t kRopeGrowth = 16;
 
-// The same for a byte of JSON, which is parsed and copied. For a list of empty
-// objects, this is 62.
+// Bytes of memory for each byte of a configuration's JSON, which is parsed and
+// copied. For a list of empty objects, this is 62.
 inline constexpr std::size_t kTextGrowth = 64;
 
 // The known fields and enum values of one message type and of the types inside
@@ -58,10 +58,10 @@ class KnownFields {
     std::size_t rope_bytes = 0, config_bytes = 0;
     std::size_t growth = 0;
     // Additional bytes that the message takes in memory, beyond its size on the
-    // wire: kRopeGrowth times the size of its encodings, and kTextGrowth times
-    // the size of their configurations. For a message that is not small, also
-    // the memory of its elements, and two times the growth of its lists of
-    // numbers: as parsed fields, and as arguments of core.
+    // wire: kTextGrowth times the size of its configurations, and kRopeGrowth
+    // times the size of the rest of its encodings. For a message that is not
+    // small, also the memory of its elements, and two times the growth of its
+    // lists of numbers: as parsed fields, and as arguments of core.
     std::size_t grown = 0;
   };
 

@@ -55,8 +55,8 @@ export class Client {
   /** Resolves an encoding once, so that later requests are short. */
   async rope(rope: given.RopeArgument, options?: CallOptions): Promise<Rope> {
     const resolved = await this.resolveRope({ rope }, options).catch((error: unknown) => {
-      // A specification without rotary_dim rotates whole heads, and only the tensors have their width. So it cannot be
-      // resolved before a call.
+      // A specification without rotary_dim rotates whole heads. Only the tensors of a call have the width of a head. So
+      // the specification cannot be resolved before a call.
       const { field, reason } = error as Partial<PosencError>;
       if (field !== "rope.spec.rotary_dim" || reason !== "FIELD_REQUIRED") throw error;
       return undefined;

@@ -99,8 +99,8 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
   return entry;
 }
 
-// Parses a header. Refuses names that stand twice, of which the parser would
-// keep only one, and deep nesting.
+// Parses a header. Refuses deep nesting, and names that occur twice, because
+// the parser would keep only one of the two.
 absl::StatusOr<Json> ParseHeader(absl::Span<const char> text) {
   absl::Status status;
   std::vector<std::set<std::string>> names;  // of each open object or list

@@ -145,8 +145,8 @@ struct Family {
   absl::string_view learned = {};  // how a checkpoint's tensors change the rope
   // Number of hidden states that attention concatenates.
   std::int64_t states = 1;
-  // If the key long_switch is true, the class uses long_length, whatever length
-  // the file gives.
+  // If the key that long_switch names is true, the class uses long_length and
+  // ignores the file's length.
   absl::string_view long_switch = {};
   std::int64_t long_length = 0;
   // A dynamic dict's alpha scales the base in the same way for every length.

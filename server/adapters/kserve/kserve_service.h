@@ -6,7 +6,7 @@
 
 namespace posenc::server {
 
-// Builds without the service (POSENC_KSERVE=OFF) return an empty factory.
+// In a build without the service (POSENC_KSERVE=OFF), returns an empty factory.
 ExtraServiceFactory KserveService();
 
 }  // namespace posenc::server
