@@ -35,7 +35,7 @@ using google::protobuf::Message;
 constexpr std::size_t kSmallIds = 64 << 10;
 
 // A tensor of a call: its names in errors, its field number in all messages,
-// and its members of the arguments.
+// and the members of the arguments that hold it and its output.
 struct RotatedTensor {
   const char* name;
   const char* output_name;

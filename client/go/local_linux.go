@@ -103,7 +103,7 @@ func (s *localServer) start(posencd string, flags []string) error {
 	s.cmd.Env = append(s.cmd.Env, "POSENC_DRAIN_TIMEOUT=1s", "POSENC_LOG_LEVEL=warning", "POSENC_LOG_FORMAT=text") // flags win
 	// posencd gets a session of its own, so that Control-C at a terminal ends only this process.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// posencd ends when this pipe is closed, also by the kernel when this process ends.
+	// posencd ends when this pipe is closed. When this process ends, the kernel closes it.
 	stdin, err := s.cmd.StdinPipe()
 	if err == nil {
 		s.cmd.Cancel, s.cmd.WaitDelay = stdin.Close, longestEnd

@@ -90,7 +90,8 @@ class ConfigCase {
 
   // Changes the language model's part of a copy of the configuration.
   using Change = std::function<void(json*)>;
-  // Resolves a changed configuration for the groups of this one.
+  // Changes a copy of the configuration, and resolves it for the groups of the
+  // original.
   Ropes ResolveChanged(const Change& change,
                        const Reader& reader = *FindReader("hf")) const;
 

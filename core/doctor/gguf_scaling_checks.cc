@@ -1,6 +1,6 @@
-// gguf.scaling-missing, gguf.scaling-type-missing, gguf.original-length, and
-// scalings that differ; gguf.factor-tensors: rope_freqs, and longrope's two
-// lists.
+// Runs the checks gguf.scaling-missing, gguf.scaling-type-missing,
+// gguf.original-length, gguf.factor-tensors (rope_freqs, and longrope's two
+// lists), and the check of scalings that differ.
 
 #include <algorithm>
 #include <cmath>

@@ -397,7 +397,7 @@ void Fill(const GridScheme& grid, PositionWriter* out) {
   const std::size_t axes = grid.extents.size();
   const std::int64_t cells = GridStride(grid, 0) * grid.extents[0];
   const bool fractional = IsFractional(grid);
-  // Cells of the last two axes, which may come in blocks.
+  // Number of cells of the last two axes. These cells may be ordered in blocks.
   const std::int64_t frame =
       axes < 2 ? cells : grid.extents[axes - 2] * grid.extents[axes - 1];
   for (std::size_t a = 0; a < axes; ++a) {

@@ -86,7 +86,8 @@ absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme);
 // scheme's dtype. Elements count in row-major order. `data` has room for these
 // elements. The time grows with the number of sequences, spans or grids before
 // `end`, and with the number of elements in the range. If `stopped` returns
-// true, ends within about a millisecond, and some elements are not written.
+// true, the function ends within about a millisecond, without writing the
+// remaining elements.
 void FillPositions(
     const PositionScheme& scheme, std::int64_t begin, std::int64_t end,
     char* data, absl::FunctionRef<bool()> stopped = [] { return false; });

@@ -81,9 +81,9 @@ struct VisionScheme {
 // "vision.grids[1].height".
 absl::StatusOr<PositionExtents> Validate(const VisionScheme& scheme);
 
-// Returns the row of cell number `cell` of a frame, or its column. Cells come
-// in blocks of merge * merge cells, because a vision tower merges them into one
-// token:
+// Returns the column of cell number `cell` in a frame if `column`, else its
+// row. Cells come in blocks of merge * merge cells, because a vision tower
+// merges them into one token:
 //
 //   merge = 2, cells of a 2 x 4 frame    0 1 | 4 5
 //                                        2 3 | 6 7
@@ -99,8 +99,8 @@ class PositionWriter {
       : begin_(begin), end_(end), data_(data), stopped_(stopped) {}
 
   // Returns whether no more positions are needed: the range ends before them,
-  // or `stopped` has returned true. A million short sequences take about a
-  // millisecond.
+  // or `stopped` has returned true. It calls `stopped` once for 2^20 calls of
+  // done(), about every millisecond.
   bool done() {
     constexpr int kAskEvery = 1 << 20;
     return at_ >= end_ || (++asked_ % kAskEvery == 0 && stopped_());

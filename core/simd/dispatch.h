@@ -20,8 +20,8 @@ const std::vector<const KernelTable*>& SupportedKernels();
 absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced);
 
 // The kernels that POSENC_FORCE_ISA names, or the fastest kernels if this
-// variable is unset or unusable. The variable is read only once. Servers call
-// SelectKernels first and refuse to start on an error.
+// variable is unset or unusable. ActiveKernels() reads the variable only once.
+// Servers call SelectKernels first and refuse to start on an error.
 const KernelTable& ActiveKernels();
 
 // True if rotations of tensors in main memory are faster when they process

@@ -173,8 +173,8 @@ class Call final : private Loop::Ticked {
   UnderWay reading_, writing_;
   std::int64_t answered_ = 0;  // messages of a stream with computed responses
 
-  // Has messages, bytes and computing time from the start; Observe() sets its
-  // other fields.
+  // Messages, bytes and computing time are counted from the start; Observe()
+  // sets the other fields.
   CallRecord record_;
 };
 

@@ -98,7 +98,7 @@ absl::Status Set(const Key& key, const std::string& text,
   return absl::OkStatus();
 }
 
-// The range of such a key is within int.
+// The range of a key with an int field is within int.
 absl::Status Set(const Key& key, const std::string& text, int* number) {
   std::int64_t value = *number;
   absl::Status status = Set(key, text, &value);
@@ -140,7 +140,7 @@ absl::Status CheckText(absl::string_view text) {
                        : "; must not contain control characters"));
 }
 
-// Sets one of a few words, or a text.
+// Sets a choice (one of the key's words), or any text.
 absl::Status Set(const Key& key, const std::string& text, std::string* to) {
   if (key.kind == KeyKind::kChoice) {
     const std::vector<std::string> words = absl::StrSplit(key.value, '|');

@@ -35,8 +35,8 @@ constexpr std::size_t kMaxRuntime = 128 << 10;  // bytes; Linux' limit
 // Notes a fault of one input, with the input's index in front of the field.
 using NoteFault = absl::FunctionRef<void(const absl::Status& status)>;
 
-// The usual names of files, by their kinds. A request with another number was
-// refused when it was parsed.
+// The usual names of files, by their kinds. The parser has refused a request
+// with an unknown kind.
 constexpr absl::string_view kUsualNames[] = {
     "",           "config.json",      "params.json", "tokenizer_config.json",
     "model.gguf", "model.safetensors"};

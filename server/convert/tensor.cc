@@ -23,9 +23,10 @@ constexpr int kMaxValues = 65536;
 constexpr std::size_t kTileBytes = 512 << 10;
 
 // Bytes that a tile in shared memory reads and writes. If a tensor is computed
-// in place, a tile reads and writes 2 MiB of it. Such a tile is larger, because
-// no transfer hides the cost of starting a tile: rotating 16 MiB in place was
-// fastest with this size (docs/measurements/server.md).
+// in place, a tile has 2 MiB, which are read and written. Tiles in shared
+// memory are larger than kTileBytes, because no transfer hides the cost of
+// starting a tile: rotating 16 MiB in place was fastest with this size
+// (docs/measurements/server.md).
 constexpr std::size_t kSharedTileBytes = 4 << 20;
 
 absl::Status CheckInteger(double value, core::Dtype dtype, int index) {

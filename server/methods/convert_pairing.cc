@@ -17,8 +17,8 @@ namespace {
 
 using Request = v1::ConvertPairingRequest;
 
-// Number of bytes that one tile copies, in parts of rows: a row may have any
-// size. This takes much less than a millisecond.
+// Number of bytes that one tile copies. A tile may be a part of a row, because
+// a row may have any size. This takes much less than a millisecond.
 constexpr std::size_t kTileBytes = 1 << 20;
 
 }  // namespace

@@ -58,7 +58,8 @@ core::RopeLookup CachedLookup(const v1::RopeSource& source,
 // Returns a function that does the same for layers of a model. It may be called
 // for `layers` layers. Layers with equal encodings get the same object. Returns
 // an error if the source chooses a layer itself, or is too large to be read for
-// each layer. The function returns the error of the context's `stop`.
+// each layer. If the context's `stop` returns an error, the function
+// returns it.
 absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
                                                const v1::RopeSource& source,
                                                int layers,

@@ -23,9 +23,8 @@ constexpr std::size_t kLeastEnded = 10;
 // Upper bound on the calls at work. Each may hold a message.
 constexpr double kMostLimit = 1024;
 
-// A call may wait for this part of its remaining time, and not for all of it,
-// because estimates of waits may be wrong, and work on a call that ends late is
-// wasted.
+// A call may wait for at most this part of its remaining time. Estimates of
+// waits may be wrong, and work on a late call is wasted.
 constexpr double kWaitPart = 0.25;
 
 // Weight of the newest call in a mean.

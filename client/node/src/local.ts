@@ -142,7 +142,7 @@ async function spawned(posencd: string, folder: string, flags: readonly string[]
   const own = ["--exit-with-stdin", `--listen=unix:${folder}/socket`];
   own.push(`--shared-memory-prefix=${folder}/`, `--ready-file=${folder}/ready`);
   const others = Object.entries(process.env).filter(([name]) => !name.startsWith("POSENC_"));
-  // The caller's flags win over these variables.
+  // The caller's flags override these variables.
   const defaults = { POSENC_DRAIN_TIMEOUT: "1s", POSENC_LOG_LEVEL: "warning", POSENC_LOG_FORMAT: "text" };
   const env = { ...Object.fromEntries(others), ...defaults };
   const log = fs.openSync(`${folder}/log`, "w");

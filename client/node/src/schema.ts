@@ -73,7 +73,7 @@ function toField({ resolvedType, type }: protobuf.Field, value: unknown, asBytes
   return value;
 }
 
-// Integers beyond the exact range of a number are a bigint, or text as in JSON. protobufjs accepts text.
+// An integer that a JavaScript number cannot hold exactly is given as a bigint, or as text. protobufjs accepts text.
 function integer(value: unknown, path: string, bits: number): unknown {
   const isText = typeof value === "string" && /^-?\d+$/.test(value);
   if (!isText && typeof value !== "bigint" && !Number.isSafeInteger(value)) {

@@ -44,7 +44,7 @@ pub async fn local(flags: &[&str]) -> Result<Client> {
     client_of(&format!("unix:{}", server.file("socket").display()), Options::default(), Some(server))
 }
 
-/// A posencd process. Dropping this value kills it, and removes its folder.
+/// A posencd process. Dropping this value kills the process and removes its folder.
 pub(crate) struct LocalServer {
     process: Mutex<Child>,
     /// A folder with a socket, a log, and the files of regions.
@@ -117,7 +117,8 @@ impl LocalServer {
         self.folder.path().join(name)
     }
 
-    /// Waits until the server has ended, and returns how. Returns `None` if the time is over, or `is_enough`.
+    /// Waits until the server has ended, and returns how. Returns `None` if the time is over or
+    /// `is_enough` returns true.
     async fn end_within(&self, time: Duration, is_enough: impl Fn() -> bool) -> Option<String> {
         let deadline = Instant::now() + time;
         while Instant::now() < deadline && !is_enough() {

@@ -164,7 +164,7 @@ impl Mapping {
             let fact = format!("is {bytes}; the server maps at most {}", info.max_bytes);
             return Err(Error::invalid_field("bytes", fact));
         }
-        // Other callers must not guess the name. tempfile's own numbers can be guessed.
+        // Other callers must not be able to guess the name, as they could with tempfile's numbers.
         let random = || format!("{}{:016x}", info.prefix, retry::random());
         let name = options.name.unwrap_or_else(random);
         if !name.starts_with(&info.prefix) || name.contains('/') {

@@ -31,7 +31,7 @@ fn servers_at(folder: &Path) -> Vec<i32> {
     names.filter_map(|name| name.to_str()?.parse().ok()).filter(serves).collect()
 }
 
-/// Starts a server. Returns its client and its folder, which is the new folder with a server of this process.
+/// Starts a server. Returns the client and the server's folder: the new folder whose server is a child of this process.
 async fn started(flags: &[&str]) -> (Client, PathBuf) {
     let before = folders();
     let client = posenc::local(flags).await.unwrap();
@@ -48,7 +48,7 @@ async fn rotates(client: &Client) {
     let rope = client.rope(Config::preset("llama-3.1-8b")).await.unwrap();
     let q = numbers(2 * 128);
     let (out, ()) = rope.apply(Bshd, StartAt(0), view!(q, [1, 2, 1, 128]), ()).await.unwrap();
-    // Position 0 does not turn, later positions do.
+    // Heads at position 0 are not rotated; heads at later positions are.
     assert!(out[..128] == q[..128] && out[128..] != q[128..]);
 }
 

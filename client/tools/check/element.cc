@@ -33,7 +33,7 @@ struct Format {
   int significand_bits;
   int min_exponent;  // of the smallest normal number
   double largest;
-  // Larger numbers are written like this one. FP8 saturates, so that samples
+  // Larger numbers get the code of this one. FP8 saturates, so that samples
   // stay finite. The formats of 16 bits have infinity here.
   double limit = 0;
 };
@@ -53,7 +53,8 @@ Format FormatOf(v1::Dtype dtype) {
   return {};
 }
 
-// Decode and Encode are for formats of 8 and of 16 bits. T has as many bits.
+// Decode and Encode are for formats of 8 and of 16 bits. T has as many
+// bits as the format.
 template <typename T>
 double Decode(v1::Dtype dtype, T bits) {
   constexpr int kSign = 1 << (8 * sizeof(T) - 1);
@@ -65,7 +66,7 @@ double Decode(v1::Dtype dtype, T bits) {
   double magnitude =
       std::ldexp(significand, std::max(exponent, 1) - 1 + format.min_exponent -
                                   (format.significand_bits - 1));
-  // Codes above the largest number are infinity, with fraction 0, and NaN.
+  // A code above the largest number is infinity if its fraction is 0, else NaN.
   if (magnitude > format.largest) {
     magnitude = fraction == 0 ? std::numeric_limits<double>::infinity()
                               : std::numeric_limits<double>::quiet_NaN();

@@ -104,7 +104,7 @@ absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
     }
     RETURN_IF_ERROR(flags.absolute.Read(request.mutable_absolute()));
     // By default all rows of a learned table are drawn, if they are not too
-    // many. Past them there are no rows without --hierarchical-alpha.
+    // many. Without --hierarchical-alpha, it has no further rows.
     const auto& learned = request.absolute().learned().table().shape();
     if (!flags.rows && learned.size() == 2 && learned[1] > 0) {
       request.set_rows(std::max<std::int64_t>(
@@ -326,7 +326,7 @@ absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
       " to ", NineDigits(map.high),
       finite ? "." : "; light grey cells are -inf (masked), +inf or NaN.");
   if (map.low == map.high) map.low -= 1;
-  // Beyond 2^53, 1 changes nothing.
+  // Beyond 2^53, subtracting 1 changes nothing.
   if (map.low == map.high) (map.low > 0 ? map.low : map.high) = 0;
   return map;
 }

@@ -110,10 +110,10 @@ absl::Status ReadKeys(const std::string& pattern, Cache* cache) {
 
 // Bounds in ulps that depend on the keys' dtype.
 struct Bounds {
-  // Without --dtype-bound: for engines that compute cosines and sines in
-  // float32, or in float64 if the keys are float64.
+  // The bound without --dtype-bound, for engines that compute cosines and sines
+  // in float32, or in float64 if the keys are float64.
   double usual;
-  // For tables that have less precision than the usual ones, and their dtype.
+  // The bound for tables of lower precision, and the dtype of such tables.
   double coarser;
   std::string coarser_dtype;
 };
@@ -133,8 +133,7 @@ MotionBound BoundOf(v1::Dtype dtype, double ulps) {
   return {ulps, float64 ? 0x1p-53 : 0x1p-24};
 }
 
-// Returns an error's text without the path, with which errors of FileBytes
-// begin.
+// Removes the path from the start of an error of FileBytes.
 std::string WithoutPath(absl::string_view error, const std::string& path) {
   return std::string(absl::StripPrefix(error, absl::StrCat(path, ": ")));
 }

@@ -57,7 +57,8 @@ std::vector<double> MeasuredAngles(const check::PairLayout& layout,
                                    const check::HeadsView& after);
 
 // Returns the largest difference between the measured `angles` and the angles
-// of the motion, modulo 2 pi. `worst` becomes the pair that has it.
+// of the motion, modulo 2 pi. Sets `worst` to the pair with this
+// difference.
 double AngleError(const Motion& motion, const std::vector<double>& angles,
                   std::size_t* worst = nullptr);
 

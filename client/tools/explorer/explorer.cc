@@ -119,8 +119,8 @@ std::string HashOf(absl::string_view text) {
 }
 
 // Returns the page: one file of HTML, style and script, which calls the methods
-// of json_call.h and loads nothing else. Its policy allows only its own script
-// and style, by their hashes.
+// of json_call.h and loads nothing else. Its Content-Security-Policy allows
+// only its own script and style, by their hashes.
 Response Page() {
   Response response = Content(
       200,

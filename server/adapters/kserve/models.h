@@ -87,8 +87,8 @@ struct Model {
   std::vector<ModelOutput> outputs;
   // Implements CallHandler::TakesLong().
   bool (*takes_long)(const google::protobuf::Message& request);
-  // Calls an RPC's function of methods/methods.h. Sets `response` to the fields
-  // of the native response that are not tensors.
+  // Calls the RPC's function in methods/methods.h. Sets `response` to the
+  // fields of the native response that are not tensors.
   absl::StatusOr<TensorAnswer> (*answer)(
       const google::protobuf::Message& request, const MethodContext& context,
       std::unique_ptr<google::protobuf::Message>* response);

@@ -25,8 +25,8 @@ namespace pb = google::protobuf;
 using pb::FieldDescriptor;
 
 constexpr std::size_t kMostSteps = 8;
-// Limit for the JSON of all parameters of a request. A byte takes protobuf's
-// parser a quarter of a microsecond.
+// Limit for the JSON of all parameters of a request. Protobuf's parser
+// needs a quarter of a microsecond for each byte.
 constexpr std::size_t kMostJsonBytes = 256 << 10;
 // Memory that the parser and its result take for each byte of JSON.
 constexpr std::int64_t kJsonGrowth = 32;

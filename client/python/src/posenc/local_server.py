@@ -115,7 +115,7 @@ def _start(posencd: str, folder: str, flags: Sequence[str]) -> subprocess.Popen[
         f"--ready-file={folder}/ready",
     ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POSENC_")}
-    # The caller's flags win over these variables.
+    # The caller's flags override these variables.
     environment.update(POSENC_DRAIN_TIMEOUT="1s", POSENC_LOG_LEVEL="warning", POSENC_LOG_FORMAT="text")
     try:
         with open(f"{folder}/log", "wb") as log:
