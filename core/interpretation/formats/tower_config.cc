@@ -338,6 +338,7 @@ class TowerReader {
     }
     const double step = 4.0 / static_cast<double>(head_dim);
     std::vector<double> frequencies;
+    frequencies.reserve(head_dim / 4);
     for (std::int64_t i = 0; i < head_dim / 4; ++i) {
       frequencies.push_back(Float32Frequency(
           theta, static_cast<float>(static_cast<double>(i) * step)));
