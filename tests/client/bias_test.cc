@@ -105,7 +105,7 @@ class BiasService : public v1::PositionalEncodingService::Service {
   bool hold = false;  // after the tiles, until `release`
   absl::Notification release;
 
-  // Of the last call.
+  // These are from the last call.
   Guarded<std::string> info_peer, bias_peer, announced, request_bytes;
   Guarded<absl::Time> deadline;
 };

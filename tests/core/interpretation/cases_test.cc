@@ -206,7 +206,8 @@ void ExpectWarnings(const ResolvedRope& rope, const json& read) {
   }
 }
 
-// What a GGUF file says beside the encoding of one layer.
+// Returns the fields of a GGUF file that do not describe the encoding of a
+// layer.
 json FieldsOf(const GgufRope& gguf) {
   constexpr const char* kPairings[] = {"unknown",     "none",
                                        "interleaved", "half",

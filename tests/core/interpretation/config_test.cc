@@ -1,4 +1,4 @@
-// Which configurations have rotary keys.
+// Tests which configurations have rotary keys.
 
 #include <gtest/gtest.h>
 

@@ -319,16 +319,22 @@ TEST(RepositionCacheTest, RejectsMoreThanEightEncodingsOfLayers) {
   }
 }
 
-TEST(RepositionCacheTest, NamesTheLayerWhoseEncodingFails) {
-  const std::vector<std::int32_t> slots = {0};
-  core::RepositionArgs args = OfLayers(slots, 3);
-  args.cache->model_layers[2] = 7;
+// Expects an error that names a field and a layer.
+void ExpectLayersFault(const core::RepositionArgs& args,
+                       const std::string& field, const std::string& layer) {
   const auto details = core::GetErrorDetails(
       core::PrepareReposition(args, {Dtype::kFloat32, {3, 1, 3, 24}, nullptr})
           .status());
   ASSERT_TRUE(details.has_value());
-  EXPECT_EQ(details->field, "old_rope.config_json");
-  EXPECT_EQ(details->metadata, core::ErrorMetadata({{"layer", "2"}}));
+  EXPECT_EQ(details->field, field);
+  EXPECT_EQ(details->metadata, core::ErrorMetadata({{"layer", layer}}));
+}
+
+TEST(RepositionCacheTest, NamesTheLayerWhoseEncodingFails) {
+  const std::vector<std::int32_t> slots = {0};
+  core::RepositionArgs args = OfLayers(slots, 3);
+  args.cache->model_layers[2] = 7;
+  ExpectLayersFault(args, "old_rope.config_json", "2");
 }
 
 TEST(RepositionCacheTest, NamesTheLayerThatNeedsOldPositions) {
@@ -344,12 +350,7 @@ TEST(RepositionCacheTest, NamesTheLayerThatNeedsOldPositions) {
     return layer == 2 ? other(width) : old(layer, width);
   };
   args.cache->model_layers[1] = 2;
-  const auto details = core::GetErrorDetails(
-      core::PrepareReposition(args, {Dtype::kFloat32, {3, 1, 3, 24}, nullptr})
-          .status());
-  ASSERT_TRUE(details.has_value());
-  EXPECT_EQ(details->field, "movement.old_positions");
-  EXPECT_EQ(details->metadata, core::ErrorMetadata({{"layer", "1"}}));
+  ExpectLayersFault(args, "movement.old_positions", "1");
 }
 
 TEST(RepositionCacheTest, AnErrorOfBlocksHasTheShapeOfTheCache) {
