@@ -283,6 +283,8 @@ test("CallsWithoutTheirArgumentsSaySo", async (t) => {
     "convertPairing",
     "resolveRope",
     "analyzeRope",
+    "diagnoseRope",
+    "buildPositions",
   ]) {
     for (const given of [undefined, null, "llama-3.1-8b"]) {
       await assert.rejects(client[name](given), { code: "INVALID_ARGUMENT", field: "arguments" }, name);
