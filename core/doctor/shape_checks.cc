@@ -91,17 +91,12 @@ double FirstOf(const ConfigCase& config,
   return 0;
 }
 
-// Model types whose attention always divides the width by the number of heads.
-constexpr absl::string_view kAlwaysDerived =
-    "codegen falcon gpt_neox gpt_neox_japanese gptj persimmon stablelm "
-    "stablelm_epoch";
-
 // True if the number of heads must divide the width even if head_dim is set,
 // because the class refuses other files, or does not read head_dim.
-bool NeedsDividedWidth(const std::string& type) {
+bool NeedsDividedWidth(const ConfigCase& config) {
   const interpretation::ClassDefaults* const defaults =
-      interpretation::FindClassDefaults(type);
-  return interpretation::IsAmong(type, kAlwaysDerived) ||
+      interpretation::FindClassDefaults(config.type());
+  return config.family().derives_head_dim ||
          (defaults != nullptr &&
           (defaults->divided || defaults->ignores_head_dim));
 }
@@ -120,8 +115,7 @@ void CheckHeadDim(ConfigCase* config) {
       FirstOf(*config, {"num_attention_heads", "n_head", "n_heads"});
   if (!(heads >= 1) || heads != std::floor(heads)) return;
   const bool has_width = width >= 1 && width <= 0x1p31;
-  if (has_width && std::fmod(width, heads) != 0 &&
-      NeedsDividedWidth(config->type())) {
+  if (has_width && std::fmod(width, heads) != 0 && NeedsDividedWidth(*config)) {
     const double below = std::floor(width / heads) * heads;
     config->Add(
         "config.head-dim-derived",
@@ -165,7 +159,7 @@ void CheckHeadDim(ConfigCase* config) {
     if (rows != quotient) tell(derived + proof, rows);
     return;
   }
-  if (interpretation::IsAmong(config->type(), kAlwaysDerived)) return;
+  if (family.derives_head_dim) return;
   if (quotient != std::floor(quotient)) {
     return tell(derived + ", which is no whole number of channels",
                 std::floor(quotient),

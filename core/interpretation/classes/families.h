@@ -79,6 +79,7 @@ struct Family {
   absl::string_view head_dim_key = "head_dim";
   std::int64_t head_dim = 0;         // 0: hidden_size / num_attention_heads
   std::int64_t global_head_dim = 0;  // head_dim of full attention; 0: head_dim
+  bool derives_head_dim = false;     // attention never reads head_dim_key
   std::int64_t original = 0;  // default of the original length; 0: no default
   AxisAssignment axes = AxisAssignment::kSectioned;
   std::int32_t sections[3] = {};  // default sections; 0: no default
