@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "core/positions/position_schemes.h"
 #include "posenc/v1/service.pb.h"
@@ -25,7 +26,7 @@ constexpr std::int64_t kMostTiles = 128;
 absl::StatusOr<TensorAnswer> AnswerBuildPositions(
     const v1::BuildPositionsRequest& request, const MethodContext& /*context*/,
     Response* response) {
-  const absl::StatusOr<core::PositionScheme> scheme = ReadScheme(request);
+  absl::StatusOr<core::PositionScheme> scheme = ReadScheme(request);
   if (!scheme.ok()) return scheme.status();
   const absl::StatusOr<core::PositionExtents> extents =
       core::ValidateScheme(*scheme);
@@ -43,7 +44,8 @@ absl::StatusOr<TensorAnswer> AnswerBuildPositions(
   const std::int64_t tile = std::max(kTileElements, count / kMostTiles + 1);
   answer.computation = std::make_unique<TileFunction>(
       (count + tile - 1) / tile,
-      [scheme = *scheme, count, tile, bytes = core::DtypeSize(ids.dtype)](
+      [scheme = *std::move(scheme), count, tile,
+       bytes = core::DtypeSize(ids.dtype)](
           std::int64_t i, absl::Span<const OutputBuffer> outputs,
           StopCheck stop) {
         const std::int64_t begin = i * tile;
