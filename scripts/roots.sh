@@ -22,13 +22,14 @@ mount_root() {
 
 unmount_root() { umount -l "$1"/{proc,dev,sys,tmp} 2>/dev/null || true; }
 
-# make_root NAME ROOT: checks each step itself, because set -e does not apply to
-# a function that is called in a condition.
+# make_root NAME ROOT: NAME is a suite, or SUITE-grpc or SUITE-arm64. It checks each step
+# itself, because set -e does not apply to a function that is called in a condition.
 make_root() {
-  local name=$1 root=$2
+  local name=$1 root=$2 arch=amd64
+  [[ $name != *-arm64 ]] || arch=arm64
   if [[ ! -e $root/ready ]]; then
     rm -rf --one-file-system "$root"
-    debootstrap --variant=minbase --include=ca-certificates,git "${name%-grpc}" "$root" "$mirror" &&
+    debootstrap --variant=minbase --arch="$arch" --include=ca-certificates,git "${name%-*}" "$root" "$mirror" &&
       cp /etc/apt/apt.conf.d/* "$root/etc/apt/apt.conf.d/" &&
       cp /etc/resolv.conf "$root/etc/" &&
       echo '127.0.0.1 localhost' >"$root/etc/hosts" &&
