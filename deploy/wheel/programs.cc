@@ -1,8 +1,8 @@
-// posencd, posenc and posenc-load in one file; the name by which the file is
-// called selects the program. Three files would have three copies of gRPC,
-// OpenSSL and protobuf.
+// posencd, posenc and posenc-load in one file. The name by which the file is
+// called selects the program, or else the first argument, or else it is
+// posencd: emulators of other CPUs replace argument 0 by the file's own name.
+// Three files would have three copies of gRPC, OpenSSL and protobuf.
 
-#include <cstdio>
 #include <string_view>
 
 // The main functions of the programs; CMake renames them.
@@ -10,12 +10,24 @@ int PosencMain(int argc, char** argv);
 int PosencLoadMain(int argc, char** argv);
 int PosencdMain(int argc, char** argv);
 
+namespace {
+
+using Main = int (*)(int argc, char** argv);
+
+// Returns null if the path does not end with the name of a program.
+Main Find(std::string_view path) {
+  path.remove_prefix(path.rfind('/') + 1);
+  if (path == "posencd") return &PosencdMain;
+  if (path == "posenc") return &PosencMain;
+  if (path == "posenc-load") return &PosencLoadMain;
+  return nullptr;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  std::string_view name = argc > 0 ? argv[0] : "";
-  name.remove_prefix(name.rfind('/') + 1);
-  if (name == "posencd") return PosencdMain(argc, argv);
-  if (name == "posenc") return PosencMain(argc, argv);
-  if (name == "posenc-load") return PosencLoadMain(argc, argv);
-  std::fprintf(stderr, "must be called as posencd, posenc or posenc-load\n");
-  return 2;
+  for (int i = 0; i < argc && i < 2; ++i) {
+    if (const Main program = Find(argv[i])) return program(argc - i, argv + i);
+  }
+  return PosencdMain(argc, argv);
 }

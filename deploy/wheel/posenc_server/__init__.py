@@ -6,10 +6,10 @@ import sys
 
 __version__ = importlib.metadata.version("posenc-server")
 
-# One file with all programs; argument 0 selects the program.
+# One file with all programs; argument 0 or 1 selects the program.
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "posenc-programs")
 
 
 def run(name=None):
     """Replaces this process by the program `name`; the default is the name of this command."""
-    os.execv(PROGRAM, [name or os.path.basename(sys.argv[0]), *sys.argv[1:]])
+    os.execv(PROGRAM, [PROGRAM, name or os.path.basename(sys.argv[0]), *sys.argv[1:]])
