@@ -100,13 +100,12 @@ struct Avx512 {
             dst);
   }
 
-  static void StreamTwoF16(const Floats& x, const Floats& y,
-                           std::uint16_t* dst) {
-    constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    StoreWords<true>(
-        _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(x, kNearest)),
-                           _mm512_cvtps_ph(y, kNearest), 1),
-        dst);
+  template <int kRounding>
+  static __m512i TwoF16(const Floats& x, const Floats& y) {
+    constexpr int kQuiet = kRounding | _MM_FROUND_NO_EXC;
+    return _mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm512_cvtps_ph(x, kQuiet)),
+        _mm512_cvtps_ph(y, kQuiet), 1);
   }
 
   static Floats LoadBf16(const std::uint16_t* src) {
@@ -132,9 +131,6 @@ struct Avx512 {
 
   static void StoreHigh16(const Words& words, std::uint16_t* dst) {
     Store16(_mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)), dst);
-  }
-  static void StoreBf16(const Floats& x, std::uint16_t* dst) {
-    StoreHigh16(RoundBf16(x), dst);
   }
   static __m512i UpperHalves(const Words& x, const Words& y) {
     const __m512i upper_halves = _mm512_set_epi16(
@@ -165,10 +161,6 @@ struct Avx512 {
     } else {
       _mm256_storeu_si256(to, both);
     }
-  }
-
-  static void NarrowBf16(const Floats& x, std::uint16_t* dst) {
-    StoreHigh16(RoundBf16WithNans(x), dst);
   }
 
   // Does the same as RoundBf16 of kernels_convert.inl. If the bfloat16's last

@@ -7,6 +7,7 @@
 //   StoreWords                 stores such a vector
 //   Bf16Rounding               rounds quickly, and says whether the result is
 //                              right; may be left out
+//   TwoF16                     two batches of floats as one vector of float16
 //   LoadBytes, StoreBytes      one batch of 32-bit words from or to bytes
 //   RoundBf16                  floats to bfloat16, in the upper halves
 //   HasAny, LesserMagnitudes, AllAtLeast  tests of kernels_doubt.inl; may be

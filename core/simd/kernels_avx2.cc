@@ -81,22 +81,15 @@ struct Isa {
                      _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
   }
 
-  static void StreamTwoF16(const Floats& x, const Floats& y,
-                           std::uint16_t* dst) {
-    StoreWords<true>(
-        _mm256_set_m128i(_mm256_cvtps_ph(y, _MM_FROUND_TO_NEAREST_INT),
-                         _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)),
-        dst);
+  template <int kRounding>
+  static __m256i TwoF16(const Floats& x, const Floats& y) {
+    return _mm256_set_m128i(_mm256_cvtps_ph(y, kRounding),
+                            _mm256_cvtps_ph(x, kRounding));
   }
 
   static Floats LoadBf16(const std::uint16_t* src) {
     return _mm256_castsi256_ps(
         _mm256_slli_epi32(_mm256_cvtepu16_epi32(Load8(src)), 16));
-  }
-
-  static void LoadTwoBf16(const std::uint16_t* src, Floats* x, Floats* y) {
-    *x = LoadBf16(src);
-    *y = LoadBf16(src + 8);
   }
 
   static void StoreHigh16(const Words& words, std::uint16_t* dst) {
@@ -109,12 +102,6 @@ struct Isa {
                      _mm256_castsi256_si128(packed));
   }
 
-  static void NarrowBf16(const Floats& x, std::uint16_t* dst) {
-    StoreHigh16(RoundBf16WithNans(x), dst);
-  }
-  static void StoreBf16(const Floats& x, std::uint16_t* dst) {
-    StoreHigh16(RoundBf16(x), dst);
-  }
   static __m256i UpperHalves(const Words& x, const Words& y) {
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi32(_mm256_srli_epi32(x, 16), _mm256_srli_epi32(y, 16)),

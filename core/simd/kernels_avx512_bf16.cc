@@ -51,12 +51,8 @@ struct Avx512Bf16 : Avx512 {
     return _mm512_fpclass_ps_mask(x, kSubnormal) != 0;
   }
 
-  static void StoreBf16(const Floats& x, std::uint16_t* dst) {
-    if (IsSubnormal(x)) return Avx512::StoreBf16(x, dst);
-    Store16((__m256i)_mm512_cvtneps_pbh(x), dst);
-  }
   static void NarrowBf16(const Floats& x, std::uint16_t* dst) {
-    if (IsSubnormal(x)) return Avx512::NarrowBf16(x, dst);
+    if (IsSubnormal(x)) return Bf16<Avx512>::Narrow(x, dst);
     Store16((__m256i)_mm512_cvtneps_pbh(x), dst);
   }
   template <bool kStream>

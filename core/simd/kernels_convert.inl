@@ -75,8 +75,38 @@ using F32 = Native<Isa, float>;
 template <class Isa>
 using F64 = Native<Isa, double>;
 
+// The rounding of Isa::TwoF16(), in the code of x86.
+constexpr int kNearest = 0;
+
+// Splits and joins pairs as floats, through memory that stays in L1. Rotations
+// of interleaved pairs that do not use TwinStep use this.
+template <class Dtype>
+struct PairsAsFloats {
+  template <class Storage, class Batch>
+  static void LoadTwo(const Storage* src, Batch* x, Batch* y) {
+    *x = Dtype::Load(src);
+    *y = Dtype::Load(src + Batch::size);
+  }
+  template <class Storage, class Batch>
+  static void LoadInterleaved(const Storage* src, Batch* x, Batch* y) {
+    alignas(64) float wide[2 * Batch::size];
+    LoadTwo(src, x, y);
+    x->store_aligned(wide);
+    y->store_aligned(wide + Batch::size);
+    F32<typename Dtype::Isa>::LoadInterleaved(wide, x, y);
+  }
+  template <bool kStream, class Batch, class Storage>
+  static void StoreInterleaved(const Batch& x, const Batch& y, Storage* dst) {
+    static_assert(!kStream);
+    alignas(64) float wide[2 * Batch::size];
+    F32<typename Dtype::Isa>::template StoreInterleaved<false>(x, y, wide);
+    Dtype::Store(Batch::load_aligned(wide), dst);
+    Dtype::Store(Batch::load_aligned(wide + Batch::size), dst + Batch::size);
+  }
+};
+
 template <class IsaType>
-struct F16 {
+struct F16 : PairsAsFloats<F16<IsaType>> {
   using Isa = IsaType;
   using Storage = std::uint16_t;
   using Real = float;
@@ -88,37 +118,16 @@ struct F16 {
   static void Store(const Batch& x, std::uint16_t* dst) {
     Isa::StoreF16(x, dst);
   }
-  static void LoadTwo(const std::uint16_t* src, Batch* x, Batch* y) {
-    *x = Load(src);
-    *y = Load(src + kLanes);
-  }
   template <bool kStream>
   static void StoreTwo(const Batch& x, const Batch& y, std::uint16_t* dst) {
     if constexpr (kStream) {
-      Isa::StreamTwoF16(x, y, dst);
+      Isa::template StoreWords<true>(Isa::template TwoF16<kNearest>(x, y), dst);
     } else {
       Store(x, dst);
       Store(y, dst + kLanes);
     }
   }
   static void Narrow(const Batch& x, std::uint16_t* dst) { Store(x, dst); }
-  // Pairs are split and joined as floats, through memory that stays in L1.
-  // Rotations of interleaved pairs that do not use TwinStep use this.
-  static void LoadInterleaved(const std::uint16_t* src, Batch* x, Batch* y) {
-    alignas(64) float wide[2 * kLanes];
-    Load(src).store_aligned(wide);
-    Load(src + kLanes).store_aligned(wide + kLanes);
-    F32<Isa>::LoadInterleaved(wide, x, y);
-  }
-  template <bool kStream>
-  static void StoreInterleaved(const Batch& x, const Batch& y,
-                               std::uint16_t* dst) {
-    static_assert(!kStream);
-    alignas(64) float wide[2 * kLanes];
-    F32<Isa>::template StoreInterleaved<false>(x, y, wide);
-    Store(Batch::load_aligned(wide), dst);
-    Store(Batch::load_aligned(wide + kLanes), dst + kLanes);
-  }
 };
 
 // Rounds floats to bfloat16, to nearest even, in the upper halves of the words;
@@ -129,6 +138,21 @@ xsimd::batch<std::uint32_t, Arch> RoundBf16(
   using Words = xsimd::batch<std::uint32_t, Arch>;
   const Words bits = BitCast<Words>(x);
   return bits + Words(0x7fffu) + ((bits >> 16) & Words(1u));
+}
+
+// Like RoundBf16, but accepts any NaN. A NaN keeps its sign and its upper
+// payload and becomes quiet, as in the conversion instructions.
+template <class Arch>
+xsimd::batch<std::uint32_t, Arch> RoundBf16WithNans(
+    const xsimd::batch<float, Arch>& x) {
+  using Batch = xsimd::batch<float, Arch>;
+  using Words = xsimd::batch<std::uint32_t, Arch>;
+  const Words quiet_nan = BitCast<Words>(x) | Words(0x00400000u);
+  // This uses isnan instead of x != x, for which xsimd 8.1 uses an ordered
+  // comparison on AVX. An ordered comparison is false for NaN.
+  return BitCast<Words>(xsimd::select(xsimd::isnan(x),
+                                      BitCast<Batch>(quiet_nan),
+                                      BitCast<Batch>(RoundBf16(x))));
 }
 
 // Rounds half up, in two operations; rounding half to even needs four. The
@@ -184,10 +208,19 @@ struct Bf16 {
   // Expects that the lower halves of NaNs are 0, as after loading bfloat16
   // numbers.
   static void Store(const Batch& x, std::uint16_t* dst) {
-    Isa::StoreBf16(x, dst);
+    if constexpr (Isa::kConvertsBf16) {
+      Isa::NarrowBf16(x, dst);
+    } else {
+      Isa::StoreHigh16(Round(x), dst);
+    }
   }
   static void LoadTwo(const std::uint16_t* src, Batch* x, Batch* y) {
-    Isa::LoadTwoBf16(src, x, y);
+    if constexpr (requires { Isa::LoadTwoBf16(src, x, y); }) {
+      Isa::LoadTwoBf16(src, x, y);
+    } else {
+      *x = Load(src);
+      *y = Load(src + kLanes);
+    }
   }
   template <bool kStream>
   static void StoreTwo(const Batch& x, const Batch& y, std::uint16_t* dst) {
@@ -199,7 +232,11 @@ struct Bf16 {
   }
   // Accepts any NaN.
   static void Narrow(const Batch& x, std::uint16_t* dst) {
-    Isa::NarrowBf16(x, dst);
+    if constexpr (Isa::kConvertsBf16) {
+      Isa::NarrowBf16(x, dst);
+    } else {
+      Isa::StoreHigh16(RoundBf16WithNans(x), dst);
+    }
   }
   // A pair is one 32-bit word with x in its lower half, so no shuffles are
   // needed.
@@ -235,52 +272,33 @@ struct Bf16 {
   }
 };
 
-// Like RoundBf16, but accepts any NaN. A NaN keeps its sign and its upper
-// payload and becomes quiet, as in the conversion instructions.
-template <class Arch>
-xsimd::batch<std::uint32_t, Arch> RoundBf16WithNans(
-    const xsimd::batch<float, Arch>& x) {
-  using Batch = xsimd::batch<float, Arch>;
-  using Words = xsimd::batch<std::uint32_t, Arch>;
-  const Words quiet_nan = BitCast<Words>(x) | Words(0x00400000u);
-  // This uses isnan instead of x != x, for which xsimd 8.1 uses an ordered
-  // comparison on AVX. An ordered comparison is false for NaN.
-  return BitCast<Words>(xsimd::select(xsimd::isnan(x),
-                                      BitCast<Batch>(quiet_nan),
-                                      BitCast<Batch>(RoundBf16(x))));
+// Calls convert(src, dst) for each kLanes of n elements; the last ones are in
+// copies.
+template <std::size_t kLanes, class From, class To, class Function>
+void ConvertAll(const From* src, To* dst, std::size_t n,
+                const Function& convert) {
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) convert(src + i, dst + i);
+  if (i == n) return;
+  From in[kLanes] = {};
+  To out[kLanes];
+  std::memcpy(in, src + i, (n - i) * sizeof(From));
+  convert(in, out);
+  std::memcpy(dst + i, out, (n - i) * sizeof(To));
 }
 
 template <class Dtype>
 void Widen(const typename Dtype::Storage* src, float* dst, std::size_t n) {
-  constexpr std::size_t kLanes = Dtype::kLanes;
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    Dtype::Load(src + i).store_unaligned(dst + i);
-  }
-  if (i < n) {
-    typename Dtype::Storage in[kLanes] = {};
-    float out[kLanes];
-    std::memcpy(in, src + i, (n - i) * sizeof(in[0]));
-    Dtype::Load(in).store_unaligned(out);
-    std::memcpy(dst + i, out, (n - i) * sizeof(out[0]));
-  }
+  ConvertAll<Dtype::kLanes>(src, dst, n, [](const auto* from, float* to) {
+    Dtype::Load(from).store_unaligned(to);
+  });
 }
 
 template <class Dtype>
 void Narrow(const float* src, typename Dtype::Storage* dst, std::size_t n) {
-  using Batch = typename Dtype::Batch;
-  constexpr std::size_t kLanes = Dtype::kLanes;
-  std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    Dtype::Narrow(Batch::load_unaligned(src + i), dst + i);
-  }
-  if (i < n) {
-    float in[kLanes] = {};
-    typename Dtype::Storage out[kLanes];
-    std::memcpy(in, src + i, (n - i) * sizeof(in[0]));
-    Dtype::Narrow(Batch::load_unaligned(in), out);
-    std::memcpy(dst + i, out, (n - i) * sizeof(out[0]));
-  }
+  ConvertAll<Dtype::kLanes>(src, dst, n, [](const float* from, auto* to) {
+    Dtype::Narrow(Dtype::Batch::load_unaligned(from), to);
+  });
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ constexpr int kNan8 = 0x7f;
 
 // kFinite: results that overflow become the largest finite number.
 template <class IsaType, class Format, bool kFinite>
-struct Float8 {
+struct Float8 : PairsAsFloats<Float8<IsaType, Format, kFinite>> {
   using Isa = IsaType;
   using Storage = std::uint8_t;
   using Real = float;
@@ -57,31 +57,11 @@ struct Float8 {
   static void Store(const Batch& x, std::uint8_t* dst) {
     Isa::StoreBytes(Narrowed(x), dst);
   }
-  static void LoadTwo(const std::uint8_t* src, Batch* x, Batch* y) {
-    *x = Load(src);
-    *y = Load(src + kLanes);
-  }
   template <bool kStream>
   static void StoreTwo(const Batch& x, const Batch& y, std::uint8_t* dst) {
     Isa::template StoreTwoBytes<kStream>(Narrowed(x), Narrowed(y), dst);
   }
   static void Narrow(const Batch& x, std::uint8_t* dst) { Store(x, dst); }
-  // Works like F16::LoadInterleaved().
-  static void LoadInterleaved(const std::uint8_t* src, Batch* x, Batch* y) {
-    alignas(64) float wide[2 * kLanes];
-    Load(src).store_aligned(wide);
-    Load(src + kLanes).store_aligned(wide + kLanes);
-    F32<Isa>::LoadInterleaved(wide, x, y);
-  }
-  template <bool kStream>
-  static void StoreInterleaved(const Batch& x, const Batch& y,
-                               std::uint8_t* dst) {
-    static_assert(!kStream);
-    alignas(64) float wide[2 * kLanes];
-    F32<Isa>::template StoreInterleaved<false>(x, y, wide);
-    Store(Batch::load_aligned(wide), dst);
-    Store(Batch::load_aligned(wide + kLanes), dst + kLanes);
-  }
 
  private:
   static Words Const(std::int64_t bits) {

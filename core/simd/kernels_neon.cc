@@ -51,28 +51,17 @@ struct Isa {
   static void StoreF16(const Floats& x, std::uint16_t* dst) {
     vst1_u16(dst, vreinterpret_u16_f16(vcvt_f16_f32(x)));
   }
-  static void StreamTwoF16(const Floats& x, const Floats& y,
-                           std::uint16_t* dst) {
-    StoreF16(x, dst);
-    StoreF16(y, dst + 4);
+  template <int>
+  static uint16x8_t TwoF16(const Floats& x, const Floats& y) {
+    return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(x), y));
   }
 
   static Floats LoadBf16(const std::uint16_t* src) {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(src), 16));
   }
-  static void LoadTwoBf16(const std::uint16_t* src, Floats* x, Floats* y) {
-    *x = LoadBf16(src);
-    *y = LoadBf16(src + 4);
-  }
 
   static void StoreHigh16(const Words& words, std::uint16_t* dst) {
     vst1_u16(dst, vshrn_n_u32(words, 16));
-  }
-  static void NarrowBf16(const Floats& x, std::uint16_t* dst) {
-    StoreHigh16(RoundBf16WithNans(x), dst);
-  }
-  static void StoreBf16(const Floats& x, std::uint16_t* dst) {
-    StoreHigh16(RoundBf16(x), dst);
   }
   static uint16x8_t UpperHalves(const Words& x, const Words& y) {
     return vcombine_u16(vshrn_n_u32(x, 16), vshrn_n_u32(y, 16));

@@ -129,23 +129,18 @@ struct Isa {
     StoreHigh16(Words(_mm_or_si128(_mm_slli_epi32(magnitude, 16), sign)), dst);
   }
 
-  static void StreamTwoF16(const Floats& x, const Floats& y,
-                           std::uint16_t* dst) {
+  template <int>
+  static __m128i TwoF16(const Floats& x, const Floats& y) {
     std::uint16_t both[8];
     StoreF16(x, both);
     StoreF16(y, both + 4);
-    StoreWords<true>(_mm_loadu_si128(reinterpret_cast<__m128i*>(both)), dst);
+    return _mm_loadu_si128(reinterpret_cast<__m128i*>(both));
   }
 
   static Floats LoadBf16(const std::uint16_t* src) {
     return _mm_castsi128_ps(_mm_unpacklo_epi16(
         _mm_setzero_si128(),
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(src))));
-  }
-
-  static void LoadTwoBf16(const std::uint16_t* src, Floats* x, Floats* y) {
-    *x = LoadBf16(src);
-    *y = LoadBf16(src + 4);
   }
 
   static void StoreHigh16(const Words& words, std::uint16_t* dst) {
@@ -155,12 +150,6 @@ struct Isa {
                      _mm_packs_epi32(low, low));
   }
 
-  static void NarrowBf16(const Floats& x, std::uint16_t* dst) {
-    StoreHigh16(RoundBf16WithNans(x), dst);
-  }
-  static void StoreBf16(const Floats& x, std::uint16_t* dst) {
-    StoreHigh16(RoundBf16(x), dst);
-  }
   static __m128i UpperHalves(const Words& x, const Words& y) {
     return _mm_packs_epi32(_mm_srai_epi32(x, 16), _mm_srai_epi32(y, 16));
   }

@@ -7,8 +7,8 @@
 //   OneStep     a vector of x and one of y
 //   HalfStep    two of each, for half-split pairs: 16-bit types can then load
 //               and store whole vectors
-//   PlaneStep   like HalfStep, for bfloat16, if it is cheaper to split vectors
-//               of 32-bit words into even and odd elements
+//   PlaneStep   a HalfStep for bfloat16, if it is cheaper to split vectors of
+//               32-bit words into even and odd elements
 //   TwinStep    vectors of x0 y0 x1 y1 ... for interleaved pairs, in the order
 //               of the memory. It swaps x and y instead of separating them:
 //                 (x, y) (c, c) + (y, x) (-s, s)
@@ -272,48 +272,36 @@ struct TwinStep {
   }
 };
 
-// Expects that `pairs` is even.
-template <class DtypeType, bool kStream>
-struct PlaneStep {
-  using Dtype = DtypeType;
+// Expects that `pairs` is even. x0 and y0 have the even elements of x and y,
+// and x1 and y1 have the odd elements.
+template <class Dtype, bool kStream>
+struct PlaneStep : HalfStep<Dtype, kStream> {
+  using Half = HalfStep<Dtype, kStream>;
+  using Half::x0, Half::x1, Half::y0, Half::y1;
   using Storage = typename Dtype::Storage;
-  using Batch = typename Dtype::Batch;
-  static constexpr std::size_t kPairs = 2 * Dtype::kLanes;
-  static constexpr std::size_t kRowVectors = 2, kVectors = 4, kLines = 2;
   static constexpr RowOrder kOrder = RowOrder::kPlanes;
-
-  Batch even_x, odd_x, even_y, odd_y;
 
   [[gnu::always_inline]] void Load(const Storage* src, std::size_t first,
                                    std::size_t pairs) {
-    Dtype::LoadInterleaved(src + first, &even_x, &odd_x);
-    Dtype::LoadInterleaved(src + pairs + first, &even_y, &odd_y);
+    Dtype::LoadInterleaved(src + first, &x0, &x1);
+    Dtype::LoadInterleaved(src + pairs + first, &y0, &y1);
   }
   template <class Row>
   [[gnu::always_inline]] void Rotate(const Row& row, std::size_t first,
                                      std::size_t pairs) {
     const std::size_t even = first / 2, odd = (pairs + first) / 2;
-    RotateBatch(row.Cosines(even), row.Sines(even), &even_x, &even_y);
-    RotateBatch(row.Cosines(odd), row.Sines(odd), &odd_x, &odd_y);
+    RotateBatch(row.Cosines(even), row.Sines(even), &x0, &y0);
+    RotateBatch(row.Cosines(odd), row.Sines(odd), &x1, &y1);
   }
   [[gnu::always_inline]] void Store(std::size_t first, std::size_t pairs,
                                     Storage* dst) const {
-    Dtype::template StoreInterleaved<kStream>(even_x, odd_x, dst + first);
-    Dtype::template StoreInterleaved<kStream>(even_y, odd_y,
-                                              dst + pairs + first);
+    Dtype::template StoreInterleaved<kStream>(x0, x1, dst + first);
+    Dtype::template StoreInterleaved<kStream>(y0, y1, dst + pairs + first);
   }
   template <class Line, class Rounding>
   [[gnu::always_inline]] void Round(Rounding* rounding, Line* lines) const {
-    lines[0] = rounding->Pairs(even_x, odd_x);
-    lines[1] = rounding->Pairs(even_y, odd_y);
-  }
-  template <class Line>
-  [[gnu::always_inline]] static void StoreLines(const Line* lines,
-                                                std::size_t first,
-                                                std::size_t pairs,
-                                                Storage* dst) {
-    Dtype::template StoreLine<kStream>(lines[0], dst + first);
-    Dtype::template StoreLine<kStream>(lines[1], dst + pairs + first);
+    lines[0] = rounding->Pairs(x0, x1);
+    lines[1] = rounding->Pairs(y0, y1);
   }
 };
 
