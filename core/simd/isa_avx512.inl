@@ -151,16 +151,15 @@ struct Avx512 {
   static void StoreBytes(const Words& x, std::uint8_t* dst) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(dst), _mm512_cvtepi32_epi8(x));
   }
-  template <bool kStream>
-  static void StoreTwoBytes(const Words& x, const Words& y, std::uint8_t* dst) {
-    const __m256i both =
-        _mm256_set_m128i(_mm512_cvtepi32_epi8(y), _mm512_cvtepi32_epi8(x));
-    auto* const to = reinterpret_cast<__m256i*>(dst);
-    if constexpr (kStream) {
-      _mm256_stream_si256(to, both);
-    } else {
-      _mm256_storeu_si256(to, both);
-    }
+
+  // Vectors of bytes whose halves are apart in memory.
+  static __m512i LoadHalves(const void* low, const void* high) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_epi8(low)),
+                              _mm256_loadu_epi8(high), 1);
+  }
+  static void StoreHalves(__m512i x, void* low, void* high) {
+    _mm256_storeu_epi8(low, _mm512_castsi512_si256(x));
+    _mm256_storeu_epi8(high, _mm512_extracti64x4_epi64(x, 1));
   }
 
   // Does the same as RoundBf16 of kernels_convert.inl. If the bfloat16's last

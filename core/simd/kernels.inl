@@ -9,6 +9,8 @@
 //                              right; may be left out
 //   TwoF16                     two batches of floats as one vector of float16
 //   LoadBytes, StoreBytes      one batch of 32-bit words from or to bytes
+//   LoadHalves, StoreHalves    a vector of bytes from or to two places; for
+//                              kernels_float8_slice.inl; may be left out
 //   RoundBf16                  floats to bfloat16, in the upper halves
 //   HasAny, LesserMagnitudes, AllAtLeast  tests of kernels_doubt.inl; may be
 //                              left out

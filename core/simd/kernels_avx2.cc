@@ -115,25 +115,21 @@ struct Isa {
     return _mm256_cvtepu8_epi32(
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(src)));
   }
-  // Packs words below 256 into bytes, x before y.
-  static __m128i Bytes(const Words& x, const Words& y) {
-    // Packing works within 128-bit lanes; the permutation orders the quarters.
-    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(x, y),
-                                                   _MM_SHUFFLE(3, 1, 2, 0));
-    return _mm_packus_epi16(_mm256_castsi256_si128(words),
-                            _mm256_extracti128_si256(words, 1));
-  }
   static void StoreBytes(const Words& x, std::uint8_t* dst) {
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(dst), Bytes(x, x));
+    const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(x),
+                                           _mm256_extracti128_si256(x, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(dst),
+                     _mm_packus_epi16(words, words));
   }
-  template <bool kStream>
-  static void StoreTwoBytes(const Words& x, const Words& y, std::uint8_t* dst) {
-    auto* const to = reinterpret_cast<__m128i*>(dst);
-    if constexpr (kStream) {
-      _mm_stream_si128(to, Bytes(x, y));
-    } else {
-      _mm_storeu_si128(to, Bytes(x, y));
-    }
+
+  // Vectors of bytes whose halves are apart in memory.
+  static __m256i LoadHalves(const void* low, const void* high) {
+    return _mm256_loadu2_m128i(static_cast<const __m128i*>(high),
+                               static_cast<const __m128i*>(low));
+  }
+  static void StoreHalves(__m256i x, void* low, void* high) {
+    _mm256_storeu2_m128i(static_cast<__m128i*>(high),
+                         static_cast<__m128i*>(low), x);
   }
 };
 

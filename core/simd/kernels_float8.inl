@@ -33,9 +33,10 @@ struct E5m2Format {
 constexpr int kNan8 = 0x7f;
 
 // kFinite: results that overflow become the largest finite number.
-template <class IsaType, class Format, bool kFinite>
-struct Float8 : PairsAsFloats<Float8<IsaType, Format, kFinite>> {
+template <class IsaType, class FormatType, bool kFinite>
+struct Float8 : PairsAsFloats<Float8<IsaType, FormatType, kFinite>> {
   using Isa = IsaType;
+  using Format = FormatType;
   using Storage = std::uint8_t;
   using Real = float;
   using Batch = xsimd::batch<float, typename Isa::Arch>;
@@ -57,9 +58,11 @@ struct Float8 : PairsAsFloats<Float8<IsaType, Format, kFinite>> {
   static void Store(const Batch& x, std::uint8_t* dst) {
     Isa::StoreBytes(Narrowed(x), dst);
   }
-  template <bool kStream>
+  // These conversions are too slow to gain by non-temporal stores.
+  template <bool>
   static void StoreTwo(const Batch& x, const Batch& y, std::uint8_t* dst) {
-    Isa::template StoreTwoBytes<kStream>(Narrowed(x), Narrowed(y), dst);
+    Store(x, dst);
+    Store(y, dst + kLanes);
   }
   static void Narrow(const Batch& x, std::uint8_t* dst) { Store(x, dst); }
 
@@ -128,6 +131,9 @@ struct Float8 : PairsAsFloats<Float8<IsaType, Format, kFinite>> {
     return Select(xsimd::isnan(x), Const(kNan8), bounded);
   }
 };
+
+template <class Dtype>
+inline constexpr bool kIsFloat8 = sizeof(typename Dtype::Storage) == 1;
 
 template <class Isa, bool kFinite>
 using E4m3 = Float8<Isa, E4m3Format, kFinite>;

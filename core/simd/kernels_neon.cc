@@ -80,18 +80,11 @@ struct Isa {
     const uint8x8_t both = vreinterpret_u8_u32(vdup_n_u32(bytes));
     return vmovl_u16(vget_low_u16(vmovl_u8(both)));
   }
-  // Packs words below 256 into bytes, x before y.
-  static uint8x8_t Bytes(const Words& x, const Words& y) {
-    return vmovn_u16(vcombine_u16(vmovn_u32(x), vmovn_u32(y)));
-  }
   static void StoreBytes(const Words& x, std::uint8_t* dst) {
-    const std::uint32_t bytes =
-        vget_lane_u32(vreinterpret_u32_u8(Bytes(x, x)), 0);
+    const uint16x4_t words = vmovn_u32(x);
+    const std::uint32_t bytes = vget_lane_u32(
+        vreinterpret_u32_u8(vmovn_u16(vcombine_u16(words, words))), 0);
     std::memcpy(dst, &bytes, sizeof(bytes));
-  }
-  template <bool kStream>
-  static void StoreTwoBytes(const Words& x, const Words& y, std::uint8_t* dst) {
-    vst1_u8(dst, Bytes(x, y));
   }
 };
 

@@ -32,6 +32,7 @@
 
 #include "core/simd/kernels.h"
 #include "core/simd/kernels_convert.inl"
+#include "core/simd/kernels_float8_slice.inl"
 #include "core/simd/kernels_slice.inl"
 #include "core/simd/kernels_step.inl"
 #include "core/simd/kernels_stream.inl"
@@ -42,13 +43,13 @@ namespace {
 
 template <class Step, Memory kMemory>
 RunWalks<typename Step::Dtype> WalkBySteps(std::size_t pairs) {
-  constexpr bool kCached = kMemory == Memory::kCached;
   RunWalks<typename Step::Dtype> run = &RunWalk<AnySlice<Step>, kMemory>;
-  // FP8 tensors in main memory are rotated step by step (ADR 11).
-  if constexpr (kCached || sizeof(typename Step::Storage) > 1) {
+  // FP8's slow conversions gain nothing by whole slices (ADR 11).
+  if constexpr (!kIsFloat8<typename Step::Dtype>) {
     const auto choose = [&]<std::size_t kSteps>() {
       if (pairs == kSteps * Step::kPairs) {
-        run = &RunWalk<WholeSlice<Step, kSteps, kCached>, kMemory>;
+        run = &RunWalk<WholeSlice<Step, kSteps, kMemory == Memory::kCached>,
+                       kMemory>;
       }
     };
     choose.template operator()<1>();
@@ -63,15 +64,27 @@ template <class Dtype>
 inline constexpr bool kIsBf16 =
     std::is_same_v<Dtype, Bf16<typename Dtype::Isa>>;
 
-// Returns the loop for slices of `pairs` pairs. Returns null for kStreamed if
-// this width or pairing is not written in whole vectors. If shares_row, the
-// slices of a token share a row, so that reordering the row saves time.
+// Returns the loop for the slices of the job. Returns null for kStreamed if
+// this width or pairing is not written in whole vectors.
 template <class Dtype, PairingIndex kIn, PairingIndex kOut, Memory kMemory>
-RunWalks<Dtype> ChooseWalk(std::size_t pairs, bool shares_row) {
+RunWalks<Dtype> ChooseWalk(const RotateJob& job) {
   using Prepared = PreparedRow<typename Dtype::Isa, typename Dtype::Real>;
   constexpr bool kStream = kMemory == Memory::kStreamed;
+  const std::size_t pairs = job.pairs;
+  // Reordering a row saves time if several slices share it.
   [[maybe_unused]] const bool prepares =
-      shares_row && pairs <= Prepared::kMaxPairs;
+      job.heads > 1 && pairs <= Prepared::kMaxPairs;
+  if constexpr (kIn == kOut && kIsFloat8<Dtype> &&
+                requires { Dtype::Isa::LoadHalves; }) {
+    const auto run = []<std::size_t kWidth>() {
+      return &RunWalk<Float8Slice<Dtype, kIn, kStream, kWidth>, kMemory>;
+    };
+    if (Float8Slice<Dtype, kIn, kStream, 0>::Takes(job)) {
+      return pairs == 32   ? run.template operator()<32>()
+             : pairs == 64 ? run.template operator()<64>()
+                           : run.template operator()<0>();
+    }
+  }
   // Splitting pairs of bfloat16 is cheaper than TwinStep.
   if constexpr (kIn == kInterleaved && kOut == kInterleaved &&
                 !kIsBf16<Dtype>) {
@@ -112,22 +125,18 @@ class Rotation {
 
   explicit Rotation(const RotateJob& job)
       : job_(job), in_place_(job.src == job.dst), memory_(job.memory) {
-    const bool shares_row = job.heads > 1;
     if (in_place_ && memory_ == Memory::kStreamed) memory_ = Memory::kCold;
     if (memory_ == Memory::kStreamed) {
       if (HasWholeLines()) {
-        run_ = ChooseWalk<Dtype, kIn, kOut, Memory::kStreamed>(job.pairs,
-                                                               shares_row);
+        run_ = ChooseWalk<Dtype, kIn, kOut, Memory::kStreamed>(job);
       }
       if (run_ != nullptr) return;
       gathers_ = HasNoGaps();
       memory_ = Memory::kCold;
     }
     run_ = memory_ == Memory::kCached
-               ? ChooseWalk<Dtype, kIn, kOut, Memory::kCached>(job.pairs,
-                                                               shares_row)
-               : ChooseWalk<Dtype, kIn, kOut, Memory::kCold>(job.pairs,
-                                                             shares_row);
+               ? ChooseWalk<Dtype, kIn, kOut, Memory::kCached>(job)
+               : ChooseWalk<Dtype, kIn, kOut, Memory::kCold>(job);
   }
 
   void Run() const {

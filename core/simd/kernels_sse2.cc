@@ -164,23 +164,11 @@ struct Isa {
     return _mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), zero),
                               zero);
   }
-  // Packs words below 256 into bytes, x before y.
-  static __m128i Bytes(const Words& x, const Words& y) {
-    const __m128i words = _mm_packs_epi32(x, y);
-    return _mm_packus_epi16(words, words);
-  }
   static void StoreBytes(const Words& x, std::uint8_t* dst) {
-    const std::int32_t bytes = _mm_cvtsi128_si32(Bytes(x, x));
+    const __m128i words = _mm_packs_epi32(x, x);
+    const std::int32_t bytes =
+        _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
     std::memcpy(dst, &bytes, sizeof(bytes));
-  }
-  template <bool kStream>
-  static void StoreTwoBytes(const Words& x, const Words& y, std::uint8_t* dst) {
-    if constexpr (kStream) {
-      _mm_stream_si64(reinterpret_cast<long long*>(dst),
-                      _mm_cvtsi128_si64(Bytes(x, y)));
-    } else {
-      _mm_storel_epi64(reinterpret_cast<__m128i*>(dst), Bytes(x, y));
-    }
   }
 };
 
