@@ -1,10 +1,14 @@
 // Conversions between FP8 and float32 by each kernel: every code, ml_dtypes'
 // results for all 16-bit numbers, and the neighbourhood of every rounding
-// boundary; and rotations with NaN, infinity and overflow.
+// boundary; and rotations of every pair of codes, with NaN, infinity and
+// overflow.
 
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -289,6 +293,174 @@ TEST_P(Float8Test, ZerosKeepTheirSignsAndSubnormalsTheirValues) {
   EXPECT_EQ(Rotated(0x01, 0, 1.5f, 0).first, 0x02);
 }
 
+// A row's cosine and sine of one pair.
+using Turn = std::pair<float, float>;
+using CodePair = std::pair<std::uint8_t, std::uint8_t>;
+
+// Rotations of whole slices by all kernels against the formula: products and
+// sums are rounded to float32, and results to FP8.
+class Float8RotationTest : public testing::TestWithParam<Rounding> {
+ protected:
+  const Format8& format() const { return *GetParam().format; }
+
+  // Rotates slices of `width` pairs. Their turns are repeated in a row that
+  // begins with turn `shift`.
+  void ExpectFormula(const std::vector<CodePair>& pairs,
+                     const std::vector<Turn>& turns, std::size_t width,
+                     std::size_t shift) {
+    const std::size_t slices = (pairs.size() + width - 1) / width;
+    Floats table(2 * width);
+    std::vector<const std::vector<CodePair>*> results(width);
+    for (std::size_t i = 0; i < width; ++i) {
+      const Turn& turn = turns[(i + shift) % turns.size()];
+      std::tie(table[i], table[width + i]) = turn;
+      results[i] = &Results(turn);
+    }
+    for (const PairingIndex pairing : {kHalf, kInterleaved}) {
+      Codes src(slices * 2 * width), expected(src.size());
+      const std::size_t step = pairing == kHalf ? 1 : 2;
+      const std::size_t second = pairing == kHalf ? width : 1;
+      for (std::size_t k = 0; k < slices * width; ++k) {
+        const std::size_t i = k % width;
+        const std::size_t at = k / width * 2 * width + i * step;
+        // The last slice is filled with the first pairs.
+        const auto [x, y] = pairs[k % pairs.size()];
+        src[at] = x;
+        src[at + second] = y;
+        std::tie(expected[at], expected[at + second]) =
+            (*results[i])[x * 256 + y];
+      }
+      for (const KernelTable* kernels : SupportedKernels()) {
+        Codes dst(src.size());
+        RotateJob job = {};
+        job.src = src.data();
+        job.dst = dst.data();
+        job.tokens = 1;
+        job.heads = slices;
+        job.pairs = width;
+        job.head_stride = static_cast<std::ptrdiff_t>(2 * width);
+        job.table = table.data();
+        job.table_sine_offset = static_cast<std::ptrdiff_t>(width);
+        kernels->rotate[GetParam().dtype][pairing][pairing](job);
+        if (dst == expected) continue;
+        for (std::size_t i = 0; i < dst.size(); ++i) {
+          ASSERT_EQ(dst[i], expected[i])
+              << kernels->name << " pairing " << pairing << " width " << width
+              << " element " << i << " of code " << int{src[i]};
+        }
+      }
+    }
+  }
+
+ private:
+  // The results of a turn for all pairs of codes.
+  const std::vector<CodePair>& Results(const Turn& turn) {
+    std::vector<CodePair>& results = results_[turn];
+    const auto encode = [this](float x) {
+      return Encode8(format(), x, GetParam().finite);
+    };
+    for (int k = static_cast<int>(results.size()); k < 65536; ++k) {
+      const auto [c, s] = turn;
+      const auto x = static_cast<float>(
+          Decode8(format(), static_cast<std::uint8_t>(k / 256)));
+      const auto y = static_cast<float>(
+          Decode8(format(), static_cast<std::uint8_t>(k % 256)));
+      const float xc = x * c, ys = y * s, xs = x * s, yc = y * c;
+      results.emplace_back(encode(xc - ys), encode(xs + yc));
+    }
+    return results;
+  }
+
+  // -0 and 0 are equal as keys, so no turn has -0.
+  std::map<Turn, std::vector<CodePair>> results_;
+};
+
+std::vector<CodePair> AllPairs(const Codes& codes) {
+  std::vector<CodePair> pairs;
+  for (const std::uint8_t x : codes) {
+    for (const std::uint8_t y : codes) pairs.emplace_back(x, y);
+  }
+  return pairs;
+}
+
+// No result of finite numbers overflows: |cos| + |sin| <= 1. Some results are
+// halfway between two codes, others are next to that, and others are subnormal.
+const std::vector<Turn>& CalmTurns() {
+  static const auto& turns = *new std::vector<Turn>{
+      {1, 0},
+      {0.5f, 0},
+      {std::nextafterf(0.5f, 1), 0},
+      {std::nextafterf(0.5f, 0), 0},
+      {0.75f, -0.25f},
+      {0, -1},
+      {0.6f, 0.35f},
+      {0x1p-7f, 0x1.8p-8f},
+      {-0.3f, 1e-6f},
+  };
+  return turns;
+}
+
+constexpr std::size_t kWidths[] = {8, 16, 32, 33, 40, 64, 94, 128, 130};
+
+TEST_P(Float8RotationTest, EveryPairOfFiniteNumbersFollowsTheFormula) {
+  Codes finite;
+  for (const std::uint8_t code : AllCodes()) {
+    if ((code & 0x7f) <= format().largest) finite.push_back(code);
+  }
+  const std::vector<CodePair> pairs = AllPairs(finite);
+  for (const std::size_t width : kWidths) {
+    ExpectFormula(pairs, CalmTurns(), width, 0);
+  }
+  for (std::size_t shift = 1; shift < CalmTurns().size(); ++shift) {
+    ExpectFormula(pairs, CalmTurns(), 64, shift);
+  }
+}
+
+TEST_P(Float8RotationTest, EveryPairOfCodesFollowsTheFormulaForAnyFactor) {
+  const std::vector<CodePair> pairs = AllPairs(AllCodes());
+  const float root = std::sqrt(0.5f);
+  // Products of E4M3 at 2^-8 of their size would lose bits of the tiny factors,
+  // and would not overflow by the huge ones.
+  for (const Turn& turn :
+       std::initializer_list<Turn>{{1, 0},
+                                   {root, root},
+                                   {1.25f, -0.5f},
+                                   {0, 0},
+                                   {0x1p-149f, 0x1p-149f},
+                                   {0x1.000002p-120f, 0x1.000004p-120f},
+                                   {0x1.8p-141f, 0x1.4p-141f},
+                                   {1e-30f, -1e-30f},
+                                   {0x1p100f, 0x1p100f},
+                                   {0x1p120f, 0x1p120f},
+                                   {3e38f, -3e38f}}) {
+    for (const std::size_t width : {16, 40, 64}) {
+      ExpectFormula(pairs, {turn}, width, 0);
+    }
+  }
+}
+
+TEST_P(Float8RotationTest, OneSpecialNumberAtAnyPlaceLeavesAllOthersRight) {
+  const auto largest = static_cast<std::uint8_t>(format().largest);
+  for (const std::size_t width : {32, 40, 64, 128}) {
+    // The second of three slices has one special code. The others are below 2.
+    std::vector<CodePair> pairs(3 * width);
+    for (std::size_t k = 0; k < pairs.size(); ++k) {
+      pairs[k] = {static_cast<std::uint8_t>(k * 37 & 0xbf),
+                  static_cast<std::uint8_t>(k * 101 & 0xbf)};
+    }
+    for (std::size_t place = width; place < 2 * width; ++place) {
+      for (const int special : {0x7f, 0xff, 0x7c, int{largest}}) {
+        const auto code = static_cast<std::uint8_t>(special);
+        const CodePair before = pairs[place];
+        (place % 2 == 0 ? pairs[place].first : pairs[place].second) = code;
+        // The largest number overflows by this factor.
+        ExpectFormula(pairs, {{1.25f, 0.1f}}, width, 0);
+        pairs[place] = before;
+      }
+    }
+  }
+}
+
 std::string TestName(
     const testing::TestParamInfo<Float8Test::ParamType>& info) {
   return std::string(std::get<0>(info.param)) + "_" +
@@ -300,6 +472,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::ValuesIn(reference::kInstructionSets),
                      testing::ValuesIn(kRoundings)),
     TestName);
+INSTANTIATE_TEST_SUITE_P(Roundings, Float8RotationTest,
+                         testing::ValuesIn(kRoundings), [](const auto& info) {
+                           return std::string(info.param.name);
+                         });
 
 }  // namespace
 }  // namespace posenc::simd
