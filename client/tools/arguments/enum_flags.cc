@@ -35,8 +35,23 @@ const EnumValueDescriptor* Find(const EnumDescriptor& type,
   return nullptr;
 }
 
-// Returns "'x' is not one of half_split, interleaved".
-std::string NoneOf(const EnumDescriptor& type, const std::string& text) {
+}  // namespace
+
+absl::StatusOr<int> ParseEnum(const EnumDescriptor& type,
+                              const std::string& flag,
+                              const std::string& text) {
+  const EnumValueDescriptor* const value = Find(type, text);
+  if (value != nullptr) return value->number();
+  return UsageError(absl::StrCat(flag, ": ", EnumFault(type, text)));
+}
+
+std::string EnumText(const EnumDescriptor& type, int value) {
+  const EnumValueDescriptor* const found = type.FindValueByNumber(value);
+  return found == nullptr ? absl::StrCat(value) : NameOf(*found);
+}
+
+std::string EnumFault(const EnumDescriptor& type, const std::string& text) {
+  if (Find(type, text) != nullptr) return "";
   std::vector<std::string> names;
   for (int i = 1; i < type.value_count(); ++i) {
     names.push_back(NameOf(*type.value(i)));
@@ -45,42 +60,23 @@ std::string NoneOf(const EnumDescriptor& type, const std::string& text) {
                       absl::StrJoin(names, ", "));
 }
 
-}  // namespace
-
-absl::StatusOr<int> ParseEnum(const EnumDescriptor& type,
-                              const std::string& flag,
-                              const std::string& text) {
-  const EnumValueDescriptor* const value = Find(type, text);
-  if (value != nullptr) return value->number();
-  return UsageError(absl::StrCat(flag, ": ", NoneOf(type, text)));
-}
-
-std::string EnumText(const EnumDescriptor& type, int value) {
-  const EnumValueDescriptor* const found = type.FindValueByNumber(value);
-  return found == nullptr ? absl::StrCat(value) : NameOf(*found);
-}
-
-CLI::Validator EnumValidator(const EnumDescriptor& type) {
-  return CLI::Validator(
-      [&type](const std::string& text) {
-        return Find(type, text) == nullptr ? NoneOf(type, text) : "";
-      },
-      "");
-}
-
-CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,
-                         const EnumDescriptor& type, int default_value,
-                         std::function<void(int)> set,
-                         const std::string& help) {
-  CLI::Option* const option = app->add_option_function<std::string>(
-      name,
+void AddEnumFlag(CLI::App* app, const std::string& name,
+                 const EnumDescriptor& type, int default_value,
+                 std::function<void(int)> set, const std::string& help,
+                 flags::FlagRules rules) {
+  // CLI11 checks the text before it sets the value.
+  rules.fault = [&type](const std::string& text) {
+    return EnumFault(type, text);
+  };
+  flags::AddFlag(
+      app, name,
       [&type, set = std::move(set)](const std::string& text) {
         set(Find(type, text)->number());
       },
-      help);
-  option->check(EnumValidator(type));  // before the value is set
-  if (default_value != 0) option->default_str(EnumText(type, default_value));
-  return option->type_name("NAME");
+      "NAME", help, rules);
+  if (default_value != 0) {
+    flags::ShowDefault(app, name, EnumText(type, default_value));
+  }
 }
 
 }  // namespace posenc::cli

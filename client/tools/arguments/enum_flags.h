@@ -7,8 +7,8 @@
 #include <functional>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
+#include "client/tools/flags/command_line.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/generated_enum_reflection.h"
 
@@ -26,22 +26,24 @@ std::string EnumText(Enum value) {
   return EnumText(*google::protobuf::GetEnumDescriptor<Enum>(), value);
 }
 
-// Makes a validator that refuses texts that are not names of the enum.
-CLI::Validator EnumValidator(const google::protobuf::EnumDescriptor& type);
+// Returns what is wrong with a text that is no name of the enum; else an empty
+// text.
+std::string EnumFault(const google::protobuf::EnumDescriptor& type,
+                      const std::string& text);
 
 // Adds a flag that sets a value of the enum. --help shows `default_value` as
 // the default of the flag, unless `default_value` is the unspecified value.
-CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name,
-                         const google::protobuf::EnumDescriptor& type,
-                         int default_value, std::function<void(int)> set,
-                         const std::string& help);
+void AddEnumFlag(CLI::App* app, const std::string& name,
+                 const google::protobuf::EnumDescriptor& type,
+                 int default_value, std::function<void(int)> set,
+                 const std::string& help, flags::FlagRules rules);
 
 template <typename Enum>
-CLI::Option* AddEnumFlag(CLI::App* app, const std::string& name, Enum* value,
-                         const std::string& help) {
-  return AddEnumFlag(
+void AddEnumFlag(CLI::App* app, const std::string& name, Enum* value,
+                 const std::string& help, const flags::FlagRules& rules = {}) {
+  AddEnumFlag(
       app, name, *google::protobuf::GetEnumDescriptor<Enum>(), *value,
-      [value](int number) { *value = static_cast<Enum>(number); }, help);
+      [value](int number) { *value = static_cast<Enum>(number); }, help, rules);
 }
 
 }  // namespace posenc::cli

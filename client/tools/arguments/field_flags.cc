@@ -1,9 +1,9 @@
 #include "client/tools/arguments/field_flags.h"
 
 #include <algorithm>
-#include <type_traits>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -121,25 +121,23 @@ void FieldFlags::Add(CLI::App* app, const std::string& group,
     added.row = row;
     added.name = absl::StrCat("--", prefix, row.name + 2);
     added.value = ValueOf(row);
-    added.option = std::visit(
-        [&](auto& value) {
-          if constexpr (std::is_same_v<decltype(value), bool&>) {
-            return app->add_flag(added.name, value, row.help);
-          } else {
-            return app->add_option(added.name, value, row.help)
-                ->type_name(row.type);
-          }
-        },
-        added.value);
-    if (!group.empty()) added.option->group(group);
-    if (row.default_value != nullptr)
-      added.option->default_str(row.default_value);
+    flags::FlagRules rules;
+    rules.show_default = row.default_value != nullptr;
+    rules.group = group;
     if (row.field != nullptr && row.type != nullptr) {
-      const FieldDescriptor* const field = FieldOf(type_, row);
-      if (field->enum_type() != nullptr) {
-        added.option->check(EnumValidator(*field->enum_type()));
+      const auto* const names = FieldOf(type_, row)->enum_type();
+      if (names != nullptr) {
+        rules.fault = [names](const std::string& text) {
+          return EnumFault(*names, text);
+        };
       }
     }
+    added.option = std::visit(
+        [&](auto& value) {
+          return AddFlag(app, added.name, &value,
+                         row.type == nullptr ? "" : row.type, row.help, rules);
+        },
+        added.value);
     if (row.of == nullptr) {
       for (const Flag& other : flags_) {
         if (other.row.of != nullptr || &other == &added) continue;

@@ -14,10 +14,10 @@
 #include <string>
 #include <variant>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "client/tools/flags/command_line.h"
 #include "google/protobuf/message.h"
 
 namespace posenc::cli {

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -133,25 +134,25 @@ absl::StatusOr<std::vector<T>> ParseList(const std::string& flag,
 }  // namespace
 
 void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
-  AddValue(app, "--server", &flags->server, "ADDRESS",
-           "Address of a server (127.0.0.1:50051, unix:/path, "
-           "dns:///host:port); without it, and without POSENC_SERVER in the "
-           "environment, the service runs inside this process. TLS and tokens "
-           "have no such variable")
-      ->envname("POSENC_SERVER")
-      ->check([](const std::string& address) {
-        return std::string(address.empty() ? "is empty" : "");
-      });
-  AddValue(app, "--timeout", &flags->timeout, "DURATION",
-           "Deadline of each call")
-      ->capture_default_str();
-  AddValue(
+  AddFlag(
+      app, "--server", &flags->server, "ADDRESS",
+      "Address of a server (127.0.0.1:50051, unix:/path, dns:///host:port); "
+      "without it, and without POSENC_SERVER in the environment, the service "
+      "runs inside this process. TLS and tokens have no such variable",
+      {.fault =
+           [](const std::string& address) {
+             return std::string(address.empty() ? "is empty" : "");
+           }})
+      ->envname("POSENC_SERVER");
+  AddFlag(app, "--timeout", &flags->timeout, "DURATION",
+          "Deadline of each call", {.show_default = true});
+  AddFlag(
       app, "--request-id", &flags->request_id, "TEXT",
       "Name of the calls in the server's log and in errors (default: random)");
-  AddValue(app, "--traceparent", &flags->traceparent, "TEXT",
-           "W3C trace context that the calls belong to");
-  app->add_flag("--json", flags->json,
-                "Print one JSON object on stdout, errors too");
+  AddFlag(app, "--traceparent", &flags->traceparent, "TEXT",
+          "W3C trace context that the calls belong to");
+  AddFlag(app, "--json", &flags->json, "",
+          "Print one JSON object on stdout, errors too");
   flags::AddSecurityFlags(app, &flags->security);
 }
 
@@ -204,19 +205,20 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
   flags->prefix = prefix;
   const std::string dashes = "--" + prefix;
   CLI::Option* const preset =
-      AddValue(app, dashes + "preset", &flags->preset, "NAME",
-               "Name of a model that `posenc info` lists");
-  CLI::Option* const config = AddValue(
+      AddFlag(app, dashes + "preset", &flags->preset, "NAME",
+              "Name of a model that `posenc info` lists", {.group = group});
+  CLI::Option* const config = AddFlag(
       app, dashes + "config", &flags->config, "FILE",
       "A model's config.json (-: stdin) or the folder of it, or its .gguf as "
-      "llama.cpp reads it");
-  CLI::Option* const spec = AddValue(app, dashes + "spec", &flags->spec, "JSON",
-                                     "posenc.v1.RopeSpec as JSON, for example "
-                                     "{\"rotaryDim\":128,"
-                                     "\"pairing\":\"PAIRING_HALF_SPLIT\"}");
-  preset->excludes(config)->excludes(spec)->group(group);
-  config->excludes(spec)->group(group);
-  spec->group(group);
+      "llama.cpp reads it",
+      {.group = group});
+  CLI::Option* const spec = AddFlag(app, dashes + "spec", &flags->spec, "JSON",
+                                    "posenc.v1.RopeSpec as JSON, for example "
+                                    "{\"rotaryDim\":128,"
+                                    "\"pairing\":\"PAIRING_HALF_SPLIT\"}",
+                                    {.group = group});
+  preset->excludes(config)->excludes(spec);
+  config->excludes(spec);
   flags->details.Add(app, group, kDetails, prefix);
   app->get_option(dashes + "layer-index")
       ->excludes(app->get_option(dashes + "layer-type"));
@@ -249,7 +251,8 @@ absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
 }
 
 void AddLayoutFlag(CLI::App* app, v1::Layout* layout) {
-  AddEnumFlag(app, "--layout", layout, "bshd, bhsd, sbhd or thd")->required();
+  AddEnumFlag(app, "--layout", layout, "bshd, bhsd, sbhd or thd",
+              {.required = true});
 }
 
 void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation) {

@@ -8,21 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "client/tools/arguments/field_flags.h"
 #include "client/tools/files/file.h"
+#include "client/tools/flags/command_line.h"
 #include "client/tools/flags/security_flags.h"
 #include "posenc/client.h"
 
 namespace posenc::cli {
 
-// Adds a flag with a value; --help shows `type`.
-template <typename T>
-CLI::Option* AddValue(CLI::App* app, const std::string& name, T* value,
-                      const std::string& type, const std::string& text) {
-  return app->add_option(name, *value, text)->type_name(type);
-}
+using flags::AddFlag;
 
 // Flags that every command has. They can precede or follow the command's name.
 struct GlobalFlags {

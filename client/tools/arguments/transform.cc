@@ -28,20 +28,20 @@ absl::Status Named(const std::string& name, const absl::Status& status) {
 }  // namespace
 
 void AddInOutFlags(CLI::App* app, std::string* in, std::string* out) {
-  AddValue(app, "--in", in, "FILE", "A .safetensors or .npy file")->required();
-  AddValue(app, "--out", out, "FILE",
-           "File of the same format; other tensors and metadata are copied")
-      ->required();
+  AddFlag(app, "--in", in, "FILE", "A .safetensors or .npy file",
+          {.required = true});
+  AddFlag(app, "--out", out, "FILE",
+          "File of the same format; other tensors and metadata are copied",
+          {.required = true});
 }
 
 void AddTensorFlag(CLI::App* app, const std::string& defaults,
                    std::vector<std::string>* tensors) {
-  app->add_option("--tensor", *tensors,
-                  "Names in a .safetensors file, with the shell's *, ? and "
-                  "[...]; may be repeated (default " +
-                      defaults + ")")
-      ->type_name("PATTERN")
-      ->allow_extra_args(false);
+  AddFlag(app, "--tensor", tensors, "PATTERN",
+          "Names in a .safetensors file, with the shell's *, ? and "
+          "[...]; may be repeated (default " +
+              defaults + ")",
+          {.one_value = true});
 }
 
 void AddTransformFlags(CLI::App* app, const std::string& defaults,

@@ -1,6 +1,7 @@
 // `posenc add`: adds an absolute encoding to the embeddings in a file.
 
 #include <memory>
+#include <optional>
 
 #include "client/tools/arguments/connection.h"
 #include "client/tools/arguments/enum_flags.h"
@@ -16,11 +17,13 @@ struct AddFlags {
   AddEncodingArgs args;
   FieldFlags encoding{v1::AbsoluteEncoding::descriptor()};
   FieldFlags positions{v1::Positions::descriptor()};
+  std::optional<double> x_scale;
   TransformFlags files;
 };
 
 absl::Status RunAdd(const AddFlags& flags, const GlobalFlags& globals) {
   AddEncodingArgs args = flags.args;
+  if (flags.x_scale.has_value()) args.x_scale = *flags.x_scale;
   RETURN_IF_ERROR(flags.encoding.Read(&args.encoding));
   // The cells of a grid define its positions, so a grid takes no other
   // positions.
@@ -45,8 +48,8 @@ Command AddAdd(CLI::App* app, const GlobalFlags* globals) {
   flags->args.combination = v1::COMBINATION_ADD;
   AddEnumFlag(app, "--combination", &flags->args.combination,
               "add, multiply (x * (1 + encoding)) or concatenate");
-  AddValue(app, "--x-scale", &flags->args.x_scale, "X",
-           "Factor on x, applied first; sqrt(dim) in the Transformer");
+  AddFlag(app, "--x-scale", &flags->x_scale, "X",
+          "Factor on x, applied first; sqrt(dim) in the Transformer");
   AddTransformFlags(app, "x", &flags->files);
   return [flags, globals] { return RunAdd(*flags, *globals); };
 }

@@ -136,21 +136,21 @@ Command AddApply(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ApplyFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddInOutFlags(app, &flags->in, &flags->out);
-  AddValue(app, "--q", &flags->q, "NAME", "Name of q in the file (default q)");
-  AddValue(app, "--k", &flags->k, "NAME", "Name of k in the file (default k)");
-  AddValue(app, "--as", &flags->as, "NAME", "Tensor in an .npy file: q or k")
-      ->check(CLI::IsMember({"q", "k"}))
-      ->capture_default_str();
+  AddFlag(app, "--q", &flags->q, "NAME", "Name of q in the file (default q)");
+  AddFlag(app, "--k", &flags->k, "NAME", "Name of k in the file (default k)");
+  AddFlag(app, "--as", &flags->as, "NAME", "Tensor in an .npy file: q or k",
+          {.show_default = true, .fault = [](const std::string& name) {
+             return name == "q" || name == "k" ? "" : name + " not in {q,k}";
+           }});
   AddLayoutFlag(app, &flags->args.layout);
   flags->args.direction = v1::DIRECTION_FORWARD;
   AddEnumFlag(app, "--direction", &flags->args.direction,
               "forward, inverse or adjoint");
   AddSaturationFlag(app, &flags->args.saturation);
-  AddValue(app, "--repeat", &flags->repeat, "N",
-           "Further calls, timed warm: prints the first call's rate and the "
-           "best of the others; the file has the first result")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
+  AddFlag(app, "--repeat", &flags->repeat, "N",
+          "Further calls, timed warm: prints the first call's rate and the "
+          "best of the others; the file has the first result",
+          {.show_default = true, .range = {{0, 1000}}});
   AddPositionFlags(app, "", "Positions", &flags->positions);
   return [flags, globals] { return RunApply(*flags, *globals); };
 }

@@ -213,9 +213,9 @@ Command AddBias(CLI::App* app, const GlobalFlags* globals) {
   flags->bias.Add(app, "Bias", kBiases);
   flags->bias.Add(app, "Indices", kIndices);
   flags->request.Add(app, "", kRequest);
-  AddValue(app, "--out", &flags->out, "FILE",
-           "An .npy, or .safetensors with the tensor bias, written tile by "
-           "tile (default: prints a corner)");
+  AddFlag(app, "--out", &flags->out, "FILE",
+          "An .npy, or .safetensors with the tensor bias, written tile by "
+          "tile (default: prints a corner)");
   return [flags, globals] { return RunBias(*flags, *globals); };
 }
 

@@ -257,21 +257,18 @@ absl::Status RunCheck(const CheckFlags& flags, const GlobalFlags& globals) {
 Command AddCheck(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<CheckFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
-  AddValue(app, "--before", &flags->before, "FILE",
-           "A .safetensors or .npy file")
-      ->required();
-  AddValue(app, "--after", &flags->after, "FILE",
-           "A file with the same tensors, rotated forward")
-      ->required();
+  AddFlag(app, "--before", &flags->before, "FILE",
+          "A .safetensors or .npy file", {.required = true});
+  AddFlag(app, "--after", &flags->after, "FILE",
+          "A file with the same tensors, rotated forward", {.required = true});
   AddTensorFlag(app, "q, k", &flags->tensors);
   AddLayoutFlag(app, &flags->layout);
-  AddValue(app, "--start", &flags->start, "N", "Position of the first token")
-      ->capture_default_str();
-  AddValue(app, "--repositions", &flags->repositions, "N",
-           "Number of times that --after was repositioned, the last time to "
-           "--start; each time rounds")
-      ->check(CLI::Range(0, 1000000))
-      ->capture_default_str();
+  AddFlag(app, "--start", &flags->start, "N", "Position of the first token",
+          {.show_default = true});
+  AddFlag(app, "--repositions", &flags->repositions, "N",
+          "Number of times that --after was repositioned, the last time to "
+          "--start; each time rounds",
+          {.show_default = true, .range = {{0, 1000000}}});
   return [flags, globals] { return RunCheck(*flags, *globals); };
 }
 

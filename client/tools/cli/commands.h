@@ -6,7 +6,6 @@
 
 #include <functional>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "client/tools/arguments/options.h"
 

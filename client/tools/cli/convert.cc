@@ -79,16 +79,16 @@ Command AddConvert(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ConvertFlags>();
   ConvertPairingArgs* const args = &flags->args;
   AddEnumFlag(app, "--old-pairing", &args->old_pairing,
-              "Pairing of the weights: half_split or interleaved")
-      ->required();
-  AddEnumFlag(app, "--new-pairing", &args->new_pairing, "Pairing of the result")
-      ->required();
-  AddValue(app, "--heads", &args->heads, "N", "Heads of the queries")
-      ->required();
-  AddValue(app, "--kv-heads", &flags->kv_heads, "N",
-           "Heads of k_proj and wk (default --heads)");
-  AddValue(app, "--rotary-dim", &args->rotary_dim, "N",
-           "Channels of a head that rotate (default all)");
+              "Pairing of the weights: half_split or interleaved",
+              {.required = true});
+  AddEnumFlag(app, "--new-pairing", &args->new_pairing, "Pairing of the result",
+              {.required = true});
+  AddFlag(app, "--heads", &args->heads, "N", "Heads of the queries",
+          {.required = true});
+  AddFlag(app, "--kv-heads", &flags->kv_heads, "N",
+          "Heads of k_proj and wk (default --heads)");
+  AddFlag(app, "--rotary-dim", &args->rotary_dim, "N",
+          "Channels of a head that rotate (default all)");
   args->slice = v1::ROTARY_SLICE_LEADING;
   AddEnumFlag(app, "--slice", &args->slice,
               "Rotated channels: leading or trailing");

@@ -207,15 +207,10 @@ absl::Status WithFlag(const absl::Status& status) {
 
 // Refuses flags of a certificate, which need --cache.
 absl::Status CheckNoCertificate(const CLI::App& app) {
-  for (const CLI::Option* const option : app.get_options()) {
-    if (option->get_group() == kCertificate && option->count() > 0) {
-      return UsageError(
-          absl::StrCat(option->get_name(),
-                       ": belongs to --cache; models and their files are "
-                       "PATHs"));
-    }
-  }
-  return absl::OkStatus();
+  const std::vector<std::string> given = flags::GivenFlags(app, kCertificate);
+  if (given.empty()) return absl::OkStatus();
+  return UsageError(absl::StrCat(
+      given[0], ": belongs to --cache; models and their files are PATHs"));
 }
 
 absl::Status RunDoctor(const CLI::App& app, const DoctorFlags& flags,
@@ -257,56 +252,55 @@ absl::Status RunDoctor(const CLI::App& app, const DoctorFlags& flags,
 
 Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<DoctorFlags>();
-  AddValue(app, "PATH", &flags->paths, "",
-           "Model folders, or files: config.json, params.json, "
-           "tokenizer_config.json, .gguf, .safetensors");
-  AddValue(app, "--preset", &flags->preset, "NAME",
-           "A model that `posenc info` lists; it is the reference, before "
-           "PATH's files");
-  AddValue(
+  AddFlag(app, "PATH", &flags->paths, "",
+          "Model folders, or files: config.json, params.json, "
+          "tokenizer_config.json, .gguf, .safetensors");
+  AddFlag(app, "--preset", &flags->preset, "NAME",
+          "A model that `posenc info` lists; it is the reference, before "
+          "PATH's files");
+  AddFlag(
       app, "--reader", &flags->readers, "NAME",
       "Only these readers: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
       "deepseek, mistral, gguf_hf, exllamav3, tensorrt_llm, onnxruntime_genai, "
-      "candle, mistral_rs, ollama, openvino; a version: vllm@0.20 (repeatable)")
-      ->allow_extra_args(false);  // the next argument is a PATH
-  AddValue(app, "--length", &flags->length, "N",
-           "Longest distance that counts (default: the model's length)");
-  AddValue(app, "--runtime", &flags->runtime, "COMMAND",
-           "An engine's command line: \"vllm serve --hf-overrides "
-           "{...}\"");
-  AddValue(app, "--fail-on", &flags->fail_on, "LEVEL",
-           "Exit with 1 from this severity on: error, warning, note, none")
-      ->capture_default_str();
-  app->add_flag("--checks", flags->checks,
-                "Only list the checks: ids, severities, texts");
+      "candle, mistral_rs, ollama, openvino; a version: vllm@0.20 (repeatable)",
+      {.one_value = true});  // the next argument is a PATH
+  AddFlag(app, "--length", &flags->length, "N",
+          "Longest distance that counts (default: the model's length)");
+  AddFlag(app, "--runtime", &flags->runtime, "COMMAND",
+          "An engine's command line: \"vllm serve --hf-overrides "
+          "{...}\"");
+  AddFlag(app, "--fail-on", &flags->fail_on, "LEVEL",
+          "Exit with 1 from this severity on: error, warning, note, none",
+          {.show_default = true});
+  AddFlag(app, "--checks", &flags->checks, "",
+          "Only list the checks: ids, severities, texts");
   CertificateFlags& certificate = flags->certificate;
-  const auto of_cache = [](CLI::Option* option) {
-    option->group(kCertificate);
-  };
-  of_cache(AddValue(app, "--cache", &certificate.cache, "FILE",
-                    "Keys as the engine cached them at --start: .safetensors, "
-                    "a tensor for each layer (layers.3.k)"));
-  of_cache(
-      AddValue(app, "--after", &certificate.after, "FILE",
-               "The engine's own keys of the same tokens, --shift further"));
-  of_cache(AddValue(app, "--config", &certificate.config, "FILE",
-                    "The model's config.json"));
-  of_cache(AddEnumFlag(app, "--layout", &certificate.layout,
-                       "bshd, bhsd, sbhd or thd"));
-  of_cache(AddValue(app, "--start", &certificate.start, "N",
-                    "Position of the first token"));
-  of_cache(AddValue(app, "--shift", &certificate.shift, "N",
-                    "How far the keys moved"));
-  of_cache(AddValue(app, "--layers", &certificate.layers, "PATTERN",
-                    "Names of the tensors; their first number is the layer"));
-  of_cache(
-      AddValue(app, "--dtype-bound", &certificate.dtype_bound, "ULPS",
-               "Ulps that a pair may be off: 4 if the engine's tables have the "
-               "keys' dtype (default 2; 4 for float32 and float64 keys)"));
-  of_cache(app->add_flag(
-      "--measured", certificate.measured,
-      "The keys are of two prefills; judges layers above 0 by their "
-      "measured angles"));
+  const flags::FlagRules of_cache = {.group = kCertificate};
+  AddFlag(app, "--cache", &certificate.cache, "FILE",
+          "Keys as the engine cached them at --start: .safetensors, "
+          "a tensor for each layer (layers.3.k)",
+          of_cache);
+  AddFlag(app, "--after", &certificate.after, "FILE",
+          "The engine's own keys of the same tokens, --shift further",
+          of_cache);
+  AddFlag(app, "--config", &certificate.config, "FILE",
+          "The model's config.json", of_cache);
+  AddEnumFlag(app, "--layout", &certificate.layout, "bshd, bhsd, sbhd or thd",
+              of_cache);
+  AddFlag(app, "--start", &certificate.start, "N",
+          "Position of the first token", of_cache);
+  AddFlag(app, "--shift", &certificate.shift, "N", "How far the keys moved",
+          of_cache);
+  AddFlag(app, "--layers", &certificate.layers, "PATTERN",
+          "Names of the tensors; their first number is the layer", of_cache);
+  AddFlag(app, "--dtype-bound", &certificate.dtype_bound, "ULPS",
+          "Ulps that a pair may be off: 4 if the engine's tables have the "
+          "keys' dtype (default 2; 4 for float32 and float64 keys)",
+          of_cache);
+  AddFlag(app, "--measured", &certificate.measured, "",
+          "The keys are of two prefills; judges layers above 0 by their "
+          "measured angles",
+          of_cache);
   return [app, flags, globals] { return RunDoctor(*app, *flags, *globals); };
 }
 

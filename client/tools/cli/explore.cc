@@ -51,8 +51,8 @@ absl::Status RunExplore(int port, const GlobalFlags& globals) {
 
 Command AddExplore(CLI::App* app, const GlobalFlags* globals) {
   const auto port = std::make_shared<int>(kDefaultPort);
-  AddValue(app, "--port", port.get(), "N", "Port on 127.0.0.1; 0: any free one")
-      ->capture_default_str();
+  AddFlag(app, "--port", port.get(), "N", "Port on 127.0.0.1; 0: any free one",
+          {.show_default = true});
   return [port, globals] { return RunExplore(*port, *globals); };
 }
 

@@ -31,7 +31,7 @@ std::string ShortName(const SourceFlags& flags) {
   if (!flags.config.empty() && flags.preset.empty()) {
     name = std::filesystem::path(name).filename().string();
   }
-  if (name.size() > 40) name = name.substr(0, 37) + "...";
+  if (name.size() > 40) name.replace(37, name.npos, "...");
   return name;
 }
 

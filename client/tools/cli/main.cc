@@ -92,8 +92,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Positional encodings: inspect, build tables, rotate tensors.",
                "posenc");
   app.footer(kFooter);
-  app.formatter(
-      std::make_shared<flags::HelpFormatter>());  // commands inherit it
+  flags::FormatHelp(&app);
   app.set_version_flag("--version", server::kVersion);
   app.require_subcommand(1);
   app.fallthrough();  // global flags may follow the command

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -23,13 +24,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The heading of the flags that only some figures have.
+constexpr char kSomeFigures[] = "For some figures";
+
 struct PlotFlags {
   std::string figure;
   FigureFlags data;
   std::string output;
   int width = 800, height = 480;
-  // Flags that only some figures have, and the names of these figures.
-  std::vector<std::pair<const char*, const char*>> belongings;
+  // The names of the figures that have a flag of kSomeFigures.
+  std::map<std::string, const char*> figures_of;
 };
 
 struct FigureRow {
@@ -87,10 +91,9 @@ absl::Status CheckFlags(const CLI::App& app, const PlotFlags& flags) {
                                    absl::StrReplaceAll(figures, {{" ", ", "}}),
                                    ", not to ", flags.figure));
   };
-  for (const auto& [flag, figures] : flags.belongings) {
-    if (app.count(flag) > 0 && !Has(figures, flags.figure)) {
-      return stranger(flag, figures);
-    }
+  for (const std::string& flag : flags::GivenFlags(app, kSomeFigures)) {
+    const char* const figures = flags.figures_of.at(flag);
+    if (!Has(figures, flags.figure)) return stranger(flag, figures);
   }
   if (flags.data.compare.Given() && !Has(kComparing, flags.figure)) {
     return stranger("--compare-*", kComparing);
@@ -210,42 +213,37 @@ absl::Status RunPlot(const CLI::App& app, const PlotFlags& flags,
 Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<PlotFlags>();
   FigureFlags* const data = &flags->data;
-  app->add_option("FIGURE", flags->figure, FigureNames())
-      ->required()
-      ->type_name("");
-  AddValue(app, "--output", &flags->output, "FILE",
-           "A file that ends in .svg; -: stdout");
-  AddValue(app, "--width", &flags->width, "N", "Pixels")->capture_default_str();
-  AddValue(app, "--height", &flags->height, "N", "Pixels")
-      ->capture_default_str();
+  AddFlag(app, "FIGURE", &flags->figure, "", FigureNames(), {.required = true});
+  AddFlag(app, "--output", &flags->output, "FILE",
+          "A file that ends in .svg; -: stdout");
+  AddFlag(app, "--width", &flags->width, "N", "Pixels", {.show_default = true});
+  AddFlag(app, "--height", &flags->height, "N", "Pixels",
+          {.show_default = true});
   AddSourceFlags(app, "", "Encoding", &data->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &data->compare);
   AddAbsoluteFlags(app, &data->absolute);
-  const auto add = [&](const char* figures, const char* name, auto* value,
-                       const char* text, const char* type) {
-    flags->belongings.emplace_back(name, figures);
-    return app->add_option(name, *value, text)
-        ->group("For some figures")
-        ->type_name(type);
+  const auto add = [&](const char* figures, const char* name,
+                       flags::Target target, const char* text, const char* type,
+                       flags::FlagRules rules = {}) {
+    flags->figures_of[name] = figures;
+    rules.group = kSomeFigures;
+    AddFlag(app, name, target, type, text, rules);
   };
   add("angles table", "--start", &data->start,
-      "angles, table: the first position", "N")
-      ->capture_default_str();
+      "angles, table: the first position", "N", {.show_default = true});
   add("angles table", "--rows", &data->rows,
-      "angles, table: positions from --start (--learned: default all)", "N")
-      ->default_str(absl::StrCat(kDefaultRows));
-  add("table", "--values", &data->values, "table: cos, sin or both", "NAME")
-      ->capture_default_str();
+      "angles, table: positions from --start (--learned: default all)", "N");
+  flags::ShowDefault(app, "--rows", absl::StrCat(kDefaultRows));
+  add("table", "--values", &data->values, "table: cos, sin or both", "NAME",
+      {.show_default = true});
   add("table", "--channels", &data->channels,
       "table: the first N columns as curves, at most 8", "N");
   add("rotation", "--position", &data->position,
-      "rotation: position of the vector", "N")
-      ->capture_default_str();
-  add("rotation", "--pair", &data->pair, "rotation: pair of channels", "N")
-      ->capture_default_str();
+      "rotation: position of the vector", "N", {.show_default = true});
+  add("rotation", "--pair", &data->pair, "rotation: pair of channels", "N",
+      {.show_default = true});
   add("rotation", "--vector", &data->vector, "rotation: the vector to rotate",
-      "X,Y")
-      ->capture_default_str();
+      "X,Y", {.show_default = true});
   add("decay similarity kept", "--max-distance", &data->max_distance,
       "decay, similarity (default 4096), kept (default 131072)", "N");
   add("decay similarity", "--distance-step", &data->distance_step,
@@ -260,8 +258,7 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   add("compare kept", "--profiles", &data->profiles,
       "compare, kept: readers (default: hf, vllm, llama_cpp and mlx, without "
       "those that refuse the model)",
-      "NAME")
-      ->delimiter(',');
+      "NAME", {.delimiter = ','});
   return [app, flags, globals] { return RunPlot(*app, *flags, *globals); };
 }
 

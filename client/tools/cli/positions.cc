@@ -191,9 +191,9 @@ absl::Status RunPositions(const PositionsFlags& flags,
 Command AddPositions(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<PositionsFlags>();
   flags->scheme.Add(app, "", kSchemes);
-  app->get_option("--padding-position")->default_str("0");
-  AddValue(app, "--out", &flags->out, "FILE",
-           "An .npy, or .safetensors with the tensor ids");
+  flags::ShowDefault(app, "--padding-position", "0");
+  AddFlag(app, "--out", &flags->out, "FILE",
+          "An .npy, or .safetensors with the tensor ids");
   return [flags, globals] { return RunPositions(*flags, *globals); };
 }
 

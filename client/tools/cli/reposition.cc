@@ -114,11 +114,11 @@ Command AddReposition(CLI::App* app, const GlobalFlags* globals) {
   AddSourceFlags(app, "new-", "New encoding (default: the same)",
                  &flags->new_rope);
   AddPositionFlags(app, "", "Old positions of the keys", &flags->old_positions);
-  AddValue(app, "--shift", &flags->shift, "N", "Added to every position")
-      ->group("New positions of the keys");
-  AddValue(app, "--shifts", &flags->shifts, "FILE",
-           "One shift per token: an .npy, or FILE.safetensors:NAME")
-      ->group("New positions of the keys");
+  AddFlag(app, "--shift", &flags->shift, "N", "Added to every position",
+          {.group = "New positions of the keys"});
+  AddFlag(app, "--shifts", &flags->shifts, "FILE",
+          "One shift per token: an .npy, or FILE.safetensors:NAME",
+          {.group = "New positions of the keys"});
   AddPositionFlags(app, "new-", "New positions of the keys",
                    &flags->new_positions);
   AddEnumFlag(app, "--layout", &flags->args.layout,

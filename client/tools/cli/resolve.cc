@@ -227,9 +227,8 @@ Command AddResolve(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ResolveFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
-  AddValue(
-      app, "--kept-to", &flags->kept_to, "N",
-      "Largest distance to compare (default: the model's length, or 8192)");
+  AddFlag(app, "--kept-to", &flags->kept_to, "N",
+          "Largest distance to compare (default: the model's length, or 8192)");
   return [flags, globals] { return RunResolve(*flags, *globals); };
 }
 

@@ -92,13 +92,12 @@ absl::Status RunSample(const SampleFlags& flags, const GlobalFlags& globals) {
 
 Command AddSample(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<SampleFlags>();
-  AddValue(app, "--out", &flags->out, "FILE", "A .safetensors file to write")
-      ->required();
-  AddValue(app, "--seed", &flags->seed, "N", "Equal seeds give equal bytes")
-      ->check(CLI::Range(std::int64_t{0}, INT64_MAX))
-      ->capture_default_str();
-  AddValue(app, "--q", &flags->q, "SHAPE", "Shape of q: 1,4096,32,128");
-  AddValue(app, "--k", &flags->k, "SHAPE", "Shape of k: 1,4096,8,128");
+  AddFlag(app, "--out", &flags->out, "FILE", "A .safetensors file to write",
+          {.required = true});
+  AddFlag(app, "--seed", &flags->seed, "N", "Equal seeds give equal bytes",
+          {.show_default = true, .range = {{0, INT64_MAX}}});
+  AddFlag(app, "--q", &flags->q, "SHAPE", "Shape of q: 1,4096,32,128");
+  AddFlag(app, "--k", &flags->k, "SHAPE", "Shape of k: 1,4096,8,128");
   AddEnumFlag(app, "--dtype", &flags->dtype,
               "float32, float16, bfloat16, float64, float8_e4m3fn, "
               "float8_e5m2");

@@ -98,25 +98,22 @@ absl::Status RunScores(const ScoresFlags& flags, const GlobalFlags& globals) {
 
 Command AddScores(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<ScoresFlags>();
-  AddValue(app, "--in", &flags->in, "FILE",
-           "A .safetensors file with q and k, [B, H, S, D]")
-      ->required();
-  AddValue(app, "--q", &flags->q, "NAME", "Name of q in the file")
-      ->capture_default_str();
-  AddValue(app, "--k", &flags->k, "NAME", "Name of k in the file")
-      ->capture_default_str();
+  AddFlag(app, "--in", &flags->in, "FILE",
+          "A .safetensors file with q and k, [B, H, S, D]", {.required = true});
+  AddFlag(app, "--q", &flags->q, "NAME", "Name of q in the file",
+          {.show_default = true});
+  AddFlag(app, "--k", &flags->k, "NAME", "Name of k in the file",
+          {.show_default = true});
   flags->score.Add(app, "", kScores);
-  AddValue(app, "--query-start", &flags->args.query_start, "N",
-           "Position of the first query")
-      ->capture_default_str();
-  AddValue(app, "--key-start", &flags->args.key_start, "N",
-           "Position of the first key")
-      ->capture_default_str();
+  AddFlag(app, "--query-start", &flags->args.query_start, "N",
+          "Position of the first query", {.show_default = true});
+  AddFlag(app, "--key-start", &flags->args.key_start, "N",
+          "Position of the first key", {.show_default = true});
   AddEnumFlag(app, "--dtype", &flags->args.dtype,
               "Dtype of the scores (default float32)");
-  AddValue(app, "--out", &flags->out, "FILE",
-           "An .npy, or .safetensors with the tensor scores (default: prints a "
-           "corner)");
+  AddFlag(app, "--out", &flags->out, "FILE",
+          "An .npy, or .safetensors with the tensor scores (default: prints a "
+          "corner)");
   return [flags, globals] { return RunScores(*flags, *globals); };
 }
 

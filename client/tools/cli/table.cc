@@ -186,8 +186,8 @@ Command AddTable(CLI::App* app, const GlobalFlags* globals) {
   const auto flags = std::make_shared<TableFlags>();
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddAbsoluteFlags(app, &flags->absolute);
-  AddValue(app, "--rows", &flags->rows, "N",
-           "Positions to tabulate, from --start");
+  AddFlag(app, "--rows", &flags->rows, "N",
+          "Positions to tabulate, from --start");
   AddPositionFlags(app, "", "Positions (default --start 0)", &flags->positions);
   AddEnumFlag(app, "--layout", &flags->layout,
               "half, duplicated, pair_repeated or complex");
@@ -195,13 +195,13 @@ Command AddTable(CLI::App* app, const GlobalFlags* globals) {
               "float32, float16, bfloat16, float64");
   AddEnumFlag(app, "--angles", &flags->angles,
               "exact, or float32 products as in frameworks");
-  app->add_flag("--for-keys", flags->for_keys,
-                "Use the keys' xPos factor, not the queries'");
-  AddValue(app, "--out", &flags->out, "FILE",
-           ".safetensors with cos and sin, or .npy if the table is one tensor "
-           "(default: prints the table)");
-  AddValue(app, "--out-cos", &flags->out_cos, "FILE", "An .npy of the cosines");
-  AddValue(app, "--out-sin", &flags->out_sin, "FILE", "An .npy of the sines");
+  AddFlag(app, "--for-keys", &flags->for_keys, "",
+          "Use the keys' xPos factor, not the queries'");
+  AddFlag(app, "--out", &flags->out, "FILE",
+          ".safetensors with cos and sin, or .npy if the table is one tensor "
+          "(default: prints the table)");
+  AddFlag(app, "--out-cos", &flags->out_cos, "FILE", "An .npy of the cosines");
+  AddFlag(app, "--out-sin", &flags->out_sin, "FILE", "An .npy of the sines");
   return [flags, globals] { return RunTable(*flags, *globals); };
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/string_view.h"
+#include "client/tools/flags/command_line.h"
 
 namespace posenc::cli {
 

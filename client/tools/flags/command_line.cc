@@ -1,10 +1,12 @@
 #include "client/tools/flags/command_line.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <iterator>
+#include <memory>
+#include <type_traits>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -59,29 +61,83 @@ void WantDecimalNumbers(CLI::App* app) {
   }
 }
 
+// Footers stay unchanged: CLI11 2.5 and later would reflow them, and lose the
+// indentation of examples.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    std::string text;
+    if (option->get_type_size() != 0) {
+      absl::StrAppend(&text, " ", TypeOf(*option));
+      if (!option->get_default_str().empty()) {
+        absl::StrAppend(&text, "=", option->get_default_str());
+      }
+      const int most = option->get_expected_max();
+      if (most > 1 && most != option->get_expected_min()) text += " ...";
+    }
+    if (option->get_required()) text += " (required)";
+    return text;
+  }
+
+  std::string make_footer(const CLI::App* /*app*/) const override { return ""; }
+
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    const std::string help = CLI::Formatter::make_help(app, name, mode);
+    const std::string footer = app->get_footer();
+    return footer.empty() || mode == CLI::AppFormatMode::Sub
+               ? help
+               : help + footer + "\n";
+  }
+};
+
 }  // namespace
 
-std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
-  std::string text;
-  if (option->get_type_size() != 0) {
-    absl::StrAppend(&text, " ", TypeOf(*option));
-    if (!option->get_default_str().empty()) {
-      absl::StrAppend(&text, "=", option->get_default_str());
-    }
-    const int most = option->get_expected_max();
-    if (most > 1 && most != option->get_expected_min()) text += " ...";
+CLI::Option* AddFlag(CLI::App* app, const std::string& name, Target target,
+                     const std::string& type, const std::string& help,
+                     const FlagRules& rules) {
+  CLI::Option* const option = std::visit(
+      [&](auto& set) {
+        using Set = std::decay_t<decltype(set)>;
+        if constexpr (std::is_same_v<Set, bool*>) {
+          return app->add_flag(name, *set, help);
+        } else if constexpr (std::is_pointer_v<Set>) {
+          return app->add_option(name, *set, help)->type_name(type);
+        } else {
+          return app->add_option_function<std::string>(name, set, help)
+              ->type_name(type);
+        }
+      },
+      target);
+  option->required(rules.required);
+  if (rules.show_default) option->capture_default_str();
+  if (!rules.group.empty()) option->group(rules.group);
+  if (rules.range) {
+    option->check(CLI::Range(rules.range->first, rules.range->second));
   }
-  if (option->get_required()) text += " (required)";
-  return text;
+  if (rules.fault) option->check(CLI::Validator(rules.fault, ""));
+  if (rules.one_value) option->allow_extra_args(false);
+  if (rules.delimiter != '\0') option->delimiter(rules.delimiter);
+  return option;
 }
 
-std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
-                                     CLI::AppFormatMode mode) const {
-  const std::string help = CLI::Formatter::make_help(app, name, mode);
-  const std::string footer = app->get_footer();
-  return footer.empty() || mode == CLI::AppFormatMode::Sub
-             ? help
-             : help + footer + "\n";
+void ShowDefault(CLI::App* app, const std::string& name,
+                 const std::string& value) {
+  app->get_option(name)->default_str(value);
+}
+
+std::vector<std::string> GivenFlags(const CLI::App& app,
+                                    const std::string& group) {
+  std::vector<std::string> names;
+  for (const CLI::Option* const option : app.get_options()) {
+    if (option->get_group() != group || option->count() == 0) continue;
+    names.push_back(option->get_name());
+  }
+  return names;
+}
+
+void FormatHelp(CLI::App* app) {
+  app->formatter(std::make_shared<HelpFormatter>());
 }
 
 void SilenceGrpc() {

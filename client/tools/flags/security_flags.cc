@@ -9,8 +9,6 @@
 namespace posenc::flags {
 namespace {
 
-constexpr char kGroup[] = "TLS and tokens";
-
 // Names of options in the errors of the client library, and the flags for these
 // options.
 constexpr std::pair<absl::string_view, absl::string_view> kNames[] = {
@@ -23,14 +21,12 @@ constexpr std::pair<absl::string_view, absl::string_view> kNames[] = {
 }  // namespace
 
 void AddSecurityFlags(CLI::App* app, SecurityFlags* flags) {
-  app->add_flag("--tls", flags->tls,
-                "Use TLS, and trust the system's authorities; other TLS flags "
-                "imply it")
-      ->group(kGroup);
-  const auto add = [&](const char* name, std::string* value, const char* type,
+  const auto add = [&](const char* name, Target target, const char* type,
                        const char* help) {
-    app->add_option(name, *value, help)->type_name(type)->group(kGroup);
+    AddFlag(app, name, target, type, help, {.group = "TLS and tokens"});
   };
+  add("--tls", &flags->tls, "",
+      "Use TLS, and trust the system's authorities; other TLS flags imply it");
   TlsOptions* const tls = &flags->tls_options;
   add("--tls-ca", &tls->ca_file, "FILE",
       "Trust these authorities instead (PEM certificates)");

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "client/tools/flags/command_line.h"
 #include "posenc/client.h"
 
 namespace posenc::flags {

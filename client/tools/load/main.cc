@@ -364,7 +364,7 @@ absl::Status Compare(const Flags& flags) {
 int Main(int argc, char** argv) {
   CLI::App app("Measures a posenc server: throughput and latency under load.",
                "posenc-load");
-  app.formatter(std::make_shared<flags::HelpFormatter>());
+  flags::FormatHelp(&app);
   app.footer(
       "\nExamples:\n"
       "  posenc-load --server 127.0.0.1:50051 --in-flight 1,16,64\n"
