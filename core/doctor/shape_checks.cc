@@ -12,7 +12,6 @@
 #include "absl/strings/str_join.h"
 #include "core/doctor/config_case.h"
 #include "core/interpretation/classes/class_defaults.h"
-#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::doctor {
 namespace {
