@@ -178,6 +178,9 @@ TEST_F(AdminServerTest, EndsPeersThatStall) {
   Socket deaf = Connect();
   deaf.Send("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
   EXPECT_EQ(silent.ReadAll(), "");
+  // The time of `deaf` begins when the buffers are full. A second silent peer
+  // comes later, so `deaf` has been ended before it.
+  EXPECT_EQ(Connect().ReadAll(), "");
   // The peer gets only the bytes that arrived before the server ended the
   // connection.
   EXPECT_LT(deaf.ReadAll().size(), metrics_.size());
