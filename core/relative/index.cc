@@ -24,14 +24,15 @@ class GridRule final : public BiasTiles::Rule {
         absl::StrCat("a grid of [", absl::StrJoin(grid_.extents, ", "), "]"));
   }
   void Fill(const BiasTileWriter& writer) const override {
-    constexpr std::int64_t kBlock = 256;  // columns at a time
+    constexpr std::int64_t kColumns = 256;  // columns at a time
     const BiasRange& tile = writer.tile;
     // The index for i = j. Other indices are relative to it.
     const std::int64_t middle = Weight(cells_ - 1);
-    std::int64_t keys[kBlock];
-    double values[kBlock];
-    for (std::int64_t column = 0; column < tile.key_length; column += kBlock) {
-      const std::int64_t n = std::min(kBlock, tile.key_length - column);
+    std::int64_t keys[kColumns];
+    double values[kColumns];
+    for (std::int64_t column = 0; column < tile.key_length;
+         column += kColumns) {
+      const std::int64_t n = std::min(kColumns, tile.key_length - column);
       for (std::int64_t c = 0; c < n; ++c) {
         keys[c] = Weight(tile.key_start + column + c);
       }

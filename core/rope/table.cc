@@ -126,12 +126,12 @@ void FillTable(const CosSinEvaluator& evaluator,
       if (layout == TableLayout::kHalf) {
         return FillHalfTable(evaluator, positions, cos, sin);
       }
-      constexpr std::size_t kRows = DeltaRows::kRows;
+      constexpr std::size_t kDeltaRows = DeltaRows::kRows;
       CosSinEvaluator::Anchor anchor(pairs);
-      std::vector<float> rows(kRows * values);
+      std::vector<float> rows(kDeltaRows * values);
       const auto all = absl::MakeConstSpan(positions.values());
-      for (std::size_t t = 0; t < all.size(); t += kRows) {
-        const auto some = all.subspan(t, kRows);
+      for (std::size_t t = 0; t < all.size(); t += kDeltaRows) {
+        const auto some = all.subspan(t, kDeltaRows);
         evaluator.Rows(some, rows.data(), rows.data() + pairs,
                        static_cast<std::ptrdiff_t>(values), false, &anchor);
         for (std::size_t i = 0; i < some.size(); ++i) {

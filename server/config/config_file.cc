@@ -22,7 +22,7 @@ namespace posenc::server {
 namespace {
 
 constexpr char kString[] = "a string";
-constexpr char kInteger[] = "a whole number";
+constexpr char kWholeNumber[] = "a whole number";
 constexpr char kFloat[] = "a number with a point";
 constexpr char kBoolean[] = "true or false";
 constexpr char kOther[] = "of another type";
@@ -32,10 +32,11 @@ constexpr struct {
   absl::string_view types[2];
   const char* words;
 } kWanted[] = {
-    {{kString, kInteger}, "bytes as a whole number, or \"64MiB\" in quotes"},
+    {{kString, kWholeNumber},
+     "bytes as a whole number, or \"64MiB\" in quotes"},
     {{kString}, "a time in quotes, as \"30s\""},
-    {{kInteger}, "a whole number, without quotes"},
-    {{kInteger, kFloat}, "a number, without quotes"},
+    {{kWholeNumber}, "a whole number, without quotes"},
+    {{kWholeNumber, kFloat}, "a number, without quotes"},
     {{kString, kBoolean}, "true or false"},
     {{kString}, "a string, in quotes"},  // a choice
     {{kString}, "a string, in quotes"},
@@ -45,7 +46,7 @@ constexpr struct {
 FileValue ValueOf(const toml::node& node) {
   if (const auto* const text = node.as_string()) return {kString, text->get()};
   if (const auto* const number = node.as_integer()) {
-    return {kInteger, absl::StrCat(number->get())};
+    return {kWholeNumber, absl::StrCat(number->get())};
   }
   // When this text is parsed again, it gives the same number, like the text
   // that KeyText() returns.

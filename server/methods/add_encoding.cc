@@ -14,14 +14,10 @@
 #include "server/methods/methods.h"
 
 namespace posenc::server {
-namespace {
-
-using Request = v1::AddEncodingRequest;
-
-}  // namespace
+namespace {}  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerAddEncoding(
-    const Request& request, const MethodContext& context,
+    const v1::AddEncodingRequest& request, const MethodContext& context,
     v1::AddEncodingResponse* /*response*/) {
   core::Faults faults;
   if (!request.has_encoding()) {
@@ -32,9 +28,9 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
   faults.Note(core::Prefixed("encoding", encoding.status()));
   absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
   faults.Note(core::Prefixed("positions", positions.status()));
-  absl::StatusOr<InputTensor> x =
-      ReadRequiredTensor("x", request.has_x(), request.x(),
-                         context.borrowed.Find(Request::kXFieldNumber));
+  absl::StatusOr<InputTensor> x = ReadRequiredTensor(
+      "x", request.has_x(), request.x(),
+      context.borrowed.Find(v1::AddEncodingRequest::kXFieldNumber));
   faults.Note(x.status());
   if (!faults.none()) {
     // All encodings except a grid need positions.

@@ -19,9 +19,6 @@
 namespace posenc::server {
 namespace {
 
-using Request = v1::ApplyRopeRequest;
-using Response = v1::ApplyRopeResponse;
-
 struct Inputs {
   std::optional<InputTensor> q, k;
 };
@@ -51,7 +48,7 @@ absl::StatusOr<core::Rotations> Prepare(const core::ApplyRopeArgs& args,
 }
 
 // Notes faults of a request that were not found while reading it.
-void NoteMore(const Request& request, bool positions_read,
+void NoteMore(const v1::ApplyRopeRequest& request, bool positions_read,
               core::ApplyRopeArgs args, const Inputs& inputs,
               core::Faults* faults) {
   if (request.layout() != v1::LAYOUT_UNSPECIFIED && positions_read &&
@@ -70,7 +67,7 @@ void NoteMore(const Request& request, bool positions_read,
 }
 
 // Checks a request, and prepares the rotation of its tensors.
-absl::StatusOr<Rotation> Rotate(const Request& request,
+absl::StatusOr<Rotation> Rotate(const v1::ApplyRopeRequest& request,
                                 const MethodContext& context) {
   core::Faults faults;
   core::ApplyRopeArgs args;
@@ -94,12 +91,12 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
   args.saturation = static_cast<core::Saturation>(request.saturation());
   args.reserve = context.reserve;
   Inputs inputs;
-  faults.Note(ReadTensorIfGiven("q", request.has_q(), request.q(),
-                                context.borrowed.Find(Request::kQFieldNumber),
-                                &inputs.q));
-  faults.Note(ReadTensorIfGiven("k", request.has_k(), request.k(),
-                                context.borrowed.Find(Request::kKFieldNumber),
-                                &inputs.k));
+  faults.Note(ReadTensorIfGiven(
+      "q", request.has_q(), request.q(),
+      context.borrowed.Find(v1::ApplyRopeRequest::kQFieldNumber), &inputs.q));
+  faults.Note(ReadTensorIfGiven(
+      "k", request.has_k(), request.k(),
+      context.borrowed.Find(v1::ApplyRopeRequest::kKFieldNumber), &inputs.k));
   if (!faults.none()) {
     NoteMore(request, positions.ok(), std::move(args), inputs, &faults);
     return faults.status();
@@ -109,17 +106,17 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
 
   Rotation rotation;
   if (inputs.q) {
-    rotation.push_back({Response::kQFieldNumber, *std::move(inputs.q),
-                        std::move(rotations->q)});
+    rotation.push_back({v1::ApplyRopeResponse::kQFieldNumber,
+                        *std::move(inputs.q), std::move(rotations->q)});
   }
   if (inputs.k) {
-    rotation.push_back({Response::kKFieldNumber, *std::move(inputs.k),
-                        std::move(rotations->k)});
+    rotation.push_back({v1::ApplyRopeResponse::kKFieldNumber,
+                        *std::move(inputs.k), std::move(rotations->k)});
   }
   return rotation;
 }
 
-absl::Status Describe(Request* call, StreamedBytes* bytes) {
+absl::Status Describe(v1::ApplyRopeRequest* call, StreamedBytes* bytes) {
   absl::Status status;
   if (call->positions().has_ids()) {
     status = bytes->AddIds("positions.ids",
@@ -132,9 +129,9 @@ absl::Status Describe(Request* call, StreamedBytes* bytes) {
 
 }  // namespace
 
-absl::StatusOr<TensorAnswer> AnswerApplyRope(const Request& request,
-                                             const MethodContext& context,
-                                             Response* /*response*/) {
+absl::StatusOr<TensorAnswer> AnswerApplyRope(
+    const v1::ApplyRopeRequest& request, const MethodContext& context,
+    v1::ApplyRopeResponse* /*response*/) {
   return AnswerRotation(Rotate(request, context), context);
 }
 

@@ -27,10 +27,10 @@
 namespace posenc::server {
 namespace {
 
-// A tile takes about a millisecond. kTileElements limits a tile if most of the
-// time is for storing elements.
-constexpr std::int64_t kTileElements = 65536;
-constexpr std::int64_t kTileNanoseconds = 1000000;
+// A tile takes about a millisecond. kBiasTileElements limits a tile if most of
+// the time is for storing elements.
+constexpr std::int64_t kBiasTileElements = 65536;
+constexpr std::int64_t kBiasTileNanoseconds = 1000000;
 
 // Size of a response without the bias tile: two varints with tags for the
 // tile's start, and the shape of the whole matrix with three varints.
@@ -175,14 +175,14 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
  private:
   Extents TileExtents(const core::BiasRange& whole) const {
     std::int64_t pairs =
-        kTileElements / std::max<std::int64_t>(1, bias_.heads());
+        kBiasTileElements / std::max<std::int64_t>(1, bias_.heads());
     Extents tile;
     do {
       pairs = std::max<std::int64_t>(1, pairs);
       tile = AboutSquare({whole.query_length, whole.key_length}, pairs);
       pairs /= 2;
     } while (pairs > 0 &&
-             bias_.Nanoseconds(tile.queries, tile.keys) > kTileNanoseconds);
+             bias_.Nanoseconds(tile.queries, tile.keys) > kBiasTileNanoseconds);
     return tile;
   }
 

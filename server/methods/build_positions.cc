@@ -13,19 +13,17 @@
 namespace posenc::server {
 namespace {
 
-using Response = v1::BuildPositionsResponse;
-
-// A tile has kTileElements elements and takes less than a millisecond. Larger
+// A tile has kTilePositions positions and takes less than a millisecond. Larger
 // answers have larger tiles, and at most kMostTiles of them, because the work
 // for a tile includes a walk over all sequences before the tile.
-constexpr std::int64_t kTileElements = 1 << 16;
+constexpr std::int64_t kTilePositions = 1 << 16;
 constexpr std::int64_t kMostTiles = 128;
 
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerBuildPositions(
     const v1::BuildPositionsRequest& request, const MethodContext& /*context*/,
-    Response* response) {
+    v1::BuildPositionsResponse* response) {
   absl::StatusOr<core::PositionScheme> scheme = ReadScheme(request);
   if (!scheme.ok()) return scheme.status();
   const absl::StatusOr<core::PositionExtents> extents =
@@ -39,9 +37,9 @@ absl::StatusOr<TensorAnswer> AnswerBuildPositions(
   ids.field = v1::Positions::kIdsFieldNumber;
   ids.dtype = extents->dtype;
   ids.shape = extents->shape;
-  ids.within = Response::kPositionsFieldNumber;
+  ids.within = v1::BuildPositionsResponse::kPositionsFieldNumber;
   const std::int64_t count = core::ElementCount(ids.shape).value_or(0);
-  const std::int64_t tile = std::max(kTileElements, count / kMostTiles + 1);
+  const std::int64_t tile = std::max(kTilePositions, count / kMostTiles + 1);
   answer.computation = std::make_unique<TileFunction>(
       (count + tile - 1) / tile,
       [scheme = *std::move(scheme), count, tile,

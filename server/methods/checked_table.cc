@@ -17,8 +17,6 @@
 namespace posenc::server {
 namespace {
 
-using Response = v1::BuildTableResponse;
-
 // Size of a tile: about a millisecond of sines and cosines.
 constexpr std::int64_t kTileBytes = 256 << 10;
 
@@ -260,10 +258,11 @@ OutputTensors CheckedTable::Outputs(std::int64_t n) const {
   const core::Shape shape =
       rope_ ? core::TableShape(rope_->rope, n, layout_) : core::Shape{n, dim_};
   if (!rope_ || layout_ == core::TableLayout::kComplex) {
-    outputs.push_back({Response::kTableFieldNumber, dtype_, shape});
+    outputs.push_back(
+        {v1::BuildTableResponse::kTableFieldNumber, dtype_, shape});
   } else {
-    outputs.push_back({Response::kCosFieldNumber, dtype_, shape});
-    outputs.push_back({Response::kSinFieldNumber, dtype_, shape});
+    outputs.push_back({v1::BuildTableResponse::kCosFieldNumber, dtype_, shape});
+    outputs.push_back({v1::BuildTableResponse::kSinFieldNumber, dtype_, shape});
   }
   return outputs;
 }

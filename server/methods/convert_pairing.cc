@@ -15,20 +15,18 @@
 namespace posenc::server {
 namespace {
 
-using Request = v1::ConvertPairingRequest;
-
 // Number of bytes that one tile copies. A tile may be a part of a row, because
 // a row may have any size. This takes much less than a millisecond.
-constexpr std::size_t kTileBytes = 1 << 20;
+constexpr std::size_t kCopiedTileBytes = 1 << 20;
 
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerConvertPairing(
-    const Request& request, const MethodContext& context,
+    const v1::ConvertPairingRequest& request, const MethodContext& context,
     v1::ConvertPairingResponse* /*response*/) {
-  absl::StatusOr<InputTensor> weight =
-      ReadRequiredTensor("weight", request.has_weight(), request.weight(),
-                         context.borrowed.Find(Request::kWeightFieldNumber));
+  absl::StatusOr<InputTensor> weight = ReadRequiredTensor(
+      "weight", request.has_weight(), request.weight(),
+      context.borrowed.Find(v1::ConvertPairingRequest::kWeightFieldNumber));
   if (!weight.ok()) {
     core::Faults faults;
     faults.Note(weight.status());
@@ -46,12 +44,13 @@ absl::StatusOr<TensorAnswer> AnswerConvertPairing(
   const std::size_t all = row_bytes * static_cast<std::size_t>(rows->rows());
   const auto input = std::make_shared<InputTensor>(*std::move(weight));
   answer.computation = std::make_unique<TileFunction>(
-      static_cast<std::int64_t>((all + kTileBytes - 1) / kTileBytes),
+      static_cast<std::int64_t>((all + kCopiedTileBytes - 1) /
+                                kCopiedTileBytes),
       [rows = *rows, input, row_bytes, all](
           std::int64_t tile, absl::Span<const OutputBuffer> outputs,
           StopCheck) {
-        std::size_t at = static_cast<std::size_t>(tile) * kTileBytes;
-        const std::size_t end = std::min(at + kTileBytes, all);
+        std::size_t at = static_cast<std::size_t>(tile) * kCopiedTileBytes;
+        const std::size_t end = std::min(at + kCopiedTileBytes, all);
         while (at < end) {
           const std::size_t in_row = at % row_bytes;
           const std::size_t bytes = std::min(row_bytes - in_row, end - at);

@@ -17,10 +17,8 @@
 namespace posenc::server {
 namespace {
 
-using Request = v1::RepositionRequest;
-
 // Notes faults of a request that were not found while reading it.
-void NoteMore(const Request& request, core::Faults* faults) {
+void NoteMore(const v1::RepositionRequest& request, core::Faults* faults) {
   // Sources for the layers of a cache do not resolve by themselves.
   const bool resolves = request.cache().model_layers().empty();
   if (resolves) faults->Note(CheckResolves("old_rope", request.old_rope()));
@@ -35,7 +33,7 @@ void NoteMore(const Request& request, core::Faults* faults) {
 }
 
 // Checks a request, and prepares the rotation of its tensor.
-absl::StatusOr<Rotation> Rotate(const Request& request,
+absl::StatusOr<Rotation> Rotate(const v1::RepositionRequest& request,
                                 const MethodContext& context) {
   core::Faults faults;
   core::RepositionArgs args;
@@ -78,9 +76,9 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
   if (faults.Note(core::Prefixed("movement", movement.status()))) {
     args.movement = std::move(movement->movement);
   }
-  absl::StatusOr<InputTensor> k =
-      ReadRequiredTensor("k", request.has_k(), request.k(),
-                         context.borrowed.Find(Request::kKFieldNumber));
+  absl::StatusOr<InputTensor> k = ReadRequiredTensor(
+      "k", request.has_k(), request.k(),
+      context.borrowed.Find(v1::RepositionRequest::kKFieldNumber));
   faults.Note(k.status());
   if (!faults.none()) {
     NoteMore(request, &faults);
@@ -96,7 +94,7 @@ absl::StatusOr<Rotation> Rotate(const Request& request,
   return rotation;
 }
 
-absl::Status Describe(Request* call, StreamedBytes* bytes) {
+absl::Status Describe(v1::RepositionRequest* call, StreamedBytes* bytes) {
   absl::Status status;
   if (call->movement().old_positions().has_ids()) {
     status = bytes->AddIds(
@@ -119,7 +117,7 @@ absl::Status Describe(Request* call, StreamedBytes* bytes) {
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerReposition(
-    const Request& request, const MethodContext& context,
+    const v1::RepositionRequest& request, const MethodContext& context,
     v1::RepositionResponse* /*response*/) {
   return AnswerRotation(Rotate(request, context), context);
 }

@@ -20,9 +20,7 @@
 namespace posenc::server {
 namespace {
 
-using Request = v1::ResolveRopeRequest;
-
-absl::Status CheckLength(const Request& request) {
+absl::Status CheckLength(const v1::ResolveRopeRequest& request) {
   const std::int64_t length = request.length();
   if (length != 0 && !request.has_compare_with()) {
     return core::FieldInvalid(
@@ -38,7 +36,7 @@ absl::Status CheckLength(const Request& request) {
   return absl::OkStatus();
 }
 
-std::int64_t LengthOf(const Request& request) {
+std::int64_t LengthOf(const v1::ResolveRopeRequest& request) {
   if (request.length() > 0) return request.length();
   const std::int64_t claimed =
       core::interpretation::ClaimedLength(ReadRopeSource(request.rope()));
@@ -47,7 +45,7 @@ std::int64_t LengthOf(const Request& request) {
 
 }  // namespace
 
-absl::Status AnswerResolveRope(const Request& request,
+absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
                                const MethodContext& context, StopCheck stop,
                                v1::ResolveRopeResponse* response) {
   std::string key;

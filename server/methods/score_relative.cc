@@ -13,8 +13,6 @@
 namespace posenc::server {
 namespace {
 
-using Request = v1::ScoreRelativeRequest;
-
 // Number of multiplications of a tile: about a millisecond.
 constexpr std::int64_t kTileProducts = std::int64_t{1} << 20;
 
@@ -23,18 +21,18 @@ struct Inputs {
   InputTensor q, k;
 };
 
-absl::StatusOr<Inputs> ReadInputs(const Request& request,
+absl::StatusOr<Inputs> ReadInputs(const v1::ScoreRelativeRequest& request,
                                   const MethodContext& context) {
   core::Faults faults;
   absl::StatusOr<InputScore> score = ReadScore(request);
   faults.Note(score.status());
-  absl::StatusOr<InputTensor> q =
-      ReadRequiredTensor("q", request.has_q(), request.q(),
-                         context.borrowed.Find(Request::kQFieldNumber));
+  absl::StatusOr<InputTensor> q = ReadRequiredTensor(
+      "q", request.has_q(), request.q(),
+      context.borrowed.Find(v1::ScoreRelativeRequest::kQFieldNumber));
   faults.Note(q.status());
-  absl::StatusOr<InputTensor> k =
-      ReadRequiredTensor("k", request.has_k(), request.k(),
-                         context.borrowed.Find(Request::kKFieldNumber));
+  absl::StatusOr<InputTensor> k = ReadRequiredTensor(
+      "k", request.has_k(), request.k(),
+      context.borrowed.Find(v1::ScoreRelativeRequest::kKFieldNumber));
   faults.Note(k.status());
   if (faults.none()) {
     return Inputs{*std::move(score), *std::move(q), *std::move(k)};
@@ -66,7 +64,7 @@ absl::Status JoinPieces(const core::ReserveFunction& reserve, Inputs* inputs) {
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerScoreRelative(
-    const Request& request, const MethodContext& context,
+    const v1::ScoreRelativeRequest& request, const MethodContext& context,
     v1::ScoreRelativeResponse* /*response*/) {
   absl::StatusOr<Inputs> read = ReadInputs(request, context);
   if (!read.ok()) return read.status();

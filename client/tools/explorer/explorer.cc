@@ -25,7 +25,7 @@ extern const char kPageScript[];
 
 namespace {
 
-constexpr char kMethods[] = "/v1/";
+constexpr char kMethodPrefix[] = "/v1/";
 
 // Enough for several browsers, because one browser opens six connections.
 constexpr unsigned kMaxConnections = 32;
@@ -78,7 +78,7 @@ int FaultOf(MHD_Connection* connection, absl::string_view path,
     return 403;
   }
   if (absl::EndsWith(Header(connection, "Sec-Fetch-Site"), "-site")) return 403;
-  if (!absl::ConsumePrefix(&path, kMethods)) {
+  if (!absl::ConsumePrefix(&path, kMethodPrefix)) {
     return method == "GET" || method == "HEAD" ? 0 : 405;
   }
   if (!IsJsonMethod(path)) return 404;
@@ -189,7 +189,7 @@ struct Explorer::Callbacks {
       }
       if (exchange->too_long) return Send(connection, Refusal(413));
       absl::string_view path = url;
-      if (!absl::ConsumePrefix(&path, kMethods)) {
+      if (!absl::ConsumePrefix(&path, kMethodPrefix)) {
         static const Response page = Page();
         return Send(connection, path == "/" ? page : Refusal(404));
       }

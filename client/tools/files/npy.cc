@@ -35,7 +35,7 @@ constexpr Descr kDescrs[] = {
     {"<f8", v1::DTYPE_FLOAT64}, {"|i1", v1::DTYPE_INT8},
     {"<i4", v1::DTYPE_INT32},   {"<i8", v1::DTYPE_INT64}};
 
-absl::Status Malformed(absl::string_view fact) {
+absl::Status NotNpy(absl::string_view fact) {
   return absl::InvalidArgumentError(absl::StrCat("not a .npy file: ", fact));
 }
 
@@ -87,8 +87,8 @@ bool IsNpy(absl::Span<const char> bytes) {
 
 absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
   const absl::string_view text(bytes.data(), bytes.size());
-  if (!absl::StartsWith(text, kMagic)) return Malformed("the magic is absent");
-  if (text.size() < 8) return Malformed("it ends inside the version");
+  if (!absl::StartsWith(text, kMagic)) return NotNpy("the magic is absent");
+  if (text.size() < 8) return NotNpy("it ends inside the version");
   const int major = static_cast<unsigned char>(text[6]);
   const int minor = static_cast<unsigned char>(text[7]);
   if ((major != 1 && major != 2) || minor != 0) {
@@ -99,22 +99,22 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
   // Version 1 has the header's length in 16 bits; version 2 has it in 32 bits.
   const std::size_t length_bytes = major == 1 ? 2 : 4;
   const std::size_t header_start = 8 + length_bytes;
-  if (text.size() < header_start) return Malformed("it ends inside the length");
+  if (text.size() < header_start) return NotNpy("it ends inside the length");
   std::size_t header_size = 0;
   for (std::size_t i = 0; i < length_bytes; ++i) {
     header_size |= std::size_t{static_cast<unsigned char>(text[8 + i])}
                    << (8 * i);
   }
   if (header_size > text.size() - header_start) {
-    return Malformed(absl::StrCat("a header of ", header_size, " bytes in ",
-                                  text.size() - header_start));
+    return NotNpy(absl::StrCat("a header of ", header_size, " bytes in ",
+                               text.size() - header_start));
   }
 
   const nlohmann::json header =
       HeaderOf(text.substr(header_start, header_size));
   if (!header.is_object() || header.size() != 3 || !header.contains("descr") ||
       !header.contains("fortran_order") || !header.contains("shape")) {
-    return Malformed("the header is no dict of descr, fortran_order and shape");
+    return NotNpy("the header is no dict of descr, fortran_order and shape");
   }
   if (!header["descr"].is_string()) {
     return absl::InvalidArgumentError(
@@ -129,7 +129,7 @@ absl::StatusOr<TensorView> ParseNpy(absl::Span<const char> bytes) {
   }
   const absl::optional<std::vector<std::int64_t>> shape =
       ExtentsOf(header["shape"]);
-  if (!shape) return Malformed("shape is no tuple of integers");
+  if (!shape) return NotNpy("shape is no tuple of integers");
   const std::int64_t count = check::ElementCount(*shape);
   const std::size_t size = wire::ElementBytes(dtype);
   const absl::Span<const char> data = bytes.subspan(header_start + header_size);

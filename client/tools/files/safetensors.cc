@@ -48,13 +48,13 @@ absl::Span<const char> Unread(std::uint64_t size) {
 // models are shorter, and a malicious header must not fill the memory.
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
-absl::Status Malformed(absl::string_view fact) {
+absl::Status NotSafetensors(absl::string_view fact) {
   return absl::InvalidArgumentError(
       absl::StrCat("not a .safetensors file: ", fact));
 }
 
 absl::Status MalformedEntry(absl::string_view name, absl::string_view fact) {
-  return Malformed(absl::StrCat("tensor \"", name, "\": ", fact));
+  return NotSafetensors(absl::StrCat("tensor \"", name, "\": ", fact));
 }
 
 absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
@@ -109,27 +109,28 @@ absl::StatusOr<Json> ParseHeader(absl::Span<const char> text) {
     names.resize(level + 1);
     if (event == Json::parse_event_t::key &&
         !names.back().insert(value.get<std::string>()).second) {
-      status = Malformed(absl::StrCat("\"", value.get<std::string>(),
-                                      "\" stands twice in the header"));
+      status = NotSafetensors(absl::StrCat("\"", value.get<std::string>(),
+                                           "\" stands twice in the header"));
     }
     if (level >= kMaxDepth && (event == Json::parse_event_t::object_start ||
                                event == Json::parse_event_t::array_start)) {
-      status = Malformed("the header is nested too deeply");
+      status = NotSafetensors("the header is nested too deeply");
     }
     return status.ok();
   };
   Json header = Json::parse(text.begin(), text.end(), check, false);
   if (!status.ok()) return status;
-  if (!header.is_object()) return Malformed("the header is no JSON object");
+  if (!header.is_object())
+    return NotSafetensors("the header is no JSON object");
   return header;
 }
 
 absl::Status ParseMetadata(const Json& json,
                            std::map<std::string, std::string>* metadata) {
-  if (!json.is_object()) return Malformed("__metadata__ is no object");
+  if (!json.is_object()) return NotSafetensors("__metadata__ is no object");
   for (const auto& [key, value] : json.items()) {
     if (!value.is_string()) {
-      return Malformed("__metadata__ holds values that are no strings");
+      return NotSafetensors("__metadata__ holds values that are no strings");
     }
     metadata->emplace(key, value.get<std::string>());
   }
@@ -159,7 +160,7 @@ SafetensorsEntry* Safetensors::Find(const std::string& name) {
 absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
     absl::Span<const char> first_bytes, std::uint64_t file_size) {
   if (first_bytes.size() < 8 || file_size < 8) {
-    return Malformed("shorter than 8 bytes");
+    return NotSafetensors("shorter than 8 bytes");
   }
   std::uint64_t header_size = 0;
   for (int i = 0; i < 8; ++i) {
@@ -167,9 +168,9 @@ absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
                    << (8 * i);
   }
   if (header_size > kMaxHeaderBytes || header_size > file_size - 8) {
-    return Malformed(absl::StrCat("a header of ", header_size, " bytes in ",
-                                  file_size - 8, "; the limit is ",
-                                  kMaxHeaderBytes));
+    return NotSafetensors(absl::StrCat("a header of ", header_size,
+                                       " bytes in ", file_size - 8,
+                                       "; the limit is ", kMaxHeaderBytes));
   }
   return header_size;
 }
@@ -204,7 +205,7 @@ absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> text,
     end += entry.bytes.size();
   }
   if (end != data_size) {
-    return Malformed(
+    return NotSafetensors(
         absl::StrCat("the tensors cover ", end, " of ", data_size, " bytes"));
   }
   return layout;
