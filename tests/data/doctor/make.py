@@ -353,6 +353,13 @@ def tables():
         {"model.safetensors": good},
         config,
     )
+    alone = inv_freq(10000.0, 21)
+    name = "blocks.0.attn.rope.rope.freqs"
+    pair(
+        "tables.inv-freq-alone",
+        {"model.safetensors": safetensors({name: f32([2.0, *alone[1:]])})},
+        {"model.safetensors": safetensors({name: f32(alone)})},
+    )
 
 
 def ggufs():
