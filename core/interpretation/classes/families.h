@@ -98,9 +98,10 @@ struct Family {
   // the first of `kinds`), S sliding attention (or the second), L linear
   // attention, C a convolution, H hybrid. Letters before a bar do not repeat.
   absl::string_view layer_pattern = {};
-  // The key of n, if every n-th layer has full attention, and the others have
-  // linear attention. If the key is absent, layer_pattern decides.
-  absl::string_view interval_key = {};
+  // The keys of n, separated by blanks, if every n-th layer has full attention.
+  // Without such a key, layer_pattern or full_every decides. The other layers
+  // of a class with a layer_pattern have linear attention.
+  absl::string_view interval_keys = {};
   // The layers that have cross-attention alone, separated by blanks, for files
   // without cross_attention_layers.
   absl::string_view cross_layers = {};

@@ -25,7 +25,8 @@ constexpr char kIntegers[] =
     "max_position_embeddings head_dim global_head_dim n_embd n_head n_layer "
     "n_positions qk_rope_head_dim qk_nope_head_dim "
     "sliding_window rotary_dim rotary_embedding_base full_attention_interval "
-    "no_rope_layer_interval index_head_dim indexer_head_dim";
+    "layer_group_size global_attn_every_n_layers no_rope_layer_interval "
+    "index_head_dim indexer_head_dim";
 constexpr char kNumbers[] =
     "partial_rotary_factor rotary_pct rotary_emb_base rope_local_base_freq "
     "global_rope_theta local_rope_theta swa_rope_theta "
@@ -35,6 +36,11 @@ constexpr char kDictNumbers[] =
     "rope_theta factor beta_fast beta_slow mscale mscale_all_dim "
     "attention_factor low_freq_factor high_freq_factor "
     "original_max_position_embeddings partial_rotary_factor";
+
+// Keys of which a class may read one: every n-th layer has full attention.
+constexpr char kIntervals[] =
+    "sliding_window_pattern _sliding_window_pattern global_attn_every_n_layers "
+    "full_attention_interval layer_group_size";
 
 // Keys for which transformers' classes refuse null. They also refuse a null
 // head_dim if the class has a default for it.
@@ -97,7 +103,9 @@ void CheckTypes(const JsonObject& object, absl::string_view key) {
     if (key == "per_layer_config") CheckLayerEntries(object.Peek().Object(key));
   } else if (key == "layer_types") {
     LayerTypes(object);
-  } else if (key == "layers_block_type") {
+  } else if (IsAmong(key, "attn_layer_indices full_attn_idxs")) {
+    object.Peek().Numbers(key);
+  } else if (IsAmong(key, "layers_block_type block_types")) {
     const json& list = object.At(key);
     bool is_list = list.is_array() || list.is_null();
     for (const json& text : list) is_list = is_list && text.is_string();
@@ -189,6 +197,28 @@ bool IsMet(const Refusal& row, const JsonObject& config,
   if (!other.is_null()) return false;
   if (row.when == RefusedValue::kAbsent) return !object.Contains(name);
   return object.Contains(name) && IsRefused(value, row.when);
+}
+
+// Warns of an interval that the class cannot divide by, and of intervals that
+// the class does not read.
+void WarnOfIntervals(const Model& model) {
+  const auto& [config, model_type, family, rules, defaults] = model;
+  const bool differ = family.full_every > 0 || !family.layer_pattern.empty();
+  if (!differ || !LayerTypes(config).empty()) return;
+  for (const absl::string_view key : absl::StrSplit(kIntervals, ' ')) {
+    const json& value = config.At(key);
+    const bool is_read = IsAmong(key, family.interval_keys);
+    if (!is_read && !value.is_null() && value != family.full_every) {
+      config.Warn(key, " is ", Shortened(value), ", which ",
+                  ClassOf(model_type), " does not read");
+    } else if (is_read && config.Contains(key) &&
+               (value.is_null() || value == 0 || value.is_string())) {
+      config.Warn(
+          key, " is ", Shortened(value),
+          ", and transformers' class divides by it and fails; ",
+          value.is_string() ? "it is read as a pattern" : "read as absent");
+    }
+  }
 }
 
 // Names that files use for encodings without rotation.
@@ -444,6 +474,7 @@ void WarnOfRefusals(const Model& model) {
   WarnOfLayerEntries(model);
   WarnOfNopeList(model);
   WarnOfSwitches(model);
+  WarnOfIntervals(model);
   WarnOfPattern(model);
   const bool is_long = !model.family.long_switch.empty() &&
                        config.At(model.family.long_switch) == true;

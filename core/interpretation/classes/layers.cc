@@ -348,21 +348,10 @@ std::string TypeOfLayer(const Model& model, std::int64_t index) {
     return types[index] == "sliding_attention" ? full : other;
   }
   if (auto listed = ListedType(model, index, full, other)) return *listed;
-  if (!family.layer_pattern.empty()) {
-    const json& every = config.At(family.interval_key);
-    if (!family.interval_key.empty() && every.is_number_integer() &&
-        every >= 1) {
-      return (index + 1) % every.get<std::int64_t>() == 0 ? full
-                                                          : "linear_attention";
-    }
-    return PatternType(family.layer_pattern, index, full, other);
-  }
-  std::int64_t every = family.full_every;
-  for (const absl::string_view key :
-       {"sliding_window_pattern", "_sliding_window_pattern",
-        "global_attn_every_n_layers"}) {
+  std::int64_t every = 0;  // -3 means every third, too, as in Python
+  const absl::string_view key = config.FirstOf(family.interval_keys);
+  if (!key.empty()) {
     const json& value = config.At(key);
-    if (value.is_null()) continue;
     if (value.is_string()) {  // EXAONE: "LLLG"
       const std::string pattern = value.get<std::string>();
       if (pattern.empty()) return "";
@@ -370,6 +359,10 @@ std::string TypeOfLayer(const Model& model, std::int64_t index) {
     }
     every = config.Integer(key).value_or(0);
   }
+  if (every == 0 && !family.layer_pattern.empty()) {
+    return PatternType(family.layer_pattern, index, full, other);
+  }
+  if (every == 0) every = family.full_every;
   if (family.nope == NopeRule::kWindowedOrDense) {
     // Dense layers come first. The layers of experts after them are counted
     // from 0 again.
@@ -381,10 +374,11 @@ std::string TypeOfLayer(const Model& model, std::int64_t index) {
       index -= dense;
     }
   }
-  if (every < 1) return "";
+  if (every == 0) return "";
   const bool is_full =
       family.full_first ? index % every == 0 : (index + 1) % every == 0;
-  return is_full ? full : other;
+  if (is_full) return full;
+  return family.layer_pattern.empty() ? other : "linear_attention";
 }
 
 std::optional<Value> LayerHeadDim(const Model& model,
