@@ -57,11 +57,12 @@ struct Tower {
   double theta = 10000;
   TowerDict dict = TowerDict::kAxial;
   // The width of a head: head_dim if `reads_head_dim`, else width / (heads *
-  // divisor).
+  // divisor). Of several keys the class takes the first that is given; the last
+  // is its own name.
   bool reads_head_dim = true;
-  absl::string_view width_key = "hidden_size";
+  absl::string_view width_keys = "hidden_size";
   std::int64_t width = 0;
-  absl::string_view heads_key = "num_attention_heads";
+  absl::string_view heads_keys = "num_attention_heads";
   std::int64_t heads = 16;
   absl::string_view divisor_key = {};
   std::int64_t head_dim = 0;  // the default; 0: no default
@@ -214,7 +215,14 @@ class TowerReader {
     return 1;
   }
 
-  // Does the same, and reports the default as an assumption.
+  // Returns the first of `keys` that the file has, or the last.
+  absl::string_view KeyOf(absl::string_view keys) const {
+    const absl::string_view given = config_.FirstOf(keys);
+    return given.empty() ? keys.substr(keys.rfind(' ') + 1) : given;
+  }
+
+  // Does the same as PositiveInteger(), and reports the default as an
+  // assumption.
   std::int64_t SizeOf(absl::string_view key, std::int64_t absent) {
     if (!config_.Has(key)) Assume(key, absl::StrCat(absent));
     return PositiveInteger(key, absent);
@@ -223,6 +231,11 @@ class TowerReader {
   void Assume(absl::string_view key, std::string value) {
     config_.Assume(key, std::move(value),
                    absl::StrCat("absent; the default of ", model_type_));
+  }
+
+  static void WarnOfNull(const JsonObject& object, absl::string_view key) {
+    object.Warn(key,
+                " is null, and transformers wants a value; read as absent");
   }
 
   double ReadTheta() {
@@ -239,6 +252,7 @@ class TowerReader {
       const JsonObject dict =
           config_.Object(has_older ? "rope_scaling" : "rope_parameters");
       if (dict.Has("rope_theta")) of_theta = dict;
+      if (dict.HasNull("rope_theta")) WarnOfNull(dict, "rope_theta");
       std::string type = dict.Text("type").value_or("default");
       type = dict.Text("rope_type").value_or(type);
       // The classes treat "default" as axial.
@@ -262,6 +276,7 @@ class TowerReader {
     }
     std::optional<double> theta = of_theta.Number("rope_theta");
     if (!theta) {
+      if (of_theta.HasNull("rope_theta")) WarnOfNull(of_theta, "rope_theta");
       theta = tower_.theta;
       Assume("rope_theta", NumberText(*theta));
     }
@@ -282,22 +297,17 @@ class TowerReader {
         return tower_.head_dim;
       }
     }
-    const std::int64_t width = SizeOf(tower_.width_key, tower_.width);
-    // Classes with the key num_heads also accept num_attention_heads.
-    const bool mapped = tower_.heads_key == "num_heads" &&
-                        !config_.Has("num_heads") &&
-                        config_.Has("num_attention_heads");
-    std::int64_t heads =
-        SizeOf(mapped ? "num_attention_heads" : tower_.heads_key, tower_.heads);
+    const std::int64_t width = SizeOf(KeyOf(tower_.width_keys), tower_.width);
+    std::int64_t heads = SizeOf(KeyOf(tower_.heads_keys), tower_.heads);
     if (!tower_.divisor_key.empty()) {
       heads *= SizeOf(tower_.divisor_key, 1);
     }
     width_ = width;
     if (width % heads != 0) {
-      config_.Warn(tower_.width_key, " is ", width, ", and the class of ",
-                   model_type_, " fails when it divides this width among ",
-                   heads, " heads; heads of ", width / heads,
-                   " channels are read");
+      config_.Warn(KeyOf(tower_.width_keys), " is ", width,
+                   ", and the class of ", model_type_,
+                   " fails when it divides this width among ", heads,
+                   " heads; heads of ", width / heads, " channels are read");
     }
     return width / heads;
   }
@@ -309,11 +319,11 @@ class TowerReader {
                                 : head_dim % 4 == 0 && head_dim >= 4;
     if (fits && head_dim <= kMaxRotaryDim) return true;
     const bool is_given = tower_.reads_head_dim && config_.Has("head_dim");
-    config_.Fail(is_given ? "head_dim" : tower_.width_key,
+    config_.Fail(is_given ? "head_dim" : KeyOf(tower_.width_keys),
                  is_given
                      ? absl::StrCat("is ", head_dim)
-                     : absl::StrCat("and ", tower_.heads_key, " give heads of ",
-                                    head_dim, " channels"),
+                     : absl::StrCat("and ", KeyOf(tower_.heads_keys),
+                                    " give heads of ", head_dim, " channels"),
                  "; ", model_type_, " needs ",
                  axes == 3 ? "an even number, at least 6" : "a multiple of 4",
                  " up to ", kMaxRotaryDim);
@@ -358,7 +368,7 @@ class TowerReader {
       config_.Fail("partial_rotary_factor", "gives ", width,
                    " channels for each axis; they must be half "
                    "of ",
-                   tower_.width_key, ", which is ", width_);
+                   KeyOf(tower_.width_keys), ", which is ", width_);
       return 2;
     }
     rope->head_dim = width_;
@@ -400,6 +410,10 @@ class TowerReader {
 
   void WarnOfUnread() {
     for (const std::string& key : config_.Keys()) {
+      if (config_.At(key).is_null() && (IsAmong(key, tower_.width_keys) ||
+                                        IsAmong(key, tower_.heads_keys))) {
+        WarnOfNull(config_, key);
+      }
       const bool rotary = absl::StartsWith(key, "rope_") ||
                           absl::StartsWith(key, "rotary_") ||
                           key == "partial_rotary_factor";
