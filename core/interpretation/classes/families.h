@@ -90,9 +90,11 @@ struct Family {
   std::int64_t full_every = 0;
   bool full_first = false;  // layer 0, n, 2n, ... rather than n - 1, ...
   // full_last: the last layer has full attention if the file has no list of
-  // layer types. forces_last: the last layer has full attention even if the
-  // list gives it another type.
+  // layer types. full_once: the same if layer_pattern gives no layer full
+  // attention. forces_last: the last layer has full attention even if the list
+  // gives it another type.
   bool full_last = false;
+  bool full_once = false;
   bool forces_last = false;
   // The layer types as a repeated sequence of letters: F is full attention (or
   // the first of `kinds`), S sliding attention (or the second), L linear
@@ -102,6 +104,8 @@ struct Family {
   // Without such a key, layer_pattern or full_every decides. The other layers
   // of a class with a layer_pattern have linear attention.
   absl::string_view interval_keys = {};
+  // The key that turns sliding attention off in files without layer_types.
+  absl::string_view sliding_switch = {};
   // The layers that have cross-attention alone, separated by blanks, for files
   // without cross_attention_layers.
   absl::string_view cross_layers = {};

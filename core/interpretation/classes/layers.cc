@@ -95,7 +95,8 @@ std::optional<std::string> ListedType(const Model& model, std::int64_t index,
                                                          : "sliding_attention";
   }
   // MiniMax marks layers with full attention with 1, and MiMo marks sliding
-  // layers with 1. DeepSeek V4 marks compressed layers with their ratio.
+  // layers with 1. DeepSeek V4 marks compressed layers with their ratio, and
+  // UltraBERT's first checkpoints mark sliding layers with their window.
   // transformers' class of MiniMax does not read MiniMax's list, but the code
   // beside the checkpoints reads it.
   if (const json* marks = list("attn_type_list");
@@ -104,12 +105,12 @@ std::optional<std::string> ListedType(const Model& model, std::int64_t index,
     return marks->at(i) == 0 ? "linear_attention" : "full_attention";
   }
   for (const absl::string_view key :
-       {"hybrid_layer_pattern", "compress_ratios"}) {
+       {"hybrid_layer_pattern", "compress_ratios", "attention_windows"}) {
     const std::vector<double> marks = config.Numbers(key);
     if (marks.empty()) continue;
     if (i >= marks.size()) return "";
     const bool is_other =
-        key == "compress_ratios" ? marks[i] != 0 : marks[i] == 1;
+        key == "hybrid_layer_pattern" ? marks[i] == 1 : marks[i] != 0;
     return is_other ? other : full;
   }
   return std::nullopt;
@@ -337,7 +338,11 @@ std::string TypeOfLayer(const Model& model, std::int64_t index) {
   const std::string other = family.kinds[1].type.empty()
                                 ? "sliding_attention"
                                 : std::string(family.kinds[1].type);
-  if ((family.forces_last || (family.full_last && types.empty())) &&
+  const bool lacks_full =
+      family.full_once &&
+      family.layer_pattern.find('F') > static_cast<std::size_t>(index);
+  const bool ends_full = family.full_last || lacks_full;
+  if ((family.forces_last || (ends_full && types.empty())) &&
       LayerCount(model) == index + 1) {
     return full;
   }
@@ -348,6 +353,11 @@ std::string TypeOfLayer(const Model& model, std::int64_t index) {
     return types[index] == "sliding_attention" ? full : other;
   }
   if (auto listed = ListedType(model, index, full, other)) return *listed;
+  const json& slides = config.At(family.sliding_switch);
+  if (config.Contains(family.sliding_switch) &&
+      (slides.is_null() || slides == false || slides == 0)) {
+    return full;
+  }
   std::int64_t every = 0;  // -3 means every third, too, as in Python
   const absl::string_view key = config.FirstOf(family.interval_keys);
   if (!key.empty()) {

@@ -312,6 +312,12 @@ Respelled StepAsTransformers(const JsonObject& config) {
   }
   nlohmann::json types = same.value("layer_types", nlohmann::json::array());
   if (!types.is_array()) types = nlohmann::json::array();
+  // UltraBERT's files with such lists have a list of windows, with 0 for full
+  // attention.
+  const nlohmann::json& windows = config.At("attention_windows");
+  for (std::size_t i = types.size(); i < windows.size(); ++i) {
+    types.push_back(windows[i] == 0 ? "full_attention" : "sliding_attention");
+  }
   nlohmann::json& parameters = same["rope_parameters"];
   parameters = nlohmann::json::object();
   const std::size_t count = has_list ? thetas.size() : shares.size();
