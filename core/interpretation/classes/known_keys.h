@@ -40,7 +40,8 @@ void CheckLayerEntries(const JsonObject& entries);
 // refused if the model has no such layer, if it is null, or if it gives
 // another value to a rotary key that the class reads once for all layers. If
 // the class reads entries by layer type, layers of one type with different
-// entries are refused, too.
+// entries are refused, too. Also warns of widths of sliding layers that are not
+// read.
 void WarnOfLayerEntries(const Model& model);
 
 }  // namespace posenc::core::interpretation

@@ -61,6 +61,30 @@ bool WarnOfSlices(const JsonObject& config, const JsonObject& entries) {
   return false;
 }
 
+// Warns if layers with latent attention turn slices of different widths: only
+// the model's own width is read. Without per_layer_config, the class takes the
+// width of sliding layers from keys of their own.
+void WarnOfOtherSlices(const Model& model, const JsonObject& entries) {
+  constexpr absl::string_view kSlice = "qk_rope_head_dim";
+  const JsonObject config = model.config.Peek();
+  const std::int64_t own = config.Integer(kSlice).value_or(0);
+  std::int64_t other = own;
+  for (const std::string& key : entries.Keys()) {
+    const auto slice = entries.Peek().Object(key).Integer(kSlice);
+    if (slice && *slice != own) other = *slice;
+  }
+  if (!config.Contains(kEntries)) {
+    const std::int64_t rest =
+        config.Integer("swa_qk_nope_head_dim").value_or(192);
+    const std::int64_t head = config.Integer("swa_head_dim").value_or(256);
+    other = config.Integer("swa_qk_rope_head_dim").value_or(head - rest);
+  }
+  if (other == own) return;
+  config.Warn(kSlice, " is ", own, ", and ", ClassOf(model.model_type),
+              " turns ", other, " channels in layers of another type; ", own,
+              " are read for every layer");
+}
+
 // Warns if transformers refuses an entry. Returns false if transformers accepts
 // it.
 bool WarnOfEntry(const Model& model, const JsonObject& entries,
@@ -141,11 +165,13 @@ void CheckLayerEntries(const JsonObject& entries) {
 }
 
 void WarnOfLayerEntries(const Model& model) {
-  if (!model.config.Contains(kEntries)) return;
   const JsonObject entries = model.config.Peek().Object(kEntries);
-  if (model.family.entries_by_type && model.family.width == RotaryWidth::kMla &&
-      WarnOfSlices(model.config, entries)) {
-    return;
+  if (model.family.entries_by_type && model.family.width == RotaryWidth::kMla) {
+    WarnOfOtherSlices(model, entries);
+    if (model.config.Contains(kEntries) &&
+        WarnOfSlices(model.config, entries)) {
+      return;
+    }
   }
   for (const std::string& key : entries.Keys()) {
     if (WarnOfEntry(model, entries, key)) return;
