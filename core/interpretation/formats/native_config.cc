@@ -281,7 +281,10 @@ bool IsStepConfig(const JsonObject& config) {
   const bool has_lists = FindFamily(type).lists;
   if (config.Has("rope_parameters")) return false;
   if (is_list("rope_theta")) {
-    return has_lists || config.Has("partial_rotary_factors");
+    // UltraBERT's first files have such a list, too; there rope_scaling would
+    // replace it.
+    return has_lists || config.Has("partial_rotary_factors") ||
+           (config.Has("attention_windows") && !config.Has("rope_scaling"));
   }
   return has_lists && is_list("partial_rotary_factors") &&
          !config.At("rope_theta").is_array();
@@ -312,8 +315,7 @@ Respelled StepAsTransformers(const JsonObject& config) {
   }
   nlohmann::json types = same.value("layer_types", nlohmann::json::array());
   if (!types.is_array()) types = nlohmann::json::array();
-  // UltraBERT's files with such lists have a list of windows, with 0 for full
-  // attention.
+  // UltraBERT's files list windows, with 0 for full attention.
   const nlohmann::json& windows = config.At("attention_windows");
   for (std::size_t i = types.size(); i < windows.size(); ++i) {
     types.push_back(windows[i] == 0 ? "full_attention" : "sliding_attention");
