@@ -13,17 +13,15 @@ namespace {
 
 // The family of unknown model types. It reads partial_rotary_factor, although
 // Llama's class does not.
-constexpr char kOtherIntervals[] =
-    "sliding_window_pattern _sliding_window_pattern global_attn_every_n_layers";
 constexpr Family kOther = {.width = RotaryWidth::kPartial,
-                           .interval_keys = kOtherIntervals,
+                           .interval_keys = kIntervalNames,
                            .any_names = true,
                            .scaling_layers = true};
 constexpr Family kOtherLatent = {.pairing = Pairing::kInterleaved,
                                  .output_pairing = Pairing::kHalfSplit,
                                  .width = RotaryWidth::kMla,
                                  .slice = RotarySlice::kTrailing,
-                                 .interval_keys = kOtherIntervals,
+                                 .interval_keys = kIntervalNames,
                                  .softmax_mscale = true,
                                  .reads_interleave = true,
                                  .any_names = true};

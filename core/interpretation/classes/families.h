@@ -215,6 +215,10 @@ inline constexpr char kLayersNames[] =
     "num_hidden_layers n_layer n_layers num_layers";
 inline constexpr char kLengthNames[] =
     "max_position_embeddings n_positions max_seq_len seq_length";
+// Keys of n, if every n-th layer has full attention (Family::interval_keys).
+inline constexpr char kIntervalNames[] =
+    "sliding_window_pattern _sliding_window_pattern global_attn_every_n_layers "
+    "full_attention_interval layer_group_size";
 
 // Keys from which a few classes read the base.
 inline constexpr char kBaseNames[] =

@@ -37,11 +37,6 @@ constexpr char kDictNumbers[] =
     "attention_factor low_freq_factor high_freq_factor "
     "original_max_position_embeddings partial_rotary_factor";
 
-// Keys of which a class may read one: every n-th layer has full attention.
-constexpr char kIntervals[] =
-    "sliding_window_pattern _sliding_window_pattern global_attn_every_n_layers "
-    "full_attention_interval layer_group_size";
-
 // Keys for which transformers' classes refuse null. They also refuse a null
 // head_dim if the class has a default for it.
 constexpr char kNeverNull[] =
@@ -205,7 +200,7 @@ void WarnOfIntervals(const Model& model) {
   const auto& [config, model_type, family, rules, defaults] = model;
   const bool differ = family.full_every > 0 || !family.layer_pattern.empty();
   if (!differ || !LayerTypes(config).empty()) return;
-  for (const absl::string_view key : absl::StrSplit(kIntervals, ' ')) {
+  for (const absl::string_view key : absl::StrSplit(kIntervalNames, ' ')) {
     const json& value = config.At(key);
     const bool is_read = IsAmong(key, family.interval_keys);
     if (!is_read && !value.is_null() && value != family.full_every) {
