@@ -189,7 +189,7 @@ void ApplyRule(const Model& model, const std::string& key,
                const json& class_dict, RopeDicts* dicts) {
   const DictRule rule = model.family.dicts;
   if (rule == DictRule::kNone) {
-    // Cohere 2 MoE ignores only rope_scaling.
+    // Cohere 2 MoE reads rope_parameters, but not rope_scaling.
     dicts->scales =
         key == "rope_parameters" && model.family.theta_key == "rope_theta";
     return;

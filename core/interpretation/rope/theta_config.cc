@@ -157,7 +157,7 @@ Choice BaseOfDict(const RopeDict& from) {
   const bool is_theirs = from.nested || kind == nullptr ||
                          (from.family.dicts != DictRule::kSplit &&
                           (kind->scaled || (key == kKey && !from.by_class())));
-  if (inner && is_theirs && (from.scales || key == kKey)) {
+  if (inner && is_theirs && from.scales) {
     Choice choice = {*inner};
     if (from.from_class) {
       choice.why = absl::StrCat(
