@@ -40,12 +40,13 @@ enum class PartRule {
   kHasText,      // the class has a text_config
   kNoLength,     // the class reads a rotary dict, but no length
   kFlat,         // the class's own files are flat
-  kHasDecoder,   // the class reads a decoder_config
+  kReadsPart,    // the language model is under `keys`, not text_config
   kReadsBeside,  // rotary keys beside the text_config are for another part
 };
 struct PartRow {
   PartRule rule;
   absl::string_view model_types;  // separated by blanks
+  absl::string_view keys = {};    // likewise
 };
 constexpr PartRow kPartRows[] = {
 #include "parts.inc"
@@ -56,6 +57,17 @@ bool Holds(PartRule rule, absl::string_view model_type) {
       std::begin(kPartRows), std::end(kPartRows), [&](const PartRow& row) {
         return row.rule == rule && IsAmong(model_type, row.model_types);
       });
+}
+
+// Returns the keys of the part that the class reads as its language model.
+absl::string_view TextKeys(absl::string_view model_type) {
+  for (const PartRow& row : kPartRows) {
+    if (row.rule == PartRule::kReadsPart &&
+        IsAmong(model_type, row.model_types)) {
+      return row.keys;
+    }
+  }
+  return "text_config";
 }
 
 const Parents* FindParents(absl::string_view model_type) {
@@ -114,6 +126,17 @@ bool LacksPart(const JsonObject& config, absl::string_view key) {
   return FindClassDefaults(ModelKey(name)) != nullptr &&
          FindParents(name) == nullptr && !Holds(PartRule::kOwnText, name) &&
          !(key == "text_config" && Holds(PartRule::kHasText, name));
+}
+
+// True if the class reads a text_config as of its own type, though that names
+// `given`, a type of another family.
+bool IgnoresType(absl::string_view model_type, const JsonObject& part,
+                 absl::string_view given) {
+  return absl::EndsWith(part.Path(), "text_config") &&
+         FindParents(model_type) == nullptr &&
+         (Holds(PartRule::kOwnText, model_type) ||
+          Holds(PartRule::kHasText, model_type)) &&
+         &FindFamily(given) != &FindFamily(model_type);
 }
 
 // Returns the key of the part to read; empty if `config` is the part itself.
@@ -188,7 +211,7 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
 JsonObject LanguagePart(JsonObject config, std::string* model_type) {
   for (;;) {
     if (const auto given = config.Text("model_type")) {
-      *model_type = *given;
+      if (!IgnoresType(*model_type, config, *given)) *model_type = *given;
     } else if (const Parents* parents = FindParents(*model_type)) {
       *model_type = std::string(parents->part);
     }
@@ -231,16 +254,13 @@ void WarnOfFile(const json& root, Report* report) {
   const std::string key = PartKey(whole);
   const auto type = whole.Text("model_type");
   const bool has_parent = type && FindParents(*type) != nullptr;
-  // Classes with a text_config read no decoder_config. VibeVoice's own files
-  // have one.
-  const bool reads_decoder = !has_parent || Holds(PartRule::kHasDecoder, *type);
-  const bool has_text = IsAmong(key, kLanguageKeys) ||
-                        (key == "decoder_config" && reads_decoder) ||
-                        (!key.empty() && type && !has_parent);
-  if (type && (has_parent || Holds(PartRule::kOwnText, *type)) && !has_text &&
-      !Holds(PartRule::kFlat, *type) && !absl::EndsWith(*type, "_text")) {
+  if (type && (has_parent || Holds(PartRule::kOwnText, *type)) &&
+      !IsAmong(key, TextKeys(*type)) &&
+      !(key.empty() && Holds(PartRule::kFlat, *type)) &&
+      !absl::EndsWith(*type, "_text")) {
     report->Warn(
-        "text_config is absent: transformers takes the default of its class of "
+        TextKeys(*type),
+        " is absent: transformers takes the default of its class of "
         "model_type ",
         *type, "; ",
         key.empty() ? "the file's own keys are" : absl::StrCat(key, " is"),
@@ -249,11 +269,17 @@ void WarnOfFile(const json& root, Report* report) {
   if (key.empty()) return;
   JsonObject part = whole.Peek().Object(key);
   if (type) CheckRefusals(whole, *type, absl::StrCat(key, "."), true);
-  if (type && part.Peek().Text("model_type") == *type) {
+  const auto own_type = part.Peek().Text("model_type");
+  if (type && own_type && IgnoresType(*type, part, *own_type)) {
+    part.Warn("model_type", " ", *own_type,
+              " is not read: transformers' class of model_type ", *type,
+              " takes its own type for every text_config");
+  }
+  if (type && own_type == *type) {
     report->Warn("model_type ", *type, " is that of the file and of its ", key,
                  ": transformers' class reads the file's own keys and not ",
                  key, "; ", key, " is read here");
-  } else if (IsAmong(key, kLanguageKeys) && LacksPart(whole, key)) {
+  } else if (LacksPart(whole, key)) {
     report->Warn("the class of model_type ", *type, " has no ", key,
                  ": transformers reads the file's own keys and not ", key, "; ",
                  key, " is read here");
