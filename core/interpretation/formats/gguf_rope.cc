@@ -113,14 +113,19 @@ void ReadShape(Reads* reads, GgufRope* rope) {
   rope->context_length = reads->Extent("context_length");
   rope->block_count = reads->Extent("block_count");
   rope->embedding_length = reads->Extent("embedding_length");
-  // In some architectures this key has a number for each layer. The largest
-  // number counts.
+  // In some files this key has a number for each layer. The number of layer 0
+  // counts.
   const std::vector<double> heads = reads->Numbers("attention.head_count");
-  if (!heads.empty()) {
-    const double most = *std::max_element(heads.begin(), heads.end());
-    if (most >= 1 && most < 0x1p31) {
-      rope->head_count = static_cast<std::int64_t>(most);
-    }
+  if (!heads.empty() && heads[0] >= 1 && heads[0] < 0x1p31) {
+    rope->head_count = static_cast<std::int64_t>(heads[0]);
+  }
+  const auto listed = reads->file.keys.find(reads->Key("attention.head_count"));
+  if (rope->block_count && listed != reads->file.keys.end() &&
+      std::holds_alternative<std::vector<double>>(listed->second) &&
+      heads.size() != static_cast<std::size_t>(*rope->block_count)) {
+    reads->Fail("attention.head_count", "has ", heads.size(),
+                " elements, and block_count is ", *rope->block_count,
+                "; llama.cpp refuses that");
   }
   rope->key_length = reads->Extent("attention.key_length");
   rope->key_length_swa = reads->Extent("attention.key_length_swa");
