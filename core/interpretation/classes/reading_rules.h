@@ -65,7 +65,7 @@ enum class ReadingRule {
   kFailsAtEntries,    // has one dict for all layers, and fails at a dict with
                       // entries for layer types
   kFailsAtSections,   // fails at sections that do not fill the pairs
-  kWidthMultiple,     // refuses a rotated width that `number` does not divide
+  kWidthMultiple,     // takes only multiples of `number`; 0: the head's width
   kNullShare,         // treats a null share as absent
   kNullHeadDim,       // leaves head_dim null if the file lacks it
   kDerivesHeadDim,    // replaces a null head_dim by qk_rope_head_dim

@@ -235,6 +235,23 @@ std::optional<Value> PartialFactor(const RopeDict& from) {
     if (!share) continue;
     if (!(share->value > 0 && share->value <= 1)) {
       object->Fail(key, "is ", share->text, "; it must be in (0, 1]");
+// Warns of a width that the class refuses, or that its layers cannot apply.
+void WarnOfWidth(const RopeDict& from, const Value& width) {
+  const ReadingRow* const row =
+      ClassRow(from.model_type, ReadingRule::kWidthMultiple);
+  const bool is_whole = row != nullptr ? row->number == 0
+                                       : SourceOf(from) == RotaryWidth::kHead &&
+                                             from.family.known();
+  // vLLM's layers apply every even width.
+  if (is_whole ? !from.is_hf() : row == nullptr || !from.by_class()) return;
+  const double unit = is_whole ? from.head.value : row->number;
+  if (std::fmod(width.value, unit) == 0) return;
+  from.report().Warn(
+      width.key, " gives ", width.value, " of ", from.head.value, " channels; ",
+      ClassOf(from.model_type), " ",
+      row != nullptr ? row->says : "rotates the whole head, and fails");
+}
+
     }
     return share;
   }
@@ -258,14 +275,7 @@ double DefaultShare(const RopeDict& from) {
 std::int64_t ReadWidth(const RopeDict& from) {
   const Value rotated = RotatedWidth(from);
   const auto width = WholePart(rotated.value);
-  const ReadingRow* const row =
-      ClassRow(from.model_type, ReadingRule::kWidthMultiple);
-  if (row != nullptr && from.by_class() &&
-      width % static_cast<std::int64_t>(row->number) != 0) {
-    from.dict.Warn("partial_rotary_factor", " gives ", width, " of ",
-                   from.head.value, " channels; ", ClassOf(from.model_type),
-                   " ", row->says);
-  }
+  WarnOfWidth(from, rotated);
   if (width >= 1 && width <= kMaxRotaryDim &&
       (width % 2 == 0 || IsOddShare(from, width))) {
     return width;
