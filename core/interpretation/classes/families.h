@@ -173,6 +173,11 @@ struct Family {
   // The class reads one entry of per_layer_config for each layer type.
   bool entries_by_type = false;
   bool scaling_layers = false;  // rope_scaling_layers is read
+  // The class takes a dict's entries only if each of its layer types has one.
+  bool all_entries = false;
+  // The class fills in the entries of layer types that a dict lacks, though it
+  // does not merge dicts.
+  bool fills_entries = false;
   // The class adds the file's per_layer_config to its own per_layer_config. In
   // other classes, the file's per_layer_config replaces the class's.
   bool merges_entries = false;
@@ -187,6 +192,8 @@ struct Family {
   bool merges_dicts() const {
     return dicts == DictRule::kMerged || dicts == DictRule::kTyped;
   }
+  // True if the class has parameters for layer types that a dict lacks.
+  bool fills_in() const { return merges_dicts() || fills_entries; }
 };
 
 absl::Span<const Family> Families();

@@ -302,7 +302,7 @@ class ConfigReader {
   }
 
   // True if the class has parameters for layer types that the dict lacks.
-  bool FillsIn() const { return model().by_class() && family_.merges_dicts(); }
+  bool FillsIn() const { return model().by_class() && family_.fills_in(); }
 
   // Returns the layer types that have parameters of their own; empty if all
   // layers share one set.

@@ -333,7 +333,7 @@ void WarnOfNulls(const RopeDict& from) {
                    " is null, and transformers fails on it; read as absent");
   }
   if (from.nested && from.family.dicts == DictRule::kNested &&
-      !from.dict.Contains("rope_theta")) {
+      !from.family.fills_in() && !from.dict.Contains("rope_theta")) {
     from.dict.Warn("rope_theta",
                    " is absent, and transformers' class has no default for it "
                    "in an entry that is given: it fails");

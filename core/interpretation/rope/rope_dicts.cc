@@ -31,7 +31,47 @@ std::string GivenKey(const JsonObject& config, ReadingRule spelling) {
   return newer && reads_newer ? "rope_parameters" : "";
 }
 
-bool IsNested(const Model& model, const JsonObject& dict) {
+// Returns the layer types for which the class has default parameters.
+std::vector<std::string> KindsOf(const Family& family, const json& class_dict) {
+  std::vector<std::string> kinds;
+  for (const LayerKind& kind : family.kinds) {
+    if (!kind.type.empty()) kinds.emplace_back(kind.type);
+  }
+  if (!kinds.empty() || !class_dict.is_object()) return kinds;
+  for (const auto& [key, value] : class_dict.items()) {
+    if (value.is_object() || value.is_null()) kinds.push_back(key);
+  }
+  return kinds;
+}
+
+// Returns the layer types that the class looks for in a nested dict.
+std::vector<std::string> NeededTypes(const Model& model,
+                                     const json& class_dict) {
+  std::vector<std::string> of_layers = LayerTypes(model.config);
+  if (of_layers.empty() && model.family.full_every == 1) {
+    of_layers = {"full_attention"};
+  }
+  std::vector<std::string> kinds = KindsOf(model.family, class_dict);
+  if (kinds.empty() && model.family.dicts == DictRule::kNested) {
+    const std::set<std::string> each(of_layers.begin(), of_layers.end());
+    kinds.assign(each.begin(), each.end());
+  }
+  if (of_layers.empty()) return kinds;
+  std::erase_if(kinds, [&](const std::string& kind) {
+    return IsTransformersType(kind) &&
+           std::count(of_layers.begin(), of_layers.end(), kind) == 0;
+  });
+  return kinds;
+}
+
+bool IsNested(const Model& model, const json& class_dict,
+              const JsonObject& dict) {
+  if (model.by_class() && model.family.all_entries) {
+    const std::vector<std::string> types = NeededTypes(model, class_dict);
+    return std::all_of(types.begin(), types.end(), [&](const auto& type) {
+      return dict.At(type).is_object();
+    });
+  }
   // In a dict that is not flat, an entry for a layer type may be null.
   const bool is_flat = dict.Contains("rope_type") || dict.Contains("type") ||
                        dict.Contains("rope_theta");
@@ -53,36 +93,6 @@ void CheckNames(const JsonObject& dict) {
     dict.Fail(key, "is an entry by an older name of a layer type, and readers ",
               "look for ", newer, ": rename it");
   }
-}
-
-// Returns the layer types for which the class has default parameters.
-std::vector<std::string> KindsOf(const Family& family, const json& class_dict) {
-  std::vector<std::string> kinds;
-  for (const LayerKind& kind : family.kinds) {
-    if (!kind.type.empty()) kinds.emplace_back(kind.type);
-  }
-  if (!kinds.empty() || !class_dict.is_object()) return kinds;
-  for (const auto& [key, value] : class_dict.items()) {
-    if (value.is_object() || value.is_null()) kinds.push_back(key);
-  }
-  return kinds;
-}
-
-// Returns the layer types that the class looks for in a nested dict.
-std::vector<std::string> NeededTypes(const Model& model,
-                                     const json& class_dict) {
-  const std::vector<std::string> of_layers = LayerTypes(model.config);
-  std::vector<std::string> kinds = KindsOf(model.family, class_dict);
-  if (kinds.empty() && model.family.dicts == DictRule::kNested) {
-    const std::set<std::string> each(of_layers.begin(), of_layers.end());
-    kinds.assign(each.begin(), each.end());
-  }
-  if (of_layers.empty()) return kinds;
-  std::erase_if(kinds, [&](const std::string& kind) {
-    return IsTransformersType(kind) &&
-           std::count(of_layers.begin(), of_layers.end(), kind) == 0;
-  });
-  return kinds;
 }
 
 // Warns if a layer type's entry is missing, or is null in a class that fails at
@@ -222,11 +232,12 @@ void ApplyRule(const Model& model, const std::string& key,
 }
 
 // Classes with kMerged or kTyped merge rope_scaling into the entries of
-// rope_parameters. Other classes use only one of the two dicts.
+// rope_parameters. Other classes, and classes with all_entries, use only one of
+// the two dicts.
 void MergeScaling(const Model& model, RopeDicts* dicts) {
   const JsonObject& config = model.config;
-  if (!model.family.merges_dicts() || !config.Has("rope_parameters") ||
-      !config.Has("rope_scaling")) {
+  if (!model.family.merges_dicts() || model.family.all_entries ||
+      !config.Has("rope_parameters") || !config.Has("rope_scaling")) {
     return;
   }
   const json& scaling = config.At("rope_scaling");
@@ -251,6 +262,25 @@ void MergeScaling(const Model& model, RopeDicts* dicts) {
                            std::make_shared<const GivenKeys>(std::move(given)));
 }
 
+// Warns of entries that a class with all_entries does not take, and of keys
+// beside entries that a class takes.
+void WarnOfKeysBesideEntries(const Model& model, const RopeDicts& dicts) {
+  const JsonObject& dict = dicts.dict;
+  for (const std::string& key : dict.Keys()) {
+    const json& value = dict.At(key);
+    if (dicts.nested
+            ? IsLayerType(model, key) || value.is_object() || value == "default"
+            : !model.family.all_entries || !value.is_object()) {
+      continue;
+    }
+    dict.MarkRead(key);
+    dict.Warn(key, " ", Shortened(value),
+              " is not read: ", ClassOf(model.model_type), " reads ",
+              dicts.nested ? "only entries for types of layers there"
+                           : "entries only if each type of layer has one");
+  }
+}
+
 // Reports errors and warnings about how transformers' class reads the dict, and
 // applies the rules of the class to `dicts`.
 void CheckByClass(const Model& model, const std::string& key,
@@ -264,7 +294,9 @@ void CheckByClass(const Model& model, const std::string& key,
                 model.model_type,
                 " has no default: give an entry for each type of layer");
   }
-  if (rule == DictRule::kNested) WarnOfEmpty(config);
+  if (rule == DictRule::kNested && !model.family.fills_in()) {
+    WarnOfEmpty(config);
+  }
   // Classes with kTyped or kNested treat every key of the dict as a layer type.
   if ((rule == DictRule::kTyped || rule == DictRule::kNested) &&
       !model.family.kinds[0].type.empty() &&
@@ -301,9 +333,10 @@ void CheckByClass(const Model& model, const std::string& key,
     }
     dicts->nested = false;
   }
-  if (dicts->nested && !model.family.merges_dicts()) {
+  if (dicts->nested && !model.family.fills_in()) {
     WarnOfMissingTypes(model, class_dict, dicts->dict);
   }
+  if (model.family.known()) WarnOfKeysBesideEntries(model, *dicts);
   if (!is_empty) ApplyRule(model, key, class_dict, dicts);
 }
 
@@ -313,8 +346,13 @@ RopeDicts ReadRopeDicts(const Model& model, const nlohmann::json& class_dict) {
   const auto& [config, model_type, family, rules, defaults] = model;
   const ReadingRow& spelling =
       SpellingRow(rules.profile, rules.version, model_type);
-  const std::string key = GivenKey(config, spelling.rule);
   const bool by_class = model.by_class();
+  // If Step 3.5's class takes the entries, it does not read rope_scaling.
+  const bool takes_entries =
+      by_class && family.all_entries && family.merges_dicts() &&
+      IsNested(model, class_dict, config.Peek().Object("rope_parameters"));
+  const std::string key =
+      takes_entries ? "rope_parameters" : GivenKey(config, spelling.rule);
   const bool from_class = key.empty() && class_dict.is_object() && by_class;
   RopeDicts dicts = {
       .dict = !key.empty() ? config.Object(key)
@@ -333,7 +371,7 @@ RopeDicts ReadRopeDicts(const Model& model, const nlohmann::json& class_dict) {
     WarnOfUnread(model, key, spelling);
   }
   CheckNames(dicts.dict);
-  dicts.nested = IsNested(model, dicts.dict);
+  dicts.nested = IsNested(model, class_dict, dicts.dict);
   // Dots 3 copies a flat dict for each layer type, so all layer types then have
   // the same encoding.
   dicts.has_kinds = !family.kinds[0].type.empty() &&

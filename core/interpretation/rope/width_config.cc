@@ -19,8 +19,17 @@ constexpr absl::string_view kShare = "partial_rotary_factor";
 // dict: the class sets the factor itself, or has a dict for each layer type.
 bool ReadsShareOfConfig(const RopeDict& from) {
   if (from.family.fixed_partial && from.by_class()) return false;
-  return !from.is_hf() || (from.family.dicts != DictRule::kNested &&
-                           from.family.dicts != DictRule::kMerged);
+  return !from.is_hf() ||
+         (from.family.dicts != DictRule::kNested &&
+          from.family.dicts != DictRule::kMerged) ||
+         (from.nested && from.family.all_entries);
+}
+
+// True if the class does not read the share of the dict, because it writes its
+// own share into a flat dict.
+bool ReplacesShare(const RopeDict& from) {
+  return from.by_class() && from.family.dicts == DictRule::kSplit &&
+         !from.nested;
 }
 
 // Returns the number of channels that a share gives. The result keeps the key
@@ -98,6 +107,10 @@ Choice KeyedWidth(const RopeDict& from) {
   std::optional<Value> width = IntegerAt(from.config, "rotary_dim");
   if (!width && from.family.slice == RotarySlice::kTrailing) {
     width = IntegerAt(from.config, "qk_rope_head_dim");
+    // DeepSeek V4 writes this width only into a flat dict.
+    if (width && from.nested && from.by_class()) {
+      return {PartialWidth(from), {*width}};
+    }
   }
   if (!width && from.family.rotary_dim > 0 && from.by_class() &&
       !from.config.HasNull("rotary_dim")) {
@@ -192,6 +205,10 @@ Value RotatedWidth(const RopeDict& from) {
   if (from.family.width == RotaryWidth::kMla) return LatentWidth(from);
   Choice choice = WidthOf(from);
   const Value& taken = choice.taken;
+  if (ReplacesShare(from)) {
+    const auto share = NumberAt(from.dict, kShare);
+    if (share) choice.left.push_back(ChannelsOf(from, *share));
+  }
   if (choice.why.empty()) {
     choice.why = absl::StrCat(from.rules.project, " rotates ", taken.value,
                               " of the ", from.head.value, " channels, by ",
@@ -218,23 +235,6 @@ void FailWidth(const RopeDict& from, const Value& width) {
               : "")));
 }
 
-// True if transformers computes frequencies for this odd number of channels.
-bool IsOddShare(const RopeDict& from, std::int64_t width) {
-  return width % 2 != 0 && static_cast<double>(width) < from.head.value &&
-         IsAmong(from.type, "default linear") && from.by_class();
-}
-
-}  // namespace
-
-std::optional<Value> PartialFactor(const RopeDict& from) {
-  const std::pair<const JsonObject*, absl::string_view> places[] = {
-      {&from.dict, kShare}, {&from.config, from.family.partial_key}};
-  for (const auto& [object, key] : places) {
-    if (object == &from.config && !ReadsShareOfConfig(from)) continue;
-    const std::optional<Value> share = NumberAt(*object, key);
-    if (!share) continue;
-    if (!(share->value > 0 && share->value <= 1)) {
-      object->Fail(key, "is ", share->text, "; it must be in (0, 1]");
 // Warns of a width that the class refuses, or that its layers cannot apply.
 void WarnOfWidth(const RopeDict& from, const Value& width) {
   const ReadingRow* const row =
@@ -252,6 +252,26 @@ void WarnOfWidth(const RopeDict& from, const Value& width) {
       row != nullptr ? row->says : "rotates the whole head, and fails");
 }
 
+// True if transformers computes frequencies for this odd number of channels.
+bool IsOddShare(const RopeDict& from, std::int64_t width) {
+  return width % 2 != 0 && static_cast<double>(width) < from.head.value &&
+         IsAmong(from.type, "default linear") && from.by_class();
+}
+
+}  // namespace
+
+std::optional<Value> PartialFactor(const RopeDict& from) {
+  const std::pair<const JsonObject*, absl::string_view> places[] = {
+      {&from.dict, kShare}, {&from.config, from.family.partial_key}};
+  for (const auto& [object, key] : places) {
+    if (object == &from.config ? !ReadsShareOfConfig(from)
+                               : ReplacesShare(from)) {
+      continue;
+    }
+    const std::optional<Value> share = NumberAt(*object, key);
+    if (!share) continue;
+    if (!(share->value > 0 && share->value <= 1)) {
+      object->Fail(key, "is ", share->text, "; it must be in (0, 1]");
     }
     return share;
   }
@@ -264,6 +284,10 @@ double DefaultShare(const RopeDict& from) {
   if (from.is_hf() && from.config.Contains(key) &&
       from.config.At(key).is_null() && ReadsShareOfConfig(from) &&
       from.Row(ReadingRule::kNullShare) == nullptr) {
+    return 1;
+  }
+  // Only a flat dict gets the share of the class with kSplit.
+  if (from.by_class() && from.nested && from.family.dicts == DictRule::kSplit) {
     return 1;
   }
   const ReadingRow* const otherwise = from.Row(ReadingRule::kDefaultShare);
