@@ -119,6 +119,11 @@ void CheckBothSpellings(ConfigCase* config) {
   };
   const Ropes older = without("rope_parameters");
   const Ropes newer = without("rope_scaling");
+  // A class may merge the dicts, or not read rope_scaling. A warning says so.
+  const Reading& hf = config->readings()[0];
+  if (hf.status().ok() && !std::ranges::equal(hf.ropes, older, IsSameRope)) {
+    return;
+  }
   std::size_t group = 0;  // the first group that differs
   while (group < older.size() && IsSameRope(older[group], newer[group])) {
     ++group;
@@ -152,11 +157,11 @@ void CheckThetaConflict(ConfigCase* config) {
   const auto base = [](const Reading& reading) {
     return reading.ropes[0]->spec.rope_theta;
   };
-  // If the class reads neither key, the choice does not matter.
+  // If the class does not read the dict's base, a warning says so.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
       std::ranges::none_of(reference->ropes, [&](const auto& rope) {
-        return rope->spec.rope_theta == inner || rope->spec.rope_theta == outer;
+        return rope->spec.rope_theta == inner;
       })) {
     return;
   }
