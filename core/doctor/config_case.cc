@@ -229,6 +229,21 @@ bool ConfigCase::Drops(const NamedDict& named) const {
   });
 }
 
+std::string ConfigCase::BaseKey(std::size_t group, double base,
+                                const Reader& reader) const {
+  for (const absl::string_view key :
+       {family_.kinds[0].theta_key, family_.kinds[1].theta_key,
+        family_.theta_key}) {
+    if (key.empty()) continue;
+    const Ropes ropes = ResolveChanged(
+        [&](json* part) { (*part)[std::string(key)] = base; }, reader);
+    if (ropes[group].ok() && ropes[group]->spec.rope_theta == base) {
+      return std::string(key);
+    }
+  }
+  return "";
+}
+
 std::vector<NamedDict> ConfigCase::Dicts() const {
   std::vector<NamedDict> dicts;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {

@@ -101,6 +101,11 @@ class ConfigCase {
   // True if the reference ignores the scaling in the dict.
   bool Drops(const NamedDict& named) const;
 
+  // Returns the key beside the dicts that gives a reader's layers of the group
+  // this base if the file has it; empty if no key does.
+  std::string BaseKey(std::size_t group, double base,
+                      const Reader& reader) const;
+
   // Returns the dicts of rotary parameters in the file: rope_scaling,
   // rope_parameters, and the dicts in them.
   std::vector<NamedDict> Dicts() const;

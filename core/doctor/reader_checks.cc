@@ -45,28 +45,48 @@ std::string Explanations(const Comparison& comparison) {
   return shown.empty() ? "by the last bits" : absl::StrJoin(shown, "; ");
 }
 
+// Returns the dict of transformers' class, for a file without a dict; null if
+// the file has a dict, or the class has none.
+json ClassDict(const ConfigCase& config) {
+  const json dict =
+      json::parse(config.family().rope_parameters, nullptr, false);
+  return config.Dicts().empty() && dict.is_object() ? dict : json();
+}
+
 // Returns the fix if a reader ignores the scaling. The fix is to write the
 // scaling of transformers' class into the file, or else to use another reader.
 std::string ScalingFix(const ConfigCase& config, const ResolvedRope& ours) {
-  const json dict =
-      json::parse(config.family().rope_parameters, nullptr, false);
-  if (!config.Dicts().empty() || !dict.is_object() || !ours.spec.rope_theta) {
+  const json dict = ClassDict(config);
+  if (dict.is_null() || !ours.spec.rope_theta) {
     return Say("readers.never-scales", {});
   }
   return Say("readers.class-scales", {*ours.spec.rope_theta, dict.dump()});
 }
 
-// Returns the fix if a reader has other frequencies. The fix is to write a key,
-// or else to use another reader.
-std::string FrequencyFix(const ConfigCase& config, const ResolvedRope& ours,
-                         const ResolvedRope& theirs) {
+// Returns the fix if a reader has other frequencies in a group of layers. The
+// fix is to write a key, or else to use another reader.
+std::string FrequencyFix(const ConfigCase& config, std::size_t group,
+                         const Reading& reading) {
+  const ResolvedRope& ours = *config.reference()->ropes[group];
+  const ResolvedRope& theirs = *reading.ropes[group];
   const auto base = ours.spec.rope_theta, other = theirs.spec.rope_theta;
   if (IsScaled(ours) && !IsScaled(theirs)) return ScalingFix(config, ours);
   if (config.HasOtherBase()) return Say("readers.other-base", {});
-  if (base && other && *base != *other && !config.Number("rope_theta")) {
-    return Say("readers.base-beside", {*base});
+  if (!base || !other || *base == *other) {
+    return Say("readers.other-frequencies", {});
   }
-  return Say("readers.other-frequencies", {});
+  // A class with an entry for each type of layer may read no other base.
+  if (config.family().dicts == interpretation::DictRule::kNested) {
+    const json dict = ClassDict(config);
+    return dict.is_null() ? Say("readers.other-frequencies", {})
+                          : Say("readers.class-dict", {dict.dump()});
+  }
+  const std::string key = config.BaseKey(group, *base, *reading.reader);
+  const bool is_free =
+      !key.empty() && !config.Number(key) &&
+      config.ReadsTheSame([&](json* part) { (*part)[key] = *base; });
+  return is_free ? Say("readers.base-beside", {key, *base})
+                 : Say("readers.other-frequencies", {});
 }
 
 // transformers reads attention_factor; SGLang and vLLM before 0.30 read
@@ -159,7 +179,7 @@ class ReaderChecks {
            {"readers.pairing", {difference}, Severity::kError});
       tell(&Comparison::frequencies,
            {"readers.frequencies",
-            {difference, FrequencyFix(*config_, ours, theirs)},
+            {difference, FrequencyFix(*config_, g, reading)},
             SeverityOf(verdict)});
       std::string path;
       std::vector<std::string> keys;

@@ -341,7 +341,11 @@ struct TableChecks {
       }
       std::vector<std::string> keys;
       if (other_base) {
-        keys.push_back(absl::StrCat("\"rope_theta\": ", Round(ours->base)));
+        const auto group = config->GroupOf(LayerOf(table.name));
+        const std::string key =
+            group ? config->BaseKey(*group, ours->base, *FindReader("hf")) : "";
+        keys.push_back(absl::StrCat("\"", key.empty() ? "rope_theta" : key,
+                                    "\": ", Round(ours->base)));
       }
       if (scaled) keys.push_back(Say("tables.linear", {factor}));
       set = keys.empty() ? "\"rope_scaling\": null" : absl::StrJoin(keys, ", ");
