@@ -61,6 +61,10 @@ std::string FaultOf(absl::string_view text,
                     interpretation::ParsedText* parsed) {
   const absl::Status size = interpretation::CheckJsonSize(text);
   if (!size.ok()) return FactOf(size);
+  if (absl::StartsWith(text, "\xEF\xBB\xBF")) {
+    return "begins with a byte order mark, and Python's reader of JSON refuses "
+           "that: save it as UTF-8 without the mark";
+  }
   *parsed = interpretation::ParseText(text);
   const interpretation::JsonText& read = parsed->text;
   if (read.fault.empty()) {

@@ -267,7 +267,11 @@ struct TableChecks {
 
   // Returns false if the values cannot be a table of frequencies.
   bool CheckValues(const SavedTable& table, const ResolvedRope* reference) {
-    if (table.values.empty()) return false;
+    if (table.values.empty()) {
+      Add("tables.inv-freq-layers", {Say("tables.empty", {table.name})}, table);
+      bad.insert(table.name);
+      return false;
+    }
     const auto wanted = [&](std::size_t pair, double otherwise) {
       return reference != nullptr && pair < reference->inv_freq.size()
                  ? reference->inv_freq[pair]

@@ -223,6 +223,30 @@ TEST(DoctorTablesTest, TablesOfEightBitsAreToldWhateverTheirBase) {
                              HasSubstr("gives base 500000")));
 }
 
+TEST(DoctorTablesTest, AFixNamesTheKeyOfTheTablesLayer) {
+  SavedTable table = {.name = "model.layers.0.self_attn.rotary_emb.inv_freq"};
+  for (int i = 0; i < 32; ++i) table.values.push_back(std::pow(1e6, -i / 32.0));
+  DoctorInput saved;
+  saved.path = "model.safetensors";
+  saved.kind = InputKind::kSafetensors;
+  saved.tables = {table,
+                  {.name = "model.layers.1.self_attn.rotary_emb.inv_freq"}};
+  const json config = {
+      {"model_type", "gemma3_text"}, {"hidden_size", 512},
+      {"num_attention_heads", 8},    {"head_dim", 64},
+      {"num_hidden_layers", 6},      {"max_position_embeddings", 4096}};
+  const auto diagnosis = Diagnose({Config(config), saved}, {});
+  ASSERT_TRUE(diagnosis.ok()) << diagnosis.status();
+  const Finding* const differs = Find(*diagnosis, "tables.inv-freq-differs");
+  ASSERT_NE(differs, nullptr);
+  EXPECT_THAT(differs->fix, HasSubstr("set \"rope_local_base_freq\": 1000000"));
+  const Finding* const empty = Find(*diagnosis, "tables.inv-freq-layers");
+  ASSERT_NE(empty, nullptr);
+  EXPECT_THAT(
+      empty->message,
+      HasSubstr("layers.1.self_attn.rotary_emb.inv_freq has no values"));
+}
+
 TEST(DoctorBadInputTest, OnlyTheFirstOfThousandsOfKeysAreReported) {
   json config = Plain();
   for (int i = 0; i < 1000; ++i) config[absl::StrCat("rope_", i)] = 1;
