@@ -1,6 +1,9 @@
 // Every RPC of a server that requires tokens.
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -107,6 +110,45 @@ TEST_F(TokenCallsTest, EveryMethodTakesTheRightTokenAndNoOther) {
     }
   }
   ExpectNothingInFlight();
+}
+
+TEST_F(TokenCallsTest, CallsWithOneTokenAreOnePartyOverAllConnections) {
+  options_.token_file = files_.Write("tokens", "ada a\nbob b\neve e\n");
+  options_.limits = {.max_request_bytes = 64 << 20,
+                     .in_flight_bytes = 64 << 20};
+  Start(options_);
+  // Each call is over its own connection. No two fit into the memory, and their
+  // sizes tell them apart.
+  const auto call = [this](const std::string& token, std::int64_t bytes) {
+    return std::make_unique<RawCall>(
+        Connect(server_->addresses()[0]),
+        "/posenc.v1.PositionalEncodingService/ApplyRope",
+        std::map<std::string, std::string>{
+            {"authorization", "Bearer " + token},
+            {"posenc-message-bytes", absl::StrCat(bytes)}});
+  };
+  const auto waiting = [this](int calls) {
+    return Eventually(
+        [this, calls] { return server_->Status().calls_waiting == calls; });
+  };
+  const auto admitted = [this](std::int64_t bytes) {
+    return Eventually(
+        [this, bytes] { return server_->BytesInFlight() == bytes; });
+  };
+  constexpr std::int64_t kMost = 64 << 20;
+  auto first = call("e", kMost);
+  ASSERT_TRUE(admitted(kMost));
+  auto a = call("a", kMost - 1);
+  ASSERT_TRUE(waiting(1));
+  const auto other_a = call("a", kMost - 2);
+  ASSERT_TRUE(waiting(2));
+  const auto b = call("b", kMost - 3);
+  ASSERT_TRUE(waiting(3));
+  first.reset();
+  ASSERT_TRUE(admitted(kMost - 1));
+  a.reset();
+  ASSERT_TRUE(waiting(1));
+  EXPECT_EQ(server_->BytesInFlight(), kMost - 3) << "b waits for both of a";
 }
 
 TEST_F(TokenCallsTest, HealthReflectionAndPublicMethodsNeedNone) {
