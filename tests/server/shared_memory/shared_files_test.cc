@@ -354,6 +354,21 @@ TEST(SharedFilesTest, MapsNoMoreThanTheLimitAndDropsTheLeastRecentlyUsed) {
   EXPECT_TRUE(files->Map(b.name(), 0, 1).ok());
 }
 
+TEST(SharedFilesTest, AFileThatIsMappedAgainIsRecentlyUsed) {
+  SharedMemoryOptions options = Options();
+  options.bytes = 2 * kPage;
+  const auto files = Files(options);
+  SharedMemoryFile a(kPage), b(kPage), c(kPage);
+  const auto map = [&files](const SharedMemoryFile& file) {
+    return std::weak_ptr<SharedFile>(files->Map(file.name(), 0, 1)->file);
+  };
+  const auto of_a = map(a), of_b = map(b);
+  map(a);
+  map(c);
+  EXPECT_FALSE(of_a.expired());
+  EXPECT_TRUE(of_b.expired());
+}
+
 TEST(SharedFilesTest, KeepsSixtyFourMappings) {
   const auto files = Files();
   std::vector<std::unique_ptr<SharedMemoryFile>> all;
