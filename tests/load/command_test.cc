@@ -1,9 +1,12 @@
 // The posenc-load command: exit codes, messages, files.
 
+#include <signal.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "client/tools/load/report.h"
@@ -11,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "server/base/version.h"
 #include "server/service/server.h"
+#include "tests/fixtures/eventually.h"
 #include "tests/fixtures/load_command.h"
 
 namespace posenc::load {
@@ -32,7 +36,7 @@ class LoadCommandTest : public testing::Test {
   }
   void TearDown() override {
     server_.reset();
-    for (const char* ending : {".sock", ".json", ".html"}) {
+    for (const char* ending : {".sock", ".json", ".html", ".pid"}) {
       unlink((base_ + ending).c_str());
     }
   }
@@ -103,6 +107,24 @@ TEST_F(LoadCommandTest, WritesItsReports) {
   EXPECT_EQ(compared.exit_code, 0) << compared.out;
   EXPECT_THAT(compared.out, HasSubstr("b/a"));
   EXPECT_THAT(compared.out, HasSubstr("1.000"));
+}
+
+TEST_F(LoadCommandTest, AnInterruptedRunReportsWhatItHasAndFails) {
+  std::thread interrupter([this] {
+    pid_t pid = 0;
+    EXPECT_TRUE(test::Eventually([&] {
+      std::ifstream(base_ + ".pid") >> pid;
+      return pid > 0 && server_->Status().calls_in_progress > 0;
+    }));
+    EXPECT_EQ(kill(pid, SIGTERM), 0);
+  });
+  const Outcome run = RunAtServer(
+      absl::StrCat("--duration 10m --in-flight 8 --size 4MiB --json ", base_,
+                   ".json 2>&1 & echo $! >", base_, ".pid; wait $!"));
+  interrupter.join();
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.out, HasSubstr("interrupted"));
+  EXPECT_EQ(Report()["interrupted"], true);
 }
 
 TEST_F(LoadCommandTest, RotatesFloat8AndLeavesItOutOfWhatHasNone) {
