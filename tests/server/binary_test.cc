@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "server/base/machine.h"
@@ -331,6 +332,27 @@ TEST_F(BinaryTest, SighupAppliesReloadableKeysAndLogsThem) {
               AllOf(HasSubstr("restart"), HasSubstr("\"keys\":\"threads\"")));
   process.Signal(SIGTERM);
   EXPECT_EQ(process.Wait(), 0);
+}
+
+TEST_F(BinaryTest, TheAdminPortTellsReloadedValuesWithTheirSource) {
+  WriteConfig("");
+  Process process(Flags({"--config", config_file(), "--admin", "127.0.0.1:0"}));
+  ASSERT_EQ(AwaitReady().size(), 1u);
+  EXPECT_THAT(process.ReadLine(), HasSubstr("listening on"));
+  const std::string line = process.ReadLine();
+  const std::size_t at = line.find("127.0.0.1:");
+  ASSERT_NE(at, std::string::npos) << line;
+  const std::string address = line.substr(at, line.find('"', at) - at);
+  WriteConfig("max-waiting = 6\n");
+  process.Signal(SIGHUP);
+  EXPECT_THAT(process.ReadLine(), HasSubstr("configuration reloaded"));
+  std::string page;
+  EXPECT_TRUE(test::Eventually([&] {
+    page = http2::Socket(address).Ask("GET /config HTTP/1.0\r\n\r\n");
+    return absl::StrContains(page, "\nmax-waiting = 6  # ");
+  }));
+  EXPECT_THAT(page, HasSubstr(absl::StrCat("\nmax-waiting = 6  # ",
+                                           config_file(), ":1\n")));
 }
 
 TEST_F(BinaryTest, AWrongFileAtSighupChangesNothing) {
