@@ -175,6 +175,11 @@ TEST_F(PlacesTest, TheLimitGrowsIfCallsAreNotSlower) {
   EXPECT_GT(Fill(), 50u);
 }
 
+TEST_F(PlacesTest, TheLimitStaysIfNoCallHasToWait) {
+  for (int i = 0; i < 200; ++i) Serve(0.1);
+  EXPECT_EQ(Fill(), 3u);
+}
+
 // The limit is the same as if the calls had left when they were computed.
 TEST_F(PlacesTest, TheTimeOfAnUnreadResponseDoesNotCount) {
   for (int i = 0; i < 200; ++i) {
