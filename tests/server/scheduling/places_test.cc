@@ -163,6 +163,22 @@ TEST_F(PlacesTest, WaitingCallsAreLimited) {
   for (Call& each : waiting) EXPECT_TRUE(places_.StopWaiting(&each.ticket));
 }
 
+TEST_F(PlacesTest, AnotherPartysQueueDelaysACallByOneTurnOnly) {
+  Serve(1);
+  EXPECT_EQ(Fill(), 3u);
+  std::list<Call> queue;
+  for (int i = 0; i < 9; ++i) {
+    queue.emplace_back(this, 'q');
+    EXPECT_EQ(Enter(&queue.back(), 1), 'w');
+  }
+  // It waits for the rest of the calls at work and for one call of the queue:
+  // 0.5 s. The whole queue takes 3 s.
+  Call other(this, 'o');
+  EXPECT_EQ(Enter(&other, 2, 3), 'w');
+  EXPECT_TRUE(places_.StopWaiting(&other.ticket));
+  for (Call& each : queue) EXPECT_TRUE(places_.StopWaiting(&each.ticket));
+}
+
 TEST_F(PlacesTest, TheLimitGrowsIfCallsAreNotSlower) {
   Serve(0.1);
   // Calls that wait for their peers take the same time, however many calls
