@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/fixtures/eventually.h"
 
 namespace posenc::server {
 namespace {
@@ -232,6 +233,23 @@ TEST(Admission, SmallResponsesPassWaitingCallsUpToASixteenth) {
     EXPECT_EQ(admission.EnterMore(6, 5, &last.ticket, &last), Entry::kAdmitted);
   }
   EXPECT_EQ(admission.EnterMore(6, 5, &last.ticket, &last), Entry::kWaiting);
+}
+
+TEST(Admission, SmallResponsesPassALargeOneForTwoSeconds) {
+  Admission admission(1600, 2);
+  Call full, large, small;
+  EXPECT_EQ(admission.Enter(800, &full.ticket, &full), Entry::kAdmitted);
+  EXPECT_EQ(admission.Enter(795, &large.ticket, &large), Entry::kAdmitted);
+  EXPECT_EQ(admission.EnterMore(700, 795, &large.ticket, &large),
+            Entry::kWaiting);
+  EXPECT_EQ(admission.Enter(5, &small.ticket, &small), Entry::kAdmitted);
+  const auto passes = [&] {
+    const Entry entry = admission.EnterMore(5, 5, &small.ticket, nullptr);
+    if (entry == Entry::kAdmitted) admission.Release(5);
+    return entry == Entry::kAdmitted;
+  };
+  EXPECT_TRUE(passes());
+  EXPECT_TRUE(test::Eventually([&] { return !passes(); }));
 }
 
 TEST(Admission, LargeResponsesToSmallRequestsWaitOutside) {
