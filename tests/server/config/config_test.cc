@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
+#include "server/base/machine.h"
 #include "server/config/check.h"
 #include "server/config/keys.h"
 #include "server/config/load.h"
@@ -228,6 +229,18 @@ TEST_F(ConfigTest, ContradictingValuesAreReportedWithTheirSource) {
                 AllOf(StartsWith(message), EndsWith(" (command line)")));
   }
   EXPECT_TRUE(CheckConfig(Config()).ok());
+}
+
+TEST_F(ConfigTest, MoreMemoryOrThreadsThanTheMachineHasAreDoubts) {
+  Config config;
+  Limits& limits = config.server.limits;
+  limits.in_flight_bytes = UsableMemory();
+  limits.threads = UsableCpus();
+  EXPECT_THAT(Doubts(config), IsEmpty());
+  ++limits.in_flight_bytes;
+  ++limits.threads;
+  EXPECT_THAT(Doubts(config), ElementsAre(HasSubstr("--in-flight-bytes: "),
+                                          HasSubstr("--threads: ")));
 }
 
 TEST_F(ConfigTest, TokensThatHaveAllExpiredAreADoubt) {
