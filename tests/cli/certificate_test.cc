@@ -406,6 +406,10 @@ TEST_F(CertificateTest, NoiseOfTwoPrefillsIsJudgedByItsAngles) {
   EXPECT_EQ(Posenc(Flags(1021, "--measured")).exit_code, 0);
   EXPECT_THAT(Message("cache.mismatch", 1020, "--measured"),
               HasSubstr("moved by 1021, not by 1020"));
+  // The keys of the first layer have no noise.
+  for (double& value : after[0]) value += 1e-3 * random.Normal();
+  WriteKeys("after.safetensors", v1::DTYPE_FLOAT32, after);
+  EXPECT_EQ(Posenc(Flags(1021, "--measured")).exit_code, 1);
 }
 
 TEST_F(CertificateTest, InputsThatCannotBeCertifiedAreNamed) {
