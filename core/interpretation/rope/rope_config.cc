@@ -367,7 +367,10 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec) {
   const ReadingRow* const fails = from.Row(ReadingRule::kFailsAtType);
   if (fails != nullptr && IsAmong(type, fails->what)) {
     from.dict.Warn(TypeKey(from.dict), " is ", type, "; then ", from.Class(),
-                   " ", fails->says, "; qk_rope_head_dim is rotated");
+                   " ", fails->says,
+                   from.family.width == RotaryWidth::kMla
+                       ? "; qk_rope_head_dim is rotated"
+                       : "");
   }
 }
 
