@@ -241,7 +241,8 @@ void WarnOfWidth(const RopeDict& from, const Value& width) {
       ClassRow(from.model_type, ReadingRule::kWidthMultiple);
   const bool is_whole = row != nullptr ? row->number == 0
                                        : SourceOf(from) == RotaryWidth::kHead &&
-                                             from.family.known();
+                                             from.family.known() &&
+                                             !IsRemote(from.model_type);
   // vLLM's layers apply every even width.
   if (is_whole ? !from.is_hf() : row == nullptr || !from.by_class()) return;
   const double unit = is_whole ? from.head.value : row->number;
