@@ -122,8 +122,9 @@ void ShareWithGroup(const std::string& path) {
       !S_ISSOCK(socket.st_mode)) {
     return;
   }
-  fchmodat(AT_FDCWD, path.c_str(), (socket.st_mode & 0777) | S_IWGRP,
-           AT_SYMLINK_NOFOLLOW);
+  [[maybe_unused]] const int result =
+      fchmodat(AT_FDCWD, path.c_str(), (socket.st_mode & 0777) | S_IWGRP,
+               AT_SYMLINK_NOFOLLOW);
 }
 
 // Returns UNAVAILABLE if the path has a file that is not a socket, or a socket
