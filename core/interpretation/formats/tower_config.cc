@@ -57,8 +57,8 @@ struct Tower {
   double theta = 10000;
   TowerDict dict = TowerDict::kAxial;
   // The width of a head: head_dim if `reads_head_dim`, else width / (heads *
-  // divisor). Of several keys the class takes the first that is given; the last
-  // is its own name.
+  // divisor). The class takes the first of several keys that the file has; the
+  // last one is its own name.
   bool reads_head_dim = true;
   absl::string_view width_keys = "hidden_size";
   std::int64_t width = 0;
