@@ -109,6 +109,7 @@ class Loop {
   int coroutines_ = 0;
   std::vector<Ticked*> ticked_;
   absl::Time next_tick_ = absl::InfinitePast();
+  absl::Time next_poll_ = absl::InfinitePast();
   absl::Time idle_at_ = SteadyNow();
 
   std::mutex mutex_;

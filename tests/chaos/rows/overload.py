@@ -121,7 +121,7 @@ def past_capacity(world, kind, multiples):
 
 def one_multiple(world, kind, server, peak_rate, before, multiple, share, refusal):
     """Compares the goodput with the mean of the peaks before and after. Returns the peak after."""
-    rate = min(before * multiple, 0.7 / refusal)
+    rate = max(min(before * multiple, 0.7 / refusal), 1)
     bounded = rate < before * multiple
     seconds = world.size(3, 10)
     checks = world.offer(server, path=HEALTH + "Check", rate=50, connections=2,
@@ -140,6 +140,8 @@ def one_multiple(world, kind, server, peak_rate, before, multiple, share, refusa
     world.add("R2", f"{name}: good calls", f"{goal:.0f}/s ({share} of peak less refusing)",
               f"{good:.0f}/s = {good / max(peak, 1):.2f} of the peaks before and after, "
               f"{before:.0f} and {after:.0f}/s", good > 0 and good >= goal)
+    world.add("R2", f"{name}: good calls from 0.5 to 2 s after it",
+              f"{0.7 * before:.0f}/s (0.7 of before)", f"{after:.0f}/s", after >= 0.7 * before)
     if kind.deadline_ms >= 1000:
         world.add("R2", f"{name}: p99 of good calls", "50 ms", ms(seen["good_p99_ms"]),
                   within(seen["good_p99_ms"], 50))
