@@ -48,6 +48,7 @@ class NamedServer {
                              &port_);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
+    grpc::EnableDefaultHealthCheckService(false);  // for servers of other tests
     SetServing(serving);
   }
 
