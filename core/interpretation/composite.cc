@@ -41,6 +41,7 @@ enum class PartRule {
   kNoLength,     // the class reads a rotary dict, but no length
   kFlat,         // the class's own files are flat
   kReadsPart,    // the language model is under `keys`, not text_config
+  kNestsText,    // likewise, in the text_config of that part
   kReadsBeside,  // rotary keys beside the text_config are for another part
 };
 struct PartRow {
@@ -286,6 +287,12 @@ void WarnOfFile(const json& root, Report* report) {
   }
   if (!type || !Holds(PartRule::kReadsBeside, *type)) {
     WarnOfKeysBeside(whole, key);
+  }
+  if (type && Holds(PartRule::kNestsText, *type) &&
+      IsAmong(key, TextKeys(*type)) && PartKey(part).empty()) {
+    part.Warn("text_config",
+              " is absent: transformers takes the default of its class; ", key,
+              "'s own keys are read here");
   }
   // Parts may be nested: ColQwen2's vlm_config has a text_config.
   for (std::string inner = PartKey(part); !inner.empty();
