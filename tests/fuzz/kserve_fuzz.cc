@@ -109,7 +109,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   if (first < rest.size()) messages.push_back(&two);
   static SharedRegions shared;
   const MethodContext context = {
-      &limits, &cache, {shared.files(), absl::OkStatus()}};
+      &limits, &cache, {shared.files()}};
   try {
     RunHandler(
         StartInference(context, {&counts, shared.regions()}, stream).get(),

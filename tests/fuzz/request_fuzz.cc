@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   static const SharedFolder folder;
   const Limits limits = SmallLimits();
   RopeCache cache(kCacheBytes);
-  const CallSharing sharing = {folder.files(), absl::OkStatus(), data[1] > 127};
+  const CallSharing sharing = {folder.files(), true, data[1] > 127};
   const absl::string_view rest = bytes.substr(kHeader);
   const std::size_t first =
       method->stream ? rest.size() * (256 - data[2]) / 256 : rest.size();
