@@ -16,20 +16,24 @@ namespace posenc::core {
 namespace {
 
 // The heads of q or k and how they rotate. q and k may differ in heads,
-// head_dim and dtype, so the encoding is looked up for each of them.
+// head_dim and dtype.
 struct RotatedTensor {
   std::shared_ptr<const PreparedRope> prepared;
   HeadLayout layout;
   HeadRotation rotation;
 };
 
-absl::StatusOr<RotatedTensor> PrepareTensor(const ApplyRopeArgs& args,
-                                            const HeadLayout& layout,
-                                            const ConstTensorView& in,
-                                            absl::string_view name) {
+// other: the other tensor, if it is prepared. It has the same encoding if it
+// has the same head_dim.
+absl::StatusOr<RotatedTensor> PrepareTensor(
+    const ApplyRopeArgs& args, const HeadLayout& layout,
+    const ConstTensorView& in, absl::string_view name,
+    const std::optional<RotatedTensor>& other) {
   if (!args.rope) return FieldRequired("rope", "no encoding is given");
   absl::StatusOr<std::shared_ptr<const PreparedRope>> prepared =
-      args.rope(layout.head_dim);
+      other.has_value() && other->layout.head_dim == layout.head_dim
+          ? other->prepared
+          : args.rope(layout.head_dim);
   if (!prepared.ok()) return Prefixed("rope", prepared.status());
   const ResolvedRope& rope = (*prepared)->rope;
   const absl::Status status = CheckHeadCount(rope, in, layout, name);
@@ -209,7 +213,7 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
     if (!faults.Note(Prefixed(name, layout.status()))) continue;
     layouts[i] = *layout;
     absl::StatusOr<RotatedTensor> tensor =
-        PrepareTensor(args, *layout, *inputs[i], name);
+        PrepareTensor(args, *layout, *inputs[i], name, tensors[0]);
     if (faults.Note(tensor.status())) tensors[i] = *std::move(tensor);
   }
   const bool agree = !layouts[0].has_value() || !layouts[1].has_value() ||

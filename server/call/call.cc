@@ -175,11 +175,9 @@ absl::StatusOr<RequestMessage> Call::TakeMessage(bool came) {
   if (!came && record_.messages_received > 0)
     return absl::OutOfRangeError("no more");
   if (!came) return NoMessage();
-  std::vector<grpc::Slice> slices = stream_->TakeMessage();
-  std::int64_t bytes = 0;
-  for (const grpc::Slice& slice : slices) {
-    bytes += static_cast<std::int64_t>(slice.size());
-  }
+  RequestMessage message(stream_->TakeMessage(), IsSocket(headers_.peer()),
+                         &*memory_);
+  const auto bytes = static_cast<std::int64_t>(message.bytes());
   record_.bytes_received += bytes;
   ++record_.messages_received;
   absl::Status status;
@@ -188,10 +186,7 @@ absl::StatusOr<RequestMessage> Call::TakeMessage(bool came) {
   } else if (bytes > kExemptBytes) {
     status = absl::ResourceExhaustedError("a message over 4 KiB");
   }
-  if (status.ok()) {
-    return RequestMessage(std::move(slices), IsSocket(headers_.peer()),
-                          &*memory_);
-  }
+  if (status.ok()) return message;
   if (!spec_.stream) return status;
   return core::WithMetadata(status, "messageIndex",
                             absl::StrCat(record_.messages_received - 1));

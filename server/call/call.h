@@ -127,7 +127,8 @@ class Call final : private Loop::Ticked {
   // Runs the step, on this thread or on the pool, with a place.
   Task Run(Step* step);
 
-  // These begin an operation, which the coroutine awaits.
+  // These begin an operation, which the coroutine awaits as a variable (ADR 12
+  // says why): `wait_`, or the returned object.
   void EnterPlace(bool refusable);
   void ClaimMemory();
   auto Read();

@@ -67,8 +67,8 @@ void NoteMore(const v1::ApplyRopeRequest& request, bool positions_read,
 }
 
 // Checks a request, and prepares the rotation of its tensors.
-absl::StatusOr<Rotation> Rotate(const v1::ApplyRopeRequest& request,
-                                const MethodContext& context) {
+absl::StatusOr<Rotation> PrepareRotation(const v1::ApplyRopeRequest& request,
+                                         const MethodContext& context) {
   core::Faults faults;
   core::ApplyRopeArgs args;
   if (faults.Note(CheckGiven("rope", request.rope()))) {
@@ -132,13 +132,14 @@ absl::Status Describe(v1::ApplyRopeRequest* call, StreamedBytes* bytes) {
 absl::StatusOr<TensorAnswer> AnswerApplyRope(
     const v1::ApplyRopeRequest& request, const MethodContext& context,
     v1::ApplyRopeResponse* /*response*/) {
-  return AnswerRotation(Rotate(request, context), context);
+  return AnswerRotation(PrepareRotation(request, context), context);
 }
 
 std::unique_ptr<CallHandler> StartApplyRopeStream(
     const MethodContext& context) {
   return std::make_unique<
-      RotationStream<v1::ApplyRopeStreamRequest, Describe, Rotate>>(context);
+      RotationStream<v1::ApplyRopeStreamRequest, Describe, PrepareRotation>>(
+      context);
 }
 
 }  // namespace posenc::server

@@ -33,8 +33,8 @@ void NoteMore(const v1::RepositionRequest& request, core::Faults* faults) {
 }
 
 // Checks a request, and prepares the rotation of its tensor.
-absl::StatusOr<Rotation> Rotate(const v1::RepositionRequest& request,
-                                const MethodContext& context) {
+absl::StatusOr<Rotation> PrepareRotation(const v1::RepositionRequest& request,
+                                         const MethodContext& context) {
   core::Faults faults;
   core::RepositionArgs args;
   const auto look_up = [&](absl::string_view field,
@@ -119,13 +119,14 @@ absl::Status Describe(v1::RepositionRequest* call, StreamedBytes* bytes) {
 absl::StatusOr<TensorAnswer> AnswerReposition(
     const v1::RepositionRequest& request, const MethodContext& context,
     v1::RepositionResponse* /*response*/) {
-  return AnswerRotation(Rotate(request, context), context);
+  return AnswerRotation(PrepareRotation(request, context), context);
 }
 
 std::unique_ptr<CallHandler> StartRepositionStream(
     const MethodContext& context) {
   return std::make_unique<
-      RotationStream<v1::RepositionStreamRequest, Describe, Rotate>>(context);
+      RotationStream<v1::RepositionStreamRequest, Describe, PrepareRotation>>(
+      context);
 }
 
 }  // namespace posenc::server
