@@ -108,8 +108,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   std::vector<RequestMessage*> messages = {&one};
   if (first < rest.size()) messages.push_back(&two);
   static SharedRegions shared;
-  const MethodContext context = {
-      &limits, &cache, {shared.files()}};
+  const MethodContext context = {&limits, &cache, {shared.files()}};
   try {
     RunHandler(
         StartInference(context, {&counts, shared.regions()}, stream).get(),
