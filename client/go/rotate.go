@@ -171,7 +171,8 @@ func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 }
 
 // neverAgain keeps gRPC from repeating a call that has sent a message. To repeat a stream, gRPC would have to
-// keep the tensors. In addition, gRPC 1.80 may lose a message that is sent while gRPC decides not to repeat the stream.
+// keep the tensors. In addition, gRPC 1.80 has a race: it may lose a message that is sent at the moment at which it
+// gives up the retry of the stream.
 func neverAgain() Option { return grpc.MaxRetryRPCBufferSize(0) }
 
 // exchange sends the first message and then the data, in messages of `size` bytes, and takes the results.

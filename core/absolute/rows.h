@@ -46,8 +46,8 @@ class AbsoluteTable {
   const AbsoluteEncoding& encoding_;
   // Float for a float32 table and double for other tables, so that each value
   // is rounded only once. Rounding to float32 and then to 16 bits could round a
-  // value to the wrong side of a tie. Calls of Fill() copy the rows, whose
-  // state changes.
+  // value to the wrong side of a tie. Fill() works on a copy, because Row()
+  // changes the object's state, and several threads may call Fill().
   std::variant<AbsoluteRows<float>, AbsoluteRows<double>> rows_;
 };
 

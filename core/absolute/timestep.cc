@@ -51,7 +51,8 @@ absl::StatusOr<AbsoluteExtents> Validate(const Timestep& encoding) {
     const double w = Frequency(encoding, i);
     const double magnitude = std::fabs(w);
     if (magnitude >= kMinFrequency && magnitude <= kMaxFrequency) continue;
-    // With a shift > 1, frequencies fall below 1 / max_period, or rise with i.
+    // If 1 < shift < n, the last frequency is below scale / max_period. If
+    // shift > n, frequencies rise with i. In both cases the shift is the fault.
     const bool steep = shift > 1;
     return FieldInvalid(
         i == 0  ? "scale"

@@ -16,8 +16,9 @@
 
 namespace posenc::core {
 
-// The greatest dim, wider than any model. It limits the number of frequencies,
-// because a request of a few bytes can set this number.
+// The greatest dim that is accepted; no model has so many channels. It limits
+// the number of frequencies, because a request of a few bytes can set this
+// number.
 inline constexpr int kMaxAbsoluteDim = 65536;
 
 // Returns factor * base^-exponent, evaluated in long double and rounded once to

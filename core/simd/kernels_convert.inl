@@ -76,7 +76,7 @@ template <class Isa>
 using F64 = Native<Isa, double>;
 
 // The rounding of Isa::TwoF16(), in the codes of x86. Instruction sets without
-// Float8Slice know only kNearest.
+// Float8Slice support only kNearest.
 constexpr int kNearest = 0, kDown = 1, kUp = 2, kToZero = 3;
 
 // Splits and joins pairs as floats, through memory that stays in L1. Rotations

@@ -44,7 +44,8 @@ namespace {
 template <class Step, Memory kMemory>
 RunWalks<typename Step::Dtype> WalkBySteps(std::size_t pairs) {
   RunWalks<typename Step::Dtype> run = &RunWalk<AnySlice<Step>, kMemory>;
-  // FP8's slow conversions gain nothing by whole slices (ADR 11).
+  // FP8 goes step by step: its conversions are slow, and whole slices did not
+  // make it faster (ADR 11).
   if constexpr (!kIsFloat8<typename Step::Dtype>) {
     const auto choose = [&]<std::size_t kSteps>() {
       if (pairs == kSteps * Step::kPairs) {

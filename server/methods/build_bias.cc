@@ -47,10 +47,10 @@ std::int64_t Even(std::int64_t length, std::int64_t most) {
   return (length + parts - 1) / parts;
 }
 
-// Divides `whole` into rectangles of at most `elements`, which are about
-// square. Most biases depend on the distance i - j, and a square has the fewest
-// distances. Returns the extents of a rectangle, at least one query and one
-// key.
+// Divides `whole` into rectangles that are about square and have at most
+// `elements` elements each. Most biases depend on the distance i - j, and a
+// square has the fewest distances. Returns the extents of a rectangle, at least
+// one query and one key.
 Extents AboutSquare(const Extents& whole, std::int64_t elements) {
   const auto side =
       static_cast<std::int64_t>(std::sqrt(static_cast<double>(elements)));

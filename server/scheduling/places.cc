@@ -53,10 +53,10 @@ double Places::SecondsOf(int method) const {
   return Expected(method);
 }
 
-// Parties are served in turn. So these calls come before this call: its own
-// party's calls with earlier deadlines, and, from each other party, calls that
-// take as much time as this call and those earlier calls together. A party with
-// less work has all its calls before this call.
+// Parties are served in turn. So these calls come before this call: from its
+// own party, the calls with earlier deadlines; from each other party, calls
+// whose times add up to T, the time of this call plus the time of those earlier
+// calls. If a party's calls take less than T, all of them come first.
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
   const auto mine = parties_.find(request.party);

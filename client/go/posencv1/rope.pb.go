@@ -453,12 +453,12 @@ type RopeSource struct {
 	// so. The same holds for any version of a project without known differences (PROFILE_LLAMA_CPP). INVALID_ARGUMENT if
 	// profile_version is not numbers with dots between them, or if the source is a spec.
 	ProfileVersion string `protobuf:"bytes,9,opt,name=profile_version,json=profileVersion,proto3" json:"profile_version,omitempty"`
-	// Number of channels of the widest heads that are rotated. Unset (0): the model's head_dim for a preset or
-	// config_json; any number for a spec. Wider heads are INVALID_ARGUMENT (field `head_dim`), because each may be
-	// several heads of the model: a tensor [1, 16, 1, 4096] of a model whose heads have 128 channels holds 32 heads, and
-	// only the first would rotate. Set head_dim if a head of the tensor is wider than a head of the model: keys and
-	// values side by side, or latent rows (576 channels; the trailing 64 rotate). It may be unset for narrower heads, if
-	// they hold the whole slice that rotates.
+	// Number of channels of the widest heads that are rotated. Unset (0): with a preset or config_json, the limit is the
+	// model's head_dim; with a spec there is no limit. Wider heads are INVALID_ARGUMENT (field `head_dim`), because each
+	// may be several heads of the model: a tensor [1, 16, 1, 4096] of a model whose heads have 128 channels holds 32
+	// heads, and only the first would rotate. Set head_dim if a head of the tensor is wider than a head of the model:
+	// keys and values side by side, or latent rows (576 channels; the trailing 64 rotate). It may be unset for narrower
+	// heads, if they hold the whole slice that rotates.
 	HeadDim       int32 `protobuf:"varint,10,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -372,8 +372,9 @@ impl<'c> Attempts<'c> {
         Ok(())
     }
 
-    /// Adds the request's id to the error. If the server gave no reason, the text may also get the target, and the
-    /// versions of server and client.
+    /// Adds the request's id to the error. If the connection failed, or the deadline passed and the server gave no
+    /// reason, the text also gets the target, and a remedy if there is one. For UNIMPLEMENTED without a reason, it gets
+    /// the target and the versions of server and client.
     async fn explained(&self, mut error: Error) -> Error {
         let (target, told) = (&self.client.shared.channels.target.text, !error.reason_name().is_empty());
         if error.0.connection || error.code() == Code::DeadlineExceeded && !told {

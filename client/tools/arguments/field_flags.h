@@ -51,9 +51,9 @@ class FieldFlags {
 
   // Adds the flags. `group` is their heading in --help; if it is empty, they
   // have CLI11's own heading. The row of a kind (--alibi) must come before the
-  // rows of the flags that belong to it (`of`). `prefix` ("new-") is put before
-  // all names, but rows and callers use the names without the prefix. This
-  // object must not move afterwards.
+  // rows of the flags whose `of` names this kind. `prefix` ("new-") is put
+  // before all names, but rows and callers use the names without the prefix.
+  // This object must not move afterwards.
   void Add(CLI::App* app, const std::string& group,
            absl::Span<const FieldFlag> rows, const std::string& prefix = "");
 

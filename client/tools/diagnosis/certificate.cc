@@ -232,8 +232,8 @@ class Certifier {
     result_.diagnosis.findings.push_back(std::move(finding));
   }
 
-  // The rows `cause` and "<cause>-fix" of core/doctor/rows/says.json have the
-  // texts.
+  // Adds the finding cache.not-certifiable. Its texts are the rows CAUSE and
+  // CAUSE-fix of core/doctor/rows/says.json.
   void NotCertifiable(const std::string& path, absl::string_view cause,
                       const core::doctor::Values& values,
                       std::vector<std::int32_t> layers) {

@@ -1,6 +1,7 @@
 // The requests of the load, of several RPCs, sizes and dtypes. They are made
-// and serialized once, before the first step, and sent as generic calls. So a
-// call takes almost no time of the client, and the server's time is measured.
+// and serialized once, before the first step, and sent as generic calls. So
+// the client spends almost no time on a call, and the measured time is the
+// server's.
 
 #pragma once
 

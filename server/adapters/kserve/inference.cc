@@ -235,7 +235,8 @@ class InferHandler final : public CallHandler {
 
   void Waited(absl::Duration time) override { waited_ = time; }
 
-  // JSON takes far longer than the contract's messages.
+  // The limit is lower than for other calls, because parameters can be JSON,
+  // which takes far longer to parse than the contract's messages.
   std::size_t inline_message_bytes() const override { return 8 << 10; }
   absl::Status Receive(RequestMessage message) override {
     inference_ = std::make_shared<Inference>(

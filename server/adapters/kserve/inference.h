@@ -154,7 +154,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   std::atomic<bool> computing_{false};
   bool answered_ = false;
 
-  // The message with parsed small fields. The bytes of raw_input_contents point
+  // The received message, parsed. The bytes of raw_input_contents point
   // into `message` (`borrows`), or into `request` if only the generated parser
   // understands the message's framing.
   struct {

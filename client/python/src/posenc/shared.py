@@ -167,7 +167,7 @@ class Placed:
                 result.read(answer)
 
     def explained(self, error: PosencError) -> PosencError:
-        """Adds to the error of a call in place what the caller must do."""
+        """If a call in place may have changed its tensors, adds to the error's text which ones must be written anew."""
         if self.in_place and error.code not in _UNTOUCHED:
             names = " and ".join(self.in_place)
             error.text += f"; {names} may have been rotated by then, in part or whole: write it anew"
