@@ -49,9 +49,9 @@ class DeltaRows {
   // - Each of the two products rounds by at most 1 in each component, because
   //   the magnitudes of its terms add up to at most 1. So the rounding error of
   //   the first product is at most sqrt(2) as a complex number.
-  // - The direct value itself is off by at most 1. If the factor is not 1, both
-  //   are rounded once more: the direct value by 1/2, and the base, as a
-  //   complex number, by sqrt(1/2).
+  // - The direct value itself is off by at most 1. If the factor is not 1, the
+  //   direct value and the base are rounded once more. This adds 1/2 for the
+  //   direct value, and sqrt(1/2) for the base as a complex number.
   // The sum is less than 9.
   static constexpr double kError = 9 * 0x1p-52;
 

@@ -38,9 +38,9 @@ class Turns {
   Wide fraction_ = 0;
 };
 
-// The power series of cosine (`first` 0) or sine (1): terms x^n / n! of
-// alternating sign, n = first, first + 2, ..., for |x| <= pi / 4. The last
-// term, x^29 / 29!, is about 2^-113.
+// The power series of cosine (`first` is 0) or of sine (`first` is 1): terms
+// x^n / n! of alternating sign, n = first, first + 2, ..., for |x| <= pi / 4.
+// The last term, x^29 / 29!, is about 2^-113.
 Wide Series(const Wide& x, int first) {
   const Wide square = x * x;
   Wide term = first == 1 ? x : 1;

@@ -101,8 +101,8 @@ class ConfigCase {
   // True if the reference ignores the scaling in the dict.
   bool Drops(const NamedDict& named) const;
 
-  // Returns the key beside the dicts that gives a reader's layers of the group
-  // this base if the file has it; empty if no key does.
+  // Returns a key beside the dicts with which a file can give `reader` this
+  // base for the layers of the group; empty if there is no such key.
   std::string BaseKey(std::size_t group, double base,
                       const Reader& reader) const;
 

@@ -4,7 +4,7 @@
 //
 // The first config.json is the reference, or else the first params.json.
 // Without a reference, each GGUF file and each saved table is checked alone.
-// core/rope/kept.h computes the numbers.
+// core/rope/kept.h computes the distances.
 
 #pragma once
 

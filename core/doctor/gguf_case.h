@@ -92,7 +92,8 @@ inline bool DiffersBy(double a, double b, double tolerance = kKeyTolerance) {
   return RelativeDifference(a, b) > tolerance;
 }
 
-// Returns a number as text, after `otherwise` if it is not given.
+// Returns the number `taken` as text. If the file does not give the number, the
+// text begins with `otherwise`.
 std::string GivenOr(const char* otherwise, bool given, double taken);
 
 // Parts of CheckGguf() (gguf_scaling_checks.cc). The first needs a reference.

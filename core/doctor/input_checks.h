@@ -21,8 +21,8 @@ struct Input : DoctorInput {
 };
 
 // Runs the checks gguf.* on the GGUF after the command line has changed it.
-// `config` may be null. `all` has all inputs. The finding about the base tells
-// whether one of them has a table with the GGUF's base.
+// `config` may be null. `all` has all inputs, because the finding about the
+// base tells whether some input has a table with the GGUF's base.
 void CheckGguf(const Input& input, const std::vector<Input>& all,
                const ConfigCase* config, const Runtime& runtime,
                std::vector<Finding>* findings);

@@ -43,9 +43,9 @@ std::string ScalingText(const RopeSpec& spec);
 RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b);
 
 // Compares scores at distances up to `length` (1 to kMaxComparedLength), and
-// fills in the fields about scores. If an encoding has over
-// kMaxComparedFrequencies, returns FIELD_INVALID with the field "compare_with".
-// If `stop` returns an error, returns that error.
+// fills in the fields about scores. If an encoding has more than
+// kMaxComparedFrequencies frequencies, returns FIELD_INVALID with the field
+// "compare_with". If `stop` returns an error, returns that error.
 absl::Status CompareScores(const ResolvedRope& a, const ResolvedRope& b,
                            std::int64_t length, const StopAsked& stop,
                            RopeDifference* difference);

@@ -129,8 +129,8 @@ bool LacksPart(const JsonObject& config, absl::string_view key) {
          !(key == "text_config" && Holds(PartRule::kHasText, name));
 }
 
-// True if the class reads a text_config as of its own type, though that names
-// `given`, a type of another family.
+// True if the class reads `part`, a text_config, as a configuration of the
+// class's own type, although `part` names the type `given` of another family.
 bool IgnoresType(absl::string_view model_type, const JsonObject& part,
                  absl::string_view given) {
   return absl::EndsWith(part.Path(), "text_config") &&

@@ -32,8 +32,9 @@ struct ModelRope {
   std::int64_t original_max_position_embeddings = 0;
   // Set if frequencies depend on a length and are chosen only once, by the
   // longest sequence that a server accepts: the caller's length, or else
-  // `length`. Without a `length_reason` no caller's length counts. If `length`
-  // is not set, each sequence has its own frequencies.
+  // `length`. If `length_reason` is empty, `length` counts even if the caller
+  // gives a length. If `length` is not set, each sequence has its own
+  // frequencies.
   std::optional<std::int64_t> length;
   std::string length_reason;
   // How a vision tower numbers the patches of a grid.

@@ -127,9 +127,9 @@ absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
                    "keys beside values or latent rows"));
 }
 
-// The most channels that a configuration may rotate: eight times the most of a
-// published model. A configuration of a few bytes can set this number, and each
-// frequency takes time.
+// The most channels that a configuration may rotate: eight times as many as any
+// published model rotates. A configuration of a few bytes can set this number,
+// and each frequency takes time.
 constexpr std::int64_t kMostOfConfig = 8192;
 
 // Resolves the configuration that `read` reads. `field` is the field of

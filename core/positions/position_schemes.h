@@ -83,11 +83,11 @@ using PositionScheme =
 absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme);
 
 // Writes elements [begin, end) of a validated scheme's positions, in the
-// scheme's dtype. Elements count in row-major order. `data` has room for these
-// elements. The time grows with the number of sequences, spans or grids before
-// `end`, and with the number of elements in the range. If `stopped` returns
-// true, the function ends within about a millisecond, without writing the
-// remaining elements.
+// scheme's dtype. Elements are numbered in row-major order. `data` has room for
+// these elements. The time grows with the number of sequences, spans or grids
+// before `end`, and with the number of elements in the range. If `stopped`
+// returns true, the function ends within about a millisecond, without writing
+// the remaining elements.
 void FillPositions(
     const PositionScheme& scheme, std::int64_t begin, std::int64_t end,
     char* data, absl::FunctionRef<bool()> stopped = [] { return false; });

@@ -98,9 +98,9 @@ class PositionWriter {
                  absl::FunctionRef<bool()> stopped)
       : begin_(begin), end_(end), data_(data), stopped_(stopped) {}
 
-  // Returns whether no more positions are needed: the range ends before them,
-  // or `stopped` has returned true. It calls `stopped` once for 2^20 calls of
-  // done(), about every millisecond.
+  // Returns true if no more positions are needed: the range has ended, or
+  // `stopped` has returned true. Every 2^20th call of done() calls `stopped`,
+  // about once in a millisecond.
   bool done() {
     constexpr int kAskEvery = 1 << 20;
     return at_ >= end_ || (++asked_ % kAskEvery == 0 && stopped_());

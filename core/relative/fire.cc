@@ -45,7 +45,7 @@ class FireRule final : public BiasTiles::Rule {
                        std::vector<double>(PanelsSize(block, hidden())),
                        std::vector<double>(hidden()),
                        std::vector<double>(block)};
-    // psi of the block's distances, the greatest first: the distance from the
+    // psi of the block's distances. The first and greatest distance is from the
     // last query to the first key. Rows overlap as in DistanceRule, but each
     // row has its own divisor.
     std::vector<long double> psi(2 * block - 1);

@@ -6,7 +6,8 @@
 //   similarity(s) = mean over pairs of cos(s w_i)
 //   kept(s)       = the share of a score that another encoding keeps (kept.h)
 //
-// (RoFormer, arXiv:2104.09864, 3.4.3), in float64 from exactly reduced angles.
+// RoFormer (arXiv:2104.09864, 3.4.3) defines the decay. All sums are computed
+// in float64 from exactly reduced angles.
 
 #pragma once
 

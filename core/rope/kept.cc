@@ -27,7 +27,8 @@ std::vector<double> Frequencies(const ResolvedRope& rope) {
       for (std::size_t axis = 0; axis < axes; ++axis) {
         sum += rope.inv_freq[row + axis * pairs + i];
       }
-      // A pair does not rotate if its axes almost cancel each other.
+      // A pair does not rotate if the frequencies of its axes almost cancel
+      // each other.
       const bool still = std::abs(sum) < kMinFrequency;
       frequencies.push_back(still ? 0 : sign * static_cast<double>(sum));
     }

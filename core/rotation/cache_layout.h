@@ -46,7 +46,8 @@ struct SlotRun {
 
 struct CachePlaces {
   CacheDimension blocks, tokens, heads, parts, layers;
-  std::int64_t head_dim = 0;  // in elements; in bytes if a head is blocks
+  // In elements, or in bytes if heads consist of blocks.
+  std::int64_t head_dim = 0;
   std::int64_t slots = 0;
   // The letters of the dimensions before the blocks, outermost first.
   std::string outer;

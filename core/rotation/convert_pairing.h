@@ -53,7 +53,7 @@ class PairingRows {
 };
 
 // Converts a whole weight. `out` has the weight's dtype and shape, and does not
-// overlap it. Returns the errors of PairingRows::Create().
+// overlap the weight. Returns the errors of PairingRows::Create().
 absl::Status ConvertPairing(const ConvertPairingArgs& args,
                             const ConstTensorView& weight,
                             const TensorView& out);

@@ -48,8 +48,8 @@ void NarrowNumbers(const float* src, std::byte* dst) {
   std::memcpy(dst, numbers, sizeof(numbers));
 }
 
-// Calls convert(src, dst) for each 32 of n numbers. The last numbers are
-// padded.
+// Calls convert(src, dst) for every 32 of the n numbers. If fewer than 32
+// numbers are left, converts them in padded copies.
 template <typename From, typename To>
 void ForEach32(const From* src, std::size_t n, To* dst,
                void (*convert)(const From*, To*)) {
@@ -98,8 +98,8 @@ struct Q8_0 {
     std::int8_t quants[kChannels];
     for (std::size_t i = 0; i < kChannels; ++i) {
       const float x = src[i] * inverse;
-      // Rounds halves away from zero. With 0.5 instead of the number below it,
-      // the largest number below 0.5 would become 1.
+      // Rounds halves away from zero. It adds the largest float below 0.5,
+      // because adding 0.5 would round this float up to 1.
       quants[i] = static_cast<std::int8_t>(
           static_cast<std::int32_t>(x + std::copysign(0x1.fffffep-2f, x)));
     }

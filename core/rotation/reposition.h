@@ -114,8 +114,8 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k);
 
 // Prepares and runs the rotation that repositions k. k_out has k's dtype and
-// shape. It is k's own memory (only if the output pairings are the same), or
-// does not overlap it.
+// shape. It does not overlap k. If the output pairings are the same, it may
+// also be k's own memory.
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
                         const TensorView& k_out);
 

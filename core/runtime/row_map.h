@@ -23,7 +23,7 @@ class RowMap {
     virtual ~Worker() = default;
     // Maps rows [first, first + rows), which are within the rows given to
     // StartWorker(). `in` and `out` point to row `first`, with any alignment.
-    // They are equal (only if in_place()) or do not overlap.
+    // They do not overlap. If in_place(), they may also be equal.
     virtual void Run(std::int64_t first, std::int64_t rows, const void* in,
                      void* out) = 0;
   };
@@ -75,9 +75,9 @@ class RowRange final : public RowMap {
   const std::int64_t first_;
 };
 
-// Maps rows [first, first + rows). `in` and `out` hold all rows; they are the
-// same pieces (only if in_place()) or do not overlap. A row that straddles two
-// pieces is joined in a buffer.
+// Maps rows [first, first + rows). `in` and `out` hold all rows. They do not
+// overlap. If in_place(), they may also be the same pieces. A row that
+// straddles two pieces is joined in a buffer.
 void MapRows(const RowMap& map, const ConstPieces& in, const Pieces& out,
              std::int64_t first, std::int64_t rows);
 

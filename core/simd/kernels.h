@@ -35,11 +35,12 @@ struct TrigRow {
   bool negate;                // uses -phi: sines change sign
 };
 
-// Rows of cosines and sines of sums of angles, phi_i + delta_r,i:
+// Rows of results. Row r has the cosines and sines of the angles
+// phi_i + delta_r,i:
 //   cos[r][i] = cos phi_i * cos delta_r,i - sin phi_i * sin delta_r,i
 //   sin[r][i] = sin phi_i * cos delta_r,i + cos phi_i * sin delta_r,i
-// in float64, rounded once to float32. All float64 arrays have space for n
-// values, rounded up to a multiple of 16.
+// Each result is computed in float64 and rounded once to float32. Each float64
+// row has space for n values, with n rounded up to a multiple of 16.
 struct AngleSums {
   const double* cos;  // of phi, times any factor
   const double* sin;
@@ -61,7 +62,7 @@ struct AngleSums {
 // Where the input and the output of a rotation are. This decides the order of
 // the work and the kind of stores, but not the result.
 enum class Memory {
-  kCached,    // everything fits a cache
+  kCached,    // everything fits in a cache
   kCold,      // src comes from memory
   kStreamed,  // src comes from memory, and dst gets non-temporal stores, unless
               // it is src; call KernelTable::end_streams afterwards
@@ -71,10 +72,10 @@ enum class Memory {
 // is at t * token_stride + h * head_stride, in src and in dst. Its cosines are
 // at table + t * table_token_stride + h * table_head_stride, and its sines are
 // table_sine_offset behind the cosines. Cosines and sines are finite. All
-// strides are in elements. src and dst may have any alignment. They are equal
-// (only if input and output have the same pairing) or do not overlap. Within a
-// slice, half-split pairs are (i, i + pairs), and interleaved pairs (2i, 2i +
-// 1).
+// strides are in elements. src and dst may have any alignment. They do not
+// overlap. If input and output have the same pairing, they may also be equal.
+// Within a slice, half-split pairs are (i, i + pairs), and interleaved pairs
+// are (2i, 2i + 1).
 struct RotateJob {
   const void* src;
   void* dst;

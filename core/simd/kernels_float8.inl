@@ -118,7 +118,7 @@ struct Float8 : PairsAsFloats<Float8<IsaType, FormatType, kFinite>> {
     const Words code =
         Select(magnitude < Float(Const(kSmallestNormal)), subnormal, normal) |
         sign;
-    // The first magnitude that rounds to more than the largest finite number.
+    // The least magnitude that rounds to more than the largest finite number.
     // The number halfway to the next code rounds to the even code: this is the
     // next code in E5M2, but not in E4M3.
     constexpr std::int32_t kOverLargest = (Format::kLargest << kShift) +

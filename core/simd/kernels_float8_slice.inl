@@ -7,8 +7,8 @@
 //
 // A code of E5M2 is the upper byte of a float16. A code of E4M3 becomes a
 // float16 if all its bits but the sign move down by one bit; this float16 is
-// 2^-8 of the number. Both are right for subnormal numbers, too. So a few
-// operations on 16-bit words make float16 numbers of the even bytes of a
+// 2^-8 of the number. Both conversions are right for subnormal numbers, too. So
+// a few operations on 16-bit words make float16 numbers of the even bytes of a
 // vector, and of its odd bytes. Even and odd bytes are x and y of interleaved
 // pairs. For half-split pairs, the row has the same order (RowOrder::kPlanes).
 //
@@ -17,7 +17,8 @@
 // A float32 that ends with 16 zeros may be such a result.
 //
 // A slice is stored after it has been rotated whole. If it has a NaN, or a
-// result that overflows, the conversions of kernels_float8.inl rotate it again.
+// result that overflows, it is rotated again with the conversions of
+// kernels_float8.inl.
 
 #pragma once
 
@@ -141,9 +142,10 @@ class Float8Slice {
     return true;
   }
 
-  // Widens the codes in the upper bytes. A conversion from memory, which stays
-  // in the first-level cache, is one operation, and from a register it is two.
-  // The asm statement keeps compilers from using registers.
+  // Widens the codes in the upper bytes. The words go through memory, which
+  // stays in the first-level cache: a conversion from memory is one operation,
+  // and a conversion from a register is two. The asm statement keeps compilers
+  // from using registers.
   [[gnu::always_inline]] static void Widen(const Shorts& codes, Batch* x,
                                            Batch* y) {
     const Shorts words =
@@ -157,7 +159,8 @@ class Float8Slice {
     *y = Isa::LoadF16(memory + kLanes);
   }
 
-  // Returns codes in the upper bytes, and the bits that follow them below.
+  // Returns words with a code in the upper byte. The lower byte has the bits
+  // that follow the code.
   [[gnu::always_inline]] static Shorts Cut(const Batch& x, const Batch& y,
                                            Shorts* most) {
     const Shorts words = Isa::template TwoF16<kToZero>(x, y);
@@ -174,8 +177,9 @@ class Float8Slice {
     return xsimd::any((BitCast<Words>(least) & Words(0xffffu)) == Words(0u));
   }
 
-  // Decrements the halfway results that would round up to an odd code. They are
-  // float16 numbers, which round up and down to themselves.
+  // Decrements the results that are exactly halfway between two codes and would
+  // round up to an odd code. Such a result is a float16 number, so rounding it
+  // up and rounding it down to float16 give the same bits.
   [[gnu::always_inline]] static Shorts TiesToEven(const Shorts& cut,
                                                   const Batch& x,
                                                   const Batch& y) {

@@ -280,7 +280,8 @@ class Rotation {
     std::size_t page =
         cached ? job_.tokens : std::max<std::size_t>(1, kPage / slice);
     if (gathers_) {
-      // This many tokens fill whole cache lines if their bytes are even.
+      // This many tokens fill whole cache lines if a token has an even number
+      // of bytes.
       constexpr std::size_t kTokens = 32;
       lines = 1;
       walk.place_stride = job_.token_stride;

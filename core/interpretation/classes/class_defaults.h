@@ -13,7 +13,8 @@ namespace posenc::core::interpretation {
 // A row is for all classes with the same values. 0 stands for a value that the
 // class derives.
 struct ClassDefaults {
-  absl::string_view model_types;  // as ModelKey() spells; separated by blanks
+  // As ModelKey() spells them, separated by blanks.
+  absl::string_view model_types;
   std::int64_t hidden_size;
   std::int64_t num_attention_heads;
   std::int64_t num_hidden_layers;

@@ -37,8 +37,8 @@ constexpr char kDictNumbers[] =
     "attention_factor low_freq_factor high_freq_factor "
     "original_max_position_embeddings partial_rotary_factor";
 
-// Keys for which transformers' classes refuse null. They also refuse a null
-// head_dim if the class has a default for it.
+// Keys for which transformers' classes refuse null. A class also refuses a null
+// head_dim if it has a default for head_dim.
 constexpr char kNeverNull[] =
     "rope_theta original_max_position_embeddings hidden_size n_embd "
     "num_attention_heads n_head num_hidden_layers max_position_embeddings "

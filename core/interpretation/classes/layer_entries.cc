@@ -61,9 +61,9 @@ bool WarnOfSlices(const JsonObject& config, const JsonObject& entries) {
   return false;
 }
 
-// Warns if layers with latent attention turn slices of different widths: only
-// the model's own width is read. Without per_layer_config, the class takes the
-// width of sliding layers from keys of their own.
+// Warns if layers with latent attention rotate slices of different widths,
+// because posenc reads only the model's own width. Without per_layer_config,
+// the class takes the width of sliding layers from keys that begin with swa_.
 void WarnOfOtherSlices(const Model& model, const JsonObject& entries) {
   constexpr absl::string_view kSlice = "qk_rope_head_dim";
   const JsonObject config = model.config.Peek();

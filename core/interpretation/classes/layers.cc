@@ -327,8 +327,8 @@ void CheckLayerIndex(const JsonObject& config, std::int32_t index) {
       FieldInvalid("layer_index", absl::StrCat(index, "; ", fact)));
 }
 
-// Projects mark the type of a layer in four ways: a list of types, another
-// list, a pattern of letters, and "every n-th".
+// Projects mark the type of a layer in four ways: a list of types, a list of
+// marks or indices, a pattern of letters, and "every n-th".
 std::string TypeOfLayer(const Model& model, std::int64_t index) {
   const auto& [config, model_type, family, rules, defaults] = model;
   const std::vector<std::string> types = LayerTypes(config);

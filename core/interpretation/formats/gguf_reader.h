@@ -46,7 +46,8 @@ class GgufReader {
 
   void Skip(std::uint64_t n) { at_ += n; }
 
-  // Adds to the memory that is kept. Too much of it is an error.
+  // Adds `bytes` to the size of all names and values that are kept. If this
+  // size exceeds a limit, reports an error.
   void Keep(std::uint64_t bytes);
 
  private:

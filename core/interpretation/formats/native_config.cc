@@ -360,8 +360,9 @@ Respelled StepAsTransformers(const JsonObject& config) {
   return {std::move(same), std::move(given)};
 }
 
-// The class keeps every second element of such a list, and has half of the
-// layers.
+// Converts a file whose layer_types has an "mlp" after the attention of each
+// layer (ListsMlps()). Like the class, keeps every second element of the list
+// and half of the number of layers.
 Respelled WithoutMlps(const JsonObject& config) {
   nlohmann::json same = config.Copy();
   const nlohmann::json& listed = config.At("layer_types");
