@@ -122,8 +122,8 @@ absl::StatusOr<PositionExtents> Validate(const ContextParallelScheme& split) {
     if (length % chunks != 0) {
       return FieldInvalid(
           absl::StrCat("context_parallel.lengths[", i, "]"),
-          absl::StrCat(length, "; must divide by 2 * size, which is ", chunks,
-                       "; pad it to ", (length / chunks + 1) * chunks));
+          absl::StrCat(length, "; must be divisible by 2 * size, which is ",
+                       chunks, "; pad it to ", (length / chunks + 1) * chunks));
     }
   }
   return PositionExtents{Dtype::kInt32, {Sum(split.lengths) / split.size}};
@@ -172,10 +172,11 @@ absl::Status CheckMerge(const GridScheme& grid) {
   }
   for (std::size_t a = axes - 2; a < axes; ++a) {
     if (grid.extents[a] % grid.merge_size != 0) {
-      return FieldInvalid(absl::StrCat("grid.extents[", a, "]"),
-                          absl::StrCat(grid.extents[a],
-                                       "; must divide by merge_size, which is ",
-                                       grid.merge_size));
+      return FieldInvalid(
+          absl::StrCat("grid.extents[", a, "]"),
+          absl::StrCat(grid.extents[a],
+                       "; must be divisible by merge_size, which is ",
+                       grid.merge_size));
     }
   }
   return absl::OkStatus();
@@ -258,9 +259,10 @@ absl::Status CheckVision(const std::string& field, const VisionGrid& vision) {
     if (extent % divisor != 0) {
       return FieldInvalid(
           absl::StrCat(field, name),
-          absl::StrCat(extent,
-                       " patches; must divide by spatial_merge_size, which is ",
-                       divisor));
+          absl::StrCat(
+              extent,
+              " patches; must be divisible by spatial_merge_size, which is ",
+              divisor));
     }
   }
   const double step = vision.time_step.value_or(1);

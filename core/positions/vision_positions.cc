@@ -28,10 +28,11 @@ absl::Status CheckExtent(const std::string& field, std::int64_t extent,
   }
   if (extent % divisor != 0) {
     return FieldInvalid(
-        field, absl::StrCat(extent,
-                            " patches; must divide by the tower's merge_size, "
-                            "which is ",
-                            divisor));
+        field,
+        absl::StrCat(extent,
+                     " patches; must be divisible by the tower's merge_size, "
+                     "which is ",
+                     divisor));
   }
   return absl::OkStatus();
 }
