@@ -33,8 +33,8 @@ absl::StatusOr<AbsoluteExtents> Validate(const SincosGrid& encoding);
 // shift, a number that is not finite, frequencies out of range.
 absl::StatusOr<AbsoluteExtents> Validate(const Timestep& encoding);
 // Errors: frequencies that are missing, not floating, or not [axes, dim / 2]
-// with both > 0; an element that is not finite, or whose
-// magnitude is above 2^18.
+// with both > 0; an element that is not finite, or whose magnitude is above
+// 2^18.
 absl::StatusOr<AbsoluteExtents> Validate(const FourierFeatures& encoding);
 
 // Return the rows of a validated encoding. Frequencies of Sinusoidal and

@@ -34,7 +34,7 @@ absl::Status CheckJsonSize(absl::string_view text);
 // A parsed text: the values, and facts of the text that the values do not keep.
 struct ParsedText {
   JsonText text;
-  nlohmann::json value;  // no object if text.fault is not empty
+  nlohmann::json value;  // not an object if text.fault is not empty
 };
 
 // Parses a text that has passed CheckJsonSize(). Python writes NaN and the

@@ -13,9 +13,9 @@
 
 namespace posenc::core {
 
-// Stores the values of one bias tile. Rows and columns count from the tile's
-// first row and column. The tile may be a part of a larger tensor, so it has
-// strides.
+// Stores the values of one bias tile. Rows and columns are counted from the
+// tile's first row and column. The tile may be a part of a larger tensor, so it
+// has strides.
 struct BiasTileWriter {
   BiasRange tile;
   Dtype dtype;

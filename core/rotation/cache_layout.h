@@ -17,7 +17,7 @@
 namespace posenc::core {
 
 // The most layers that may have their own encodings. No model has more than
-// half as many.
+// half this number of layers.
 inline constexpr std::int64_t kMaxModelLayers = 256;
 
 // posenc.v1.CacheLayout describes these fields.

@@ -43,7 +43,7 @@ struct HeadRotation {
   std::size_t head = 0;     // size in bytes
   std::vector<Segment> segments;
   // Set if the dtype is int8. The kernel then rotates floats, and the channels
-  // of the segments count from the beginning of the span.
+  // of the segments are counted from the beginning of the span.
   std::optional<QuantisedSpan> quantised;
   // The channels that pass through, except in int8.
   std::int64_t pass_channel = 0;

@@ -19,7 +19,8 @@ struct Respelled {        // NOLINT(bugprone-exception-escape)
 };
 
 // Converts a file in one of these formats. The formats of Mistral and Megatron
-// mean the same to every reader, so for them `reader` is replaced.
+// mean the same to every reader, so `reader` becomes kMistral for Mistral's
+// format and kHf for Megatron's format.
 Respelled InTransformersSpelling(const JsonObject& config,
                                  const std::string& model_type,
                                  ProfileVersion* reader);
