@@ -156,7 +156,7 @@ void Fill(const VisionScheme& scheme, PositionWriter* out) {
     } else {
       out->PutRun(text, scheme.text_tokens);
     }
-    std::int64_t earlier = 0;  // grids
+    std::int64_t earlier = 0;  // number of grids before this grid
     for (const PatchGrid& grid : scheme.grids) {
       // All bits of 0 are zero in int32 and in float32.
       out->PutCopies(0, tower.leading);
