@@ -1,14 +1,14 @@
-"""Prints what .ci/tidy must know of sources, from a build's compile_commands.json.
+"""Writes what .ci/tidy must know of sources, from a build's compile_commands.json.
 
     tidy_commands.py BUILD COMMANDS INCLUSIONS
 
 Writes COMMANDS, a compile_commands.json in which each source stands by itself, also if
-the build compiles it as a part of a unity source. Clang cannot read GCC's precompiled
-headers, and a source that only compiles with them lacks an include, so they are left
-out. -Werror holds for GCC's warnings: Clang's -Wshadow and -Wconversion mean more.
+the build compiles it as a part of a unity source. Leaves out precompiled headers, because
+Clang cannot read GCC's, and because a source that only compiles with them lacks an include.
+Leaves out -Werror, which is for GCC's warnings: Clang's -Wshadow and -Wconversion mean more.
 
-Writes INCLUSIONS, lines "SOURCE FILE": SOURCE includes FILE of the project, directly or
-not, or is FILE. Both are relative to the project.
+Writes INCLUSIONS, which has a line "SOURCE FILE" for each FILE of the project that SOURCE
+includes, directly or not, and for SOURCE itself. Both are relative to the project.
 """
 
 import functools

@@ -7,8 +7,9 @@
 
 cmake_minimum_required(VERSION 3.25)
 
-# Reads the tables' fields into FIELDS_Family, a list of name, kind, name, kind,
-# and the enums' values into VALUES_Pairing.
+# Reads the fields of each table, for example Family, into FIELDS_Family: a list
+# of name, kind, name, kind. Reads the values of each enum, for example Pairing,
+# into VALUES_Pairing.
 file(READ ${SCHEMA} schema)
 string(JSON size LENGTH "${schema}" tables)
 math(EXPR last "${size} - 1")

@@ -18,7 +18,7 @@ build/asan/bin/posenc-fuzz-seeds proto/testdata/conformance tests/data/configs \
 for target in "${targets[@]}"; do
   seeds=build/fuzz/seeds/$target dictionary=tests/fuzz/$target.dict
   mkdir -p "build/fuzz/corpus/$target" "build/fuzz/findings/$target" "$seeds"
-  # An input takes milliseconds, but more on a busy machine.
+  # The limit of 60 s is for busy machines: on others an input takes milliseconds.
   options=(-max_total_time="$seconds" -max_len=8192 -timeout=60
     -rss_limit_mb=2048 -print_final_stats=1
     -artifact_prefix="build/fuzz/findings/$target/")

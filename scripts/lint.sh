@@ -18,8 +18,8 @@ contract() {
   rm -f "$set"
 }
 
-# Compares copies of the version with VERSION, by files and patterns. The group
-# of a pattern is the version, and each file must match at least once.
+# Compares the copies of the version with VERSION. Each line below is a file and a
+# pattern whose group is the version. The pattern must match at least once in the file.
 versions() {
   local version file pattern copies
   version=$(<VERSION)

@@ -51,7 +51,7 @@ clients() {
     "client/$language/run" need
     timed "client/$language" "client/$language/run" package "$out"
   done
-  # setuptools writes the time of now.
+  # Packs the archive again, because setuptools writes the current time into it.
   mkdir "$work/sdist"
   tar -C "$work/sdist" -xf "$out/posenc-$version.tar.gz"
   pack "$out/posenc-$version.tar.gz" "$work/sdist" "posenc-$version"

@@ -36,7 +36,7 @@ make_root() {
       touch "$root/ready" || return 1
   fi
   if [[ $name == *-grpc ]]; then
-    # Experimental's gRPC and protobuf were built with sid's abseil.
+    # Takes only gRPC and protobuf from experimental, which were built with sid's abseil.
     echo "deb $mirror experimental main" >"$root/etc/apt/sources.list.d/experimental.list"
     printf 'Package: src:grpc src:protobuf\nPin: release a=experimental\nPin-Priority: 900\n' \
       >"$root/etc/apt/preferences.d/experimental"

@@ -2,7 +2,7 @@
 # runs the tests under address+undefined and thread sanitizers
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# Clang, because the asan build also has the fuzz targets.
+# The asan build needs clang, because it also has the fuzz targets.
 need clang-19 libclang-rt-19-dev
 for preset in asan tsan; do
   timed "build of $preset" build "$preset"

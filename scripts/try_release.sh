@@ -20,7 +20,8 @@ make_root "$suite" "$root" >"$root.log" 2>&1 || { tail -n 5 "$root.log" >&2; exi
 mkdir "$root/release"
 cp "$release"/posenc*-py3-*.whl "$release"/*_"$arch.deb" "$release"/*-linux-"$machine.tar.gz" "$root/release/"
 inside "$root" "apt-get install -y -qq --no-install-recommends python3-venv /release/*.deb >/dev/null"
-# The root's pip may not know this machine's index of packages.
+# Downloads with this machine's pip, because the root's pip may not know this machine's
+# index of packages.
 build/clients/python/venv/bin/python -m pip download -q -d "$root/release" --only-binary=:all: \
   --python-version "$(inside "$root" "python3 -c 'import platform; print(platform.python_version())'")" \
   --platform "manylinux2014_$machine" --platform "manylinux_2_28_$machine" grpcio numpy

@@ -62,8 +62,8 @@ inline std::string BytesOfHex(absl::string_view digits) {
 }
 
 // Limits the metadata that a peer may send with a call. Newer gRPC has two
-// limits, and refuses some of the calls between them at random. So both limits
-// get the same value here.
+// limits, and refuses at random some of the calls whose metadata is between the
+// two. So both limits get the same value here.
 inline void SetMaxMetadataBytes(int bytes, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, bytes);
 #ifdef GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE

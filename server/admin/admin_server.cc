@@ -16,8 +16,8 @@ namespace {
 // Limit for the size of a request's line and headers together.
 constexpr std::size_t kConnectionBytes = 16 << 10;
 constexpr unsigned kMostConnections = 256;
-// Limit for the connections of one IP address. So the unfinished requests of
-// one address cannot block probes from other addresses.
+// Limit for the connections of one IP address, so that its unfinished requests
+// cannot block probes from other addresses.
 constexpr unsigned kMostOfAddress = 32;
 
 MHD_Result AddHost(void* request, MHD_ValueKind /*kind*/, const char* name,

@@ -66,7 +66,7 @@ std::optional<AdminResponse> Refusal(const AdminRequest& request,
 
 constexpr std::intptr_t kMaxSockets = 100;
 
-// Copies a text that gRPC has allocated, and frees it.
+// Returns a copy of a text that gRPC has allocated, and frees gRPC's text.
 absl::StatusOr<std::string> Take(char* json) {
   if (json == nullptr) return absl::NotFoundError("no such entity");
   std::string text = json;

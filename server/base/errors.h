@@ -53,7 +53,8 @@ absl::Status OrOutOfMemory(const Function& function) {
   }
 }
 
-// Returns the error with `field`, or unchanged if it has no details.
+// Returns the error with `field` as its field; unchanged if the error has no
+// details.
 absl::Status WithField(const absl::Status& status, absl::string_view field);
 
 // Returns `value` in decimal.

@@ -27,7 +27,8 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
     return core::FieldInvalid(flag,
                               absl::StrCat(core::OneLine(path), ": ", fact));
   };
-  // O_NONBLOCK, because otherwise open() of a pipe would wait for its writer.
+  // Sets O_NONBLOCK, because otherwise open() of a pipe would wait for its
+  // writer.
   const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return wrong(std::strerror(errno));
   std::string text(kMostBytes + 1, '\0');

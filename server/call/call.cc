@@ -30,9 +30,9 @@ constexpr std::int64_t kExemptBytes = 4 << 10;
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 // While other calls wait for memory, sending or reading a message may take
-// kSlowAfter, plus the time for its bytes at kLeastBytesPerSecond (a link of
-// 100 Mbit/s). Streams have more time, because their clients may compute
-// between messages.
+// kSlowAfter, plus the time for its bytes at kLeastBytesPerSecond (two thirds
+// of a 100 Mbit/s link). Streams have more time, because their clients may
+// compute between messages.
 constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
 constexpr double kLeastBytesPerSecond = 8 << 20;
@@ -394,8 +394,8 @@ void Call::ClaimMemory() {
   if (!wait_.await_ready()) LeavePlace(std::nullopt);
 }
 
-// A call probably cannot be answered in time if it has less time left than it
-// waited for memory.
+// Refuses a call that has less time left than it waited for memory, because it
+// probably cannot be answered in time.
 absl::Status Call::CheckTimeLeft(const absl::Status& status) const {
   if (!status.ok() || wait_.last() == absl::ZeroDuration() ||
       headers_.TimeLeft() >= wait_.last()) {

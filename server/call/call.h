@@ -127,8 +127,9 @@ class Call final : private Loop::Ticked {
   // Runs the step, on this thread or on the pool, with a place.
   Task Run(Step* step);
 
-  // These begin an operation, which the coroutine awaits as a variable (ADR 12
-  // says why): `wait_`, or the returned object.
+  // Each of these functions begins an operation. The coroutine then awaits
+  // `wait_`, or the returned object, which must be a variable (ADR 12 says
+  // why).
   void EnterPlace(bool refusable);
   void ClaimMemory();
   auto Read();

@@ -39,7 +39,8 @@ std::optional<absl::Status> CallMemory::ClaimRequest(
       announced.value_or(stream_   ? kStreamMessageBytes
                          : largest ? max_request_bytes_
                                    : std::min(max_request_bytes_, share));
-  // A larger call claims the whole budget, and so runs alone.
+  // A call that needs more than the budget claims the whole budget, and so runs
+  // alone.
   const std::int64_t bytes = std::min(
       stream_ ? kMessages * expected_ : expected_, admission_->budget());
   if (!caller_->Claim(bytes)) {

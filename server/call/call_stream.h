@@ -189,7 +189,8 @@ class CallStream {
     }
 
     // If the client's deadline has passed, gRPC says only that the call is
-    // cancelled. The client's own cancellation may come a little earlier.
+    // cancelled. The client's own cancellation may come a little before the
+    // deadline, so a deadline within 20 ms counts as passed.
     absl::Status WhyCancelled() const {
       const gpr_timespec deadline = stream_->context_.raw_deadline();
       const gpr_timespec soon = gpr_time_add(

@@ -14,8 +14,9 @@ constexpr int kMostReady = 64;
 // Each poll of gRPC 1.51 reads one socket.
 constexpr int kPolls = 4;
 
-// While events are ready, they get this many times the time of the polls.
-// Otherwise a server past its capacity would read calls that it never serves.
+// While events are ready, the loop spends this many times as much time on
+// events as on polls. Otherwise a server past its capacity would read calls
+// that it never serves.
 constexpr int kServedPerPolled = 4;
 
 }  // namespace

@@ -71,9 +71,9 @@ class Loop {
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
 
   // Makes `event` happen soon on the loop's thread. Any thread may call it
-  // while a call waits. When this returns, the event may have happened and been
-  // destroyed. If an allocation fails, the process ends, because the call would
-  // wait for ever.
+  // while a call waits. When Post() returns, the event may already have
+  // happened and been destroyed. If an allocation fails, the process ends,
+  // because the call would wait for ever.
   void Post(Event* event) noexcept;
 
   // The functions below are for the loop's thread.

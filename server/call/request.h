@@ -60,8 +60,8 @@ absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
 absl::Status NotAMessage();
 
 // Parses `small` into `parsed`. The bytes of `small` were claimed twice; this
-// releases one claim. Errors are those of Parse(). may_share: as in
-// ParsedRequest; may be null.
+// function releases one of the claims. Errors are those of Parse(). may_share:
+// as in ParsedRequest; may be null.
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
                         google::protobuf::Message* parsed,

@@ -68,8 +68,8 @@ class [[nodiscard]] Task {
 // A coroutine that no other coroutine awaits. It destroys itself when it ends.
 // If an allocation fails in it, outside of its tasks, the process ends:
 // otherwise gRPC would use the memory of a call whose coroutine is gone.
-// This is acceptable, because clients call again, and the server has no state
-// that a restart would lose.
+// Ending the process is acceptable, because clients call again, and the server
+// has no state that a restart would lose.
 struct Detached {
   struct promise_type {
     Detached get_return_object() { return {}; }

@@ -149,8 +149,9 @@ absl::Status CheckFactor(const std::string& name,
   return FieldInvalid("name", absl::StrCat(name, " is given twice"));
 }
 
-// Returns true if the tensor's data are among the `size` bytes that were sent,
-// or if posenc does not read data of its type.
+// Returns whether the tensor's data are among the `size` bytes that were sent.
+// If posenc does not read data of the tensor's type, only the start of the data
+// must be among these bytes.
 bool IsThere(const core::interpretation::GgufTensor& tensor,
              std::uint64_t size) {
   const auto dtype = core::interpretation::GgufDtype(tensor.type);

@@ -106,7 +106,8 @@ bool KnownFields::AddList(CodedInputStream* in, const Field& field,
   const void* data = nullptr;
   int left = 0;
   in->GetDirectBufferPointerInline(&data, &left);
-  // If the list is truncated, the parser stores the numbers before the end.
+  // Counts the numbers of a truncated list, too, because the parser stores the
+  // numbers before the end.
   const std::size_t size =
       std::min<std::size_t>(bytes, static_cast<std::size_t>(left));
   const auto* const first = static_cast<const std::uint8_t*>(data);
@@ -208,7 +209,7 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   seen.grown = kRopeGrowth * seen.rope_bytes +
                (kTextGrowth - kRopeGrowth) * seen.config_bytes;
   // On the wire, an element has at least two bytes and a number at least one.
-  // So such a short message cannot exceed the limits.
+  // So a message of at most 32 KiB cannot exceed the limits.
   if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
   seen.grown += 2 * seen.growth + seen.elements * kElementBytes;
   if (!TooMany(seen)) return seen;

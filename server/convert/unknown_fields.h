@@ -26,11 +26,11 @@
 namespace posenc::server {
 
 // Bytes of memory that an encoding takes for each byte of its message, while it
-// is read, resolved and prepared. For explicit frequencies, this is 15.
+// is read, resolved and prepared. Explicit frequencies take 15.
 inline constexpr std::size_t kRopeGrowth = 16;
 
 // Bytes of memory for each byte of a configuration's JSON, which is parsed and
-// copied. For a list of empty objects, this is 62.
+// copied. A list of empty objects takes 62.
 inline constexpr std::size_t kTextGrowth = 64;
 
 // The known fields and enum values of one message type and of the types inside

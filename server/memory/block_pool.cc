@@ -55,8 +55,8 @@ BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
       return block;
     }
     // No kept block fits, so a new block is mapped. It may raise the peak of
-    // used bytes. So kept blocks are unmapped, as many as needed, so that all
-    // blocks together stay below the peak.
+    // used bytes. Then as many kept blocks are unmapped as needed, so that all
+    // blocks together do not exceed the peak.
     used_ += size;
     most_used_ = std::max(most_used_, used_);
     NoteRoom();

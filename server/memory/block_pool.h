@@ -3,7 +3,8 @@
 // The allocator's heap is not suited for large blocks. Small blocks fill a part
 // of the gap that a freed large block leaves. The next large block no longer
 // fits into the gap, so the heap grows by the size of a message each time (in a
-// test, to four messages). So each block of the pool is a separate mapping.
+// test, to the size of four messages). So each block of the pool is a separate
+// mapping.
 //
 //   mapped = used + kept        size of the memory from the kernel
 //   used                        size of the blocks in use

@@ -13,9 +13,10 @@
 namespace posenc::server {
 namespace {
 
-// A tile has kTilePositions positions and takes less than a millisecond. Larger
-// answers have larger tiles, and at most kMostTiles of them, because the work
-// for a tile includes a walk over all sequences before the tile.
+// A tile has kTilePositions positions and takes less than a millisecond. If an
+// answer would have more than kMostTiles tiles, its tiles are larger instead,
+// because the work for a tile includes a walk over all sequences before the
+// tile.
 constexpr std::int64_t kTilePositions = 1 << 16;
 constexpr std::int64_t kMostTiles = 128;
 

@@ -63,7 +63,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
   // Exactly one of these is set.
   std::shared_ptr<const core::PreparedRope> rope_;
   std::optional<InputAbsolute> absolute_;
-  // Of absolute_; unset for a table without rows.
+  // Computes the rows of absolute_; unset for a table without rows.
   std::optional<core::AbsoluteTable> absolute_rows_;
   bool has_own_rows_ = false;  // absolute_ is a grid, which takes no positions
 

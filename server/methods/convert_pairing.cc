@@ -16,7 +16,7 @@ namespace posenc::server {
 namespace {
 
 // Number of bytes that one tile copies. A tile may be a part of a row, because
-// a row may have any size. This takes much less than a millisecond.
+// a row may have any size. Copying a tile takes much less than a millisecond.
 constexpr std::size_t kCopiedTileBytes = 1 << 20;
 
 }  // namespace

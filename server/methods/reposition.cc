@@ -19,7 +19,8 @@ namespace {
 
 // Notes faults of a request that were not found while reading it.
 void NoteMore(const v1::RepositionRequest& request, core::Faults* faults) {
-  // Sources for the layers of a cache do not resolve by themselves.
+  // With model_layers, a source chooses no layer, so it cannot be resolved by
+  // itself.
   const bool resolves = request.cache().model_layers().empty();
   if (resolves) faults->Note(CheckResolves("old_rope", request.old_rope()));
   if (resolves && request.has_new_rope()) {

@@ -115,7 +115,7 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
                      layers, " layers; the product must be at most ",
                      kMostRead));
   }
-  // From a content hash to the encoding.
+  // Maps a content hash to the encoding.
   using Prepared = std::shared_ptr<const core::PreparedRope>;
   auto known = std::make_shared<std::map<std::string, Prepared>>();
   return [&source, known, cache = context.cache, stop = context.stop](

@@ -65,11 +65,12 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
                                                int layers,
                                                const MethodContext& context);
 
-// Returns whether resolving the source takes half a millisecond or more. This
-// is so if its width or its configuration is larger than in any model. The
-// largest width takes 20 ms, and the largest configuration 70 ms. That is too
-// long for a thread that serves connections. head_dim: the request's field, for
-// a source without a width.
+// Returns whether resolving the source may take half a millisecond or more.
+// This is so if its width is larger than in any published model, or its
+// configuration is longer than nearly all configurations. The largest width
+// takes 20 ms, and the largest configuration 70 ms, which is too long for a
+// thread that serves connections. head_dim: the request's field, for a source
+// without a width.
 bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim = 0);
 
 }  // namespace posenc::server

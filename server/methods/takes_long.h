@@ -21,7 +21,8 @@ inline bool TakesLong(const v1::AnalyzeRopeRequest& request) {
 inline bool TakesLong(const v1::DiagnoseRopeRequest& /*request*/) {
   return true;  // about ten readers of each configuration are compared
 }
-// A frequency takes a microsecond.
+// Computing a frequency takes a microsecond, so 1024 channels (512 frequencies)
+// take half a millisecond.
 inline bool TakesLong(const v1::AbsoluteEncoding& encoding) {
   return std::max({encoding.sinusoidal().dim(), encoding.timestep().dim(),
                    encoding.sincos_grid().dim()}) > 1024;

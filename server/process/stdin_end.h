@@ -7,7 +7,7 @@
 namespace posenc::server {
 
 // Returns INVALID_ARGUMENT if the process was started with standard input
-// closed. Then the first descriptor that gRPC has opened is in its place.
+// closed. Another file then has its descriptor.
 absl::Status CheckStdin();
 
 // Sends SIGTERM to this process when standard input ends or cannot be read. The

@@ -66,8 +66,8 @@ double Places::WaitBefore(const Request& request) const {
       own += Expected(ticket->request_.method);
     }
   }
-  double all =
-      own + Expected(request.method) / 2;  // remainder of the calls at work
+  // Half of this call's time stands for the time until a call at work ends.
+  double all = own + Expected(request.method) / 2;
   for (const auto& [id, party] : parties_) {
     if (id == request.party) continue;
     all += std::min(party.seconds, own + Expected(request.method));
@@ -164,8 +164,9 @@ void Places::Leave(Ticket* ticket, std::optional<absl::Duration> computed,
   for (const auto& [waiter, status] : told) waiter->Resume(status);
 }
 
-// If calls become larger for a long time, the limit shrinks to its lower bound,
-// where idle_seconds is measured again.
+// Updates the means of a method, and changes the limit if enough calls have
+// ended. If calls become larger for a long time, the limit shrinks to its lower
+// bound, where idle_seconds is measured again.
 void Places::Adapt(Method* method, double seconds, bool alone) {
   if (method->seconds == 0) method->seconds = method->idle_seconds = seconds;
   method->seconds = Mean(method->seconds, seconds);

@@ -39,7 +39,8 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
                                   options.extra_service.descriptor);
     if (!tokens.ok()) return tokens.status();
     credentials->tokens_ = *std::move(tokens);
-    // The caller reports tokens that had expired before the start.
+    // Tokens that had expired before the start are not reported again: the
+    // caller reports them.
     const absl::Time expiry = credentials->tokens_->last_expiry();
     if (absl::Now() >= expiry) credentials->warned_of_tokens_ = expiry;
   }

@@ -52,7 +52,8 @@ void Handle(int /*signal*/, siginfo_t* info, void* /*context*/) {
   // A signal sent by a process has no address.
   const bool is_fault = info->si_code > 0;
   if (!is_fault || !PutZeros(static_cast<char*>(info->si_addr))) {
-    // The faulting instruction runs again and then ends the process.
+    // Restores the default action: the faulting instruction runs again, and
+    // then ends the process.
     signal(SIGBUS, SIG_DFL);
     if (!is_fault) raise(SIGBUS);
   }

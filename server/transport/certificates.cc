@@ -152,9 +152,9 @@ absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
                       kCert, absl::StrCat("OpenSSL refuses it: ", Reason()));
 }
 
-// Writes the parsed certificates and the key again as PEM. A file may begin
-// with a byte order mark, or contain a certificate next to its key. gRPC gets
-// both files in one text, and would read such a text differently.
+// Writes the parsed certificates and the key again as PEM. gRPC gets both in
+// one text, and would read the text of the files differently if a file begins
+// with a byte order mark, or contains a certificate next to its key.
 absl::StatusOr<std::string> PemText(const char* field,
                                     const std::vector<X509Ptr>& certificates,
                                     const KeyPtr& key = nullptr) {

@@ -192,8 +192,8 @@ bool Listener::AcceptOne(const ListeningSocket& socket) {
       [[fallthrough]];
     case ENOBUFS:
     case ENOMEM:
-      // The connection stays in the kernel's queue, and wakes this thread
-      // again.
+      // Pauses, because the connection stays in the kernel's queue, and would
+      // wake this thread again at once.
       std::this_thread::sleep_for(kPause);
       return false;
     default:
@@ -255,7 +255,8 @@ void Listener::Forget(int fd) {
     const auto count = by_host_.find(found->second.peer->Host());
     if (--count->second == 0) by_host_.erase(count);
   }
-  // Without this, the event would stay as long as gRPC has the socket open.
+  // Removes the event, which would otherwise stay as long as gRPC has the
+  // socket open.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   const std::lock_guard<std::mutex> lock(mutex_);
   connections_.erase(found);

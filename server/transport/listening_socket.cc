@@ -110,10 +110,10 @@ absl::Status BindTcp(const Address& address,
   return absl::OkStatus();
 }
 
-// Gives the group permission to write, which is needed to connect. Does so only
-// if the directory passes its group on to its files (set-group-ID bit). In a
-// Kubernetes volume with an fsGroup, callers may be other users of that group.
-// A failure does not stop the server.
+// Gives the group of the socket's file permission to write, which a client
+// needs to connect. Does so only if the directory passes its group on to its
+// files (set-group-ID bit). In a Kubernetes volume with an fsGroup, callers may
+// be other users of that group. A failure does not stop the server.
 void ShareWithGroup(const std::string& path) {
   const std::string directory = path.substr(0, path.rfind('/') + 1);
   struct stat found = {}, socket = {};

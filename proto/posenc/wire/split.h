@@ -11,9 +11,9 @@
 //
 // frame.h does the reverse, and shows the bytes of a tensor in detail.
 //
-// SplitTensors splits the contract's messages: a tensor is a message around its
-// bytes. SplitValues splits KServe's messages: all tensors' bytes are values of
-// one repeated field.
+// SplitTensors splits the contract's messages, in which each tensor is a
+// message that contains its bytes. SplitValues splits KServe's messages, in
+// which the bytes of all tensors are values of one repeated field.
 
 #pragma once
 

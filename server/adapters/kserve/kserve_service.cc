@@ -167,8 +167,9 @@ void Unregister(const SystemSharedMemoryUnregisterRequest& request,
   facts.regions->Unregister(request.name());
 }
 
-// Returns an empty response to perf_analyzer, which asks about CUDA memory, and
-// unregisters regions that it has never registered.
+// Does nothing, and returns an empty response. perf_analyzer asks about CUDA
+// memory, and unregisters regions that it has never registered; both must
+// succeed.
 template <typename Request, typename Response>
 void AskNothing(const Request& /*request*/, const Facts& /*facts*/,
                 Response* /*response*/) {}

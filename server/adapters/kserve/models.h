@@ -74,8 +74,8 @@ struct ModelOutput : ModelTensor {
   // Place in the native response, as in OutputTensor.
   int field;
   int within = 0;
-  // Listed for tools, and sent if the request names no outputs. Other outputs
-  // are sent only on request.
+  // Whether the output is listed for tools, and sent if the request names no
+  // outputs. Other outputs are sent only on request.
   bool listed = true;
 };
 
