@@ -27,7 +27,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
 // Calls `on_change` on its own thread, after the content of a file has changed
 // or another file has replaced it. (Kubernetes updates secrets by replacing
 // files.) Several files may be written one after another. So FileWatch first
-// waits until two checks in a row find the same files.
+// waits until a check finds no change since the previous check.
 class FileWatch {
  public:
   // Notices all changes after its construction. So it must be created before

@@ -98,8 +98,9 @@ class Call final : private Loop::Ticked {
 
   // Checks the headers. An error refuses the call.
   absl::Status CheckHeaders();
-  // Answers an accepted call. Returns the call's status if it is an error. OK:
-  // the status was sent with the last message, or must still be sent.
+  // Answers an accepted call. Returns the error that ends the call, or OK. If
+  // it returns OK, the status was sent with the last message, or must still be
+  // sent.
   Task Answer() { return spec_.stream ? AnswerStream() : AnswerUnary(); }
   // Returns whether the status was sent with the last message.
   bool status_written() const { return status_written_; }

@@ -115,7 +115,8 @@ class CallMemory final : public RequestMessage::Claimer {
   std::atomic<std::int64_t> held_{0};
   std::int64_t lent_ = 0;              // bytes that Lend() released
   std::atomic<bool> entering_{false};  // waits for the first claim
-  std::int64_t largest_excess_ = 0;    // unannounced messages of a stream
+  // Bytes of a stream's largest unannounced message beyond the assumed size.
+  std::int64_t largest_excess_ = 0;
   std::atomic<std::int64_t> largest_message_{0};  // of a stream
   std::int64_t made_ = 0;  // bytes that ClaimMade() has claimed
 };

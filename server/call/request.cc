@@ -15,9 +15,9 @@ namespace {
 constexpr std::size_t kFewBytes = 1 << 20;
 constexpr std::size_t kFewPart = 2;
 
-// The memory of a freed message stays in the heap. After a message of at least
-// this size, this memory is returned to the kernel; for such messages, this
-// takes little time compared with parsing.
+// The memory of a freed message stays in the heap. If the message has at least
+// this size, the memory is returned to the kernel, which then takes little time
+// compared with parsing the message.
 constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace

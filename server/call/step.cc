@@ -78,7 +78,7 @@ Step::Need Step::Advance(bool on_pool) {
 }
 
 // Gives the error to the handler, which may turn it into a message. An error of
-// Claimed() is not given to the handler, because then the call must end and
+// Claimed() is not given to the handler, because the call must then end, to
 // free its memory.
 void Step::Fail() {
   DropResponse();

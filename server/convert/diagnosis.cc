@@ -161,7 +161,8 @@ bool IsThere(const core::interpretation::GgufTensor& tensor,
   return elements <= (size - tensor.offset) / core::DtypeSize(*dtype);
 }
 
-// Reads the GGUF file of `input`. The tables of `input` become its factors.
+// Reads the GGUF file of `input`. The tables of `input` become the file's
+// factors.
 absl::Status ReadGguf(absl::string_view bytes, const core::StopAsked& stop,
                       DoctorInput* input) {
   core::interpretation::ByteSource source =

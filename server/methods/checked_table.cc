@@ -61,7 +61,8 @@ absl::StatusOr<std::int64_t> TableRows(std::int64_t rows,
     implied = ids->ids.shape.empty() ? 1 : ids->ids.shape.back();
   } else if (const auto* packed =
                  std::get_if<core::PackedSequences>(&positions)) {
-    // Core refuses sequences that end before they begin.
+    // A negative end counts as 0: core refuses sequences that end before they
+    // begin.
     implied = packed->cu_seqlens.empty()
                   ? 0
                   : std::max<std::int64_t>(packed->cu_seqlens.back(), 0);

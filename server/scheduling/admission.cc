@@ -110,7 +110,8 @@ void Admission::Wait(std::list<Ticket*>* queue, Ticket* ticket,
 }
 
 std::list<Admission::Ticket*>::iterator Admission::FindTurn(Ticket* ticket) {
-  // The first ticket keeps its place, so it is served whoever comes later.
+  // No ticket enters before the first one, so the first ticket is always served
+  // next.
   std::int64_t round = outside_.empty() ? 0 : outside_.front()->round_;
   for (const Ticket* const other : outside_) {
     if (other->party_ == ticket->party_) round = other->round_ + 1;

@@ -36,7 +36,7 @@ namespace posenc::server {
 class Admission {
  public:
   // A waiting call's entry in a queue. Must stay valid until Waiter::Resume()
-  // was called, or Leave() returned true.
+  // has been called, or Leave() has returned true.
   class Ticket {
    public:
     // party: a connection or a token, as in Places::Request.

@@ -36,17 +36,17 @@ namespace posenc::wire {
 std::size_t ElementBytes(v1::Dtype dtype);
 
 // Size of all elements of a tensor: the product of `element_bytes` and the
-// extents, which are not negative. From 2^96 bytes on the result is 2^96, which
-// is over every limit and cannot overflow in sums.
+// extents, which are not negative. For 2^96 bytes or more, the result is 2^96:
+// this is over every limit, and a sum of such sizes does not overflow.
 absl::uint128 DataBytes(std::size_t element_bytes,
                         absl::Span<const std::int64_t> shape);
 
 // Size of a length-delimited field of `length` bytes, with its tag and length.
 absl::uint128 FieldBytes(int field, absl::uint128 length);
 
-// Size of a tensor field: its header (see below) and `data_bytes`. A value in
-// `values` has 8 bytes; the header of `values` is as long as the header of
-// `data` of the same size.
+// Size of a tensor field: its header (see below) and `data_bytes`. Also right
+// for a tensor with `values`, if `data_bytes` counts 8 bytes for each value:
+// the header of `values` is as long as the header of `data` of the same size.
 absl::uint128 TensorFieldBytes(int field, v1::Dtype dtype,
                                absl::Span<const std::int64_t> shape,
                                absl::uint128 data_bytes);

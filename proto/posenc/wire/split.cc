@@ -13,8 +13,8 @@ constexpr int kTensorData = 15;  // posenc.v1.Tensor.data
 // The low three bits of a tag.
 enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 
-constexpr std::size_t kMaxVarintBytes = 10;  // of 64 bits
-constexpr std::size_t kMaxLengthBytes = 5;   // of 31 bits: below 2 GiB
+constexpr std::size_t kMaxVarintBytes = 10;  // for 64 bits
+constexpr std::size_t kMaxLengthBytes = 5;   // for 31 bits: below 2 GiB
 
 // Reads forward through slices. It checks nothing: a caller must not read more
 // than left().
@@ -76,7 +76,7 @@ class Cursor {
   const absl::Span<const absl::Span<const char>> slices_;
   std::size_t next_ = 0;       // the slice after this one
   const char* at_ = nullptr;   // the next byte, unless left_ is 0
-  const char* end_ = nullptr;  // of this slice
+  const char* end_ = nullptr;  // the end of this slice
   std::size_t left_ = 0;
 };
 
@@ -186,8 +186,7 @@ bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
     }
     std::size_t length = 0;
     if (!ReadLength(&cursor, cursor.left(), &length)) return false;
-    // Without its data the tensor is shorter, so `rest` has another length for
-    // it.
+    // The tensor is shorter without its data, so its length is written anew.
     tensor.clear();
     if (!SplitTensor(&cursor, length, most_rest, &tensor,
                      &out->tensors[field - tensor_fields.begin()])) {

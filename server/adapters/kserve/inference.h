@@ -128,8 +128,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
   absl::Status CheckKnown() const;
   // Finds the tensors in shared memory. INVALID_ARGUMENT if a parameter of the
-  // request names a place for an output. Only a parameter of the output itself
-  // may name it.
+  // request names a place for an output, because only a parameter of the output
+  // itself may do so.
   absl::Status FindShared();
 
   // Selects the outputs of the answer, and sets the places of the outputs in

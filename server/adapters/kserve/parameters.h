@@ -2,9 +2,9 @@
 //
 // bool comes from bool_param, integers from int64_param or uint64_param, floats
 // from double_param or an integer. All of these may also come as text, in
-// string_param. Strings and enums come from string_param; an enum is its full
-// name, or the part after the prefix in lower case. Messages and lists come
-// from string_param, as ProtoJSON.
+// string_param. Strings and enums come from string_param; a value of an enum
+// comes by its full name ("LAYOUT_BSHD"), or in lower case without its prefix
+// ("bshd"). Messages and lists come from string_param, as ProtoJSON.
 
 #pragma once
 

@@ -25,7 +25,8 @@ class Regions {
   explicit Regions(SharedFiles* files) : files_(files) {}
 
   // Registers a region. ALREADY_EXISTS for a registered name,
-  // RESOURCE_EXHAUSTED if there are too many; errors of SharedFiles.
+  // RESOURCE_EXHAUSTED if there are too many regions. Also returns errors of
+  // SharedFiles.
   absl::Status Register(
       const inference::SystemSharedMemoryRegisterRequest& request);
   // Removes the region, or all regions if the name is empty. An unknown name is
