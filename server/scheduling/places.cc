@@ -11,9 +11,9 @@ namespace {
 // that are computed in at most twice that time are not refused.
 constexpr double kCheapSeconds = 40e-6;
 
-// If n calls are at work on t threads, each call takes n / t times as long.
-// Above this slowdown, more calls at work do not help: they only share the same
-// processors.
+// If n calls are at work on t threads, each call takes n / t times as long as a
+// single call. Above this slowdown, more calls at work do not help: they only
+// share the same processors.
 constexpr double kMostSlowdown = 2.0;
 
 // The limit may change each time that this many calls have ended, or each time

@@ -40,7 +40,8 @@ absl::Status CheckAddresses(const ServerOptions& options) {
   for (const std::string& text : options.listen) {
     const absl::StatusOr<Address> address = ParseAddress(text);
     if (!address.ok()) return address.status();
-    // Port 0 stands for a new port each time.
+    // Port 0 may be given several times, because it stands for a new port each
+    // time.
     if (!seen.insert(text).second && !absl::EndsWith(text, ":0")) {
       return BadAddress(*address, "was given more than once");
     }

@@ -29,8 +29,8 @@ constexpr char kPrefixFlag[] = "--shared-memory-prefix";
 // The longest name of a file (NAME_MAX).
 constexpr std::size_t kLongestName = 255;
 
-// Half of CutGuard's slots. Files that calls still use after the cache has
-// dropped them need slots, too.
+// Limit for the files in the cache: half of CutGuard's slots, because files
+// that calls still use after the cache has dropped them need slots, too.
 constexpr std::size_t kMostFiles = CutGuard::kMost / 2;
 
 constexpr absl::Duration kUnused = absl::Minutes(1);

@@ -35,12 +35,12 @@ struct ConnectionLimits {
   // close their connections.
   absl::Duration keepalive_min_interval = absl::Seconds(10);
 
-  // Calls in progress on one connection. While the server is busy, new calls
-  // wait in the socket. They hold memory after they are read: under overload,
-  // 16 connections with 1024 calls each took 600 MiB. Clients assume a limit of
-  // 100 until they get the real limit (RFC 9113, section 6.5.2; Go, Java, Node
-  // and Rust do so). gRPC 1.51 ends the connection of a peer that exceeds the
-  // limit. So the default is not below 100.
+  // Limit for the calls in progress on one connection. While the server is
+  // busy, new calls wait in the socket. A call holds memory after it is read:
+  // under overload, 16 connections with 1024 calls each took 600 MiB. Clients
+  // assume a limit of 100 until they get the real limit (RFC 9113, section
+  // 6.5.2; Go, Java, Node and Rust do so). gRPC 1.51 ends the connection of a
+  // peer that exceeds the limit. So the default is not below 100.
   int max_concurrent_streams = 100;
 
   // Limit for a call's metadata, 1 KiB to 1 MiB: the bytes of names and values,

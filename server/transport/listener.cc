@@ -32,9 +32,9 @@ constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 constexpr int kUnixSendBytes = 512 << 10;
 
 // A TCP peer that takes fewer bytes than this in keepalive_timeout counts as
-// blocked. This limit is larger than one write of gRPC. As long as gRPC has
-// bytes to write, it keeps the memory of whole responses, even if their calls
-// have ended.
+// blocked. This limit is larger than one write of gRPC. A blocked peer does
+// harm, because gRPC keeps the memory of whole responses as long as it has
+// bytes to write, even if the calls of these responses have ended.
 constexpr std::int64_t kLeastTaken = 2 << 20;
 
 Descriptor Spare() {
