@@ -171,7 +171,8 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
         std::int64_t done = 0, all = 0;
         for (std::size_t i = 0; i < parts.size(); ++i) {
           if (message.tensor(i) == nullptr) continue;
-          // Cosines and sines are two tensors of the same size.
+          // Begin() checks that the memory suffices for all tensors: two of the
+          // same size for cosines and sines, else one.
           absl::Status added =
               chunk.whole_shape().empty()
                   ? absl::OkStatus()

@@ -59,8 +59,8 @@ absl::Status ToAbsl(const grpc::Status& status) {
   return out;
 }
 
-// Adds the request id of a call to its error, unless the error already has an
-// id, because a stream's callback returned the error of another call.
+// Adds the request id of a call to its error. If the error already has an id,
+// keeps it: a stream's callback then returned the error of another call.
 absl::Status WithRequestId(absl::Status status, const std::string& request_id) {
   if (!status.ok() && !status.GetPayload(kRequestIdType)) {
     status.SetPayload(kRequestIdType, absl::Cord(request_id));

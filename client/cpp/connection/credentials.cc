@@ -88,7 +88,7 @@ Key ReadKey(const std::string& text) {
   return key;
 }
 
-// Reads and checks the files: gRPC would only report invalid credentials.
+// Reads and checks the files, because gRPC would not report which file is bad.
 absl::StatusOr<grpc::SslCredentialsOptions> ReadTls(const TlsOptions& tls) {
   grpc::SslCredentialsOptions ssl;
   if (!tls.ca_file.empty()) {
@@ -200,7 +200,8 @@ class Bearer final : public grpc::MetadataCredentialsPlugin {
   File file_;  // of which token_ was read; empty before the first check
 };
 
-// How a target's text shows that the target is on this machine.
+// Kinds of addresses on this machine. kNo: the target's text does not show that
+// the target is on this machine.
 enum class Local { kNo, kTcp, kUnix };
 
 bool IsLoopback(absl::string_view address) {

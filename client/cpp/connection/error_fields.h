@@ -21,8 +21,8 @@ constexpr char kErrorDomain[] = "posenc";
 constexpr char kRequestIdType[] = "posenc/request-id";
 
 // Removes `path` from the field names of the server's error, in text and
-// details: `table.rows` becomes `rows`. This is for requests that the library
-// wraps in another message.
+// details: `table.rows` becomes `rows`. Needed if the library wraps the
+// caller's request in another message.
 absl::Status OutsideOf(absl::string_view path, const absl::Status& error);
 
 // Makes the error of an argument or option that the client itself refuses. The

@@ -27,14 +27,16 @@ void Store(char* data, std::int64_t index, T value) {
 }
 
 // A floating point dtype. Its bits are a sign, an exponent and a fraction.
-// Numbers with exponent 0 have no leading one, and the scale of exponent 1.
+// Numbers with exponent 0 have no leading one, and their scale is the scale of
+// exponent 1.
 struct Format {
   v1::Dtype dtype;
   int significand_bits;
   int min_exponent;  // of the smallest normal number
   double largest;
-  // Larger numbers get the code of this one. FP8 saturates, so that samples
-  // stay finite. The formats of 16 bits have infinity here.
+  // Encode() gives larger numbers the code of this number. For FP8 it is the
+  // largest number, so that samples stay finite. For 16 bits it is the number
+  // whose code is infinity.
   double limit = 0;
 };
 constexpr Format kFormats[] = {

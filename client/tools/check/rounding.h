@@ -29,7 +29,7 @@ class RoundingBound {
   // better). The product and the sum add 1 unit each. Second-order terms and
   // the reference's own errors get 2 more units: together 8 units of `terms`.
   // An operation with a subnormal result has an error of at most half the least
-  // positive number; the three operations are within 2 such numbers.
+  // positive number; the bound has 2 such numbers for the three operations.
   double Arithmetic(double terms, double from_angle) const {
     return terms * 8 * unit_ + 2 * tiny_ + from_angle;
   }

@@ -104,7 +104,7 @@ absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
     }
     RETURN_IF_ERROR(flags.absolute.Read(request.mutable_absolute()));
     // By default all rows of a learned table are drawn, if they are not too
-    // many. Without --hierarchical-alpha, it has no further rows.
+    // many. Without --hierarchical-alpha, the table has no further rows.
     const auto& learned = request.absolute().learned().table().shape();
     if (!flags.rows && learned.size() == 2 && learned[1] > 0) {
       request.set_rows(std::max<std::int64_t>(

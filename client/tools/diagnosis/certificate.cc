@@ -63,9 +63,10 @@ std::string Sha256(absl::Span<const char> bytes) {
 }
 
 // Returns the number of the layer whose keys have this name. Without a pattern,
-// this is 3 for names such as "layers.3.k" and "*.3.*key*". With a pattern, the
-// name must match; the layer is then the first part between dots that is a
-// number, or else the first number in the name. Returns -1 for other names.
+// the number is 3 for names such as "layers.3.k" and "*.3.*key*". With a
+// pattern, the name must match; the layer is then the first part between dots
+// that is a number, or else the first number in the name. Returns -1 for other
+// names.
 std::int32_t LayerOf(const std::string& name, const std::string& pattern) {
   if (!pattern.empty() && !Matches(name, {pattern})) return -1;
   const std::vector<std::string> steps = absl::StrSplit(name, '.');

@@ -318,8 +318,8 @@ absl::Status ReadGgufFile(const OffsetFile& file, ModelDescription* input) {
   return absl::OkStatus();
 }
 
-// Describes a GGUF file, or else a safetensors file. A file that cannot be read
-// has the error as its reason.
+// Describes a GGUF file, or else a safetensors file. If the file cannot be
+// read, the description has the error instead of contents.
 ModelDescription ReadWeights(const std::string& path, bool is_gguf) {
   const v1::DescriptionKind kind =
       is_gguf ? v1::DESCRIPTION_KIND_GGUF : v1::DESCRIPTION_KIND_SAFETENSORS;

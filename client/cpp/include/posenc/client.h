@@ -67,8 +67,9 @@ namespace posenc {
 struct TlsOptions {
   // The certificate authorities that the client trusts. Empty: the system's.
   std::string ca_file;
-  // For servers that require a client certificate: the certificate, followed by
-  // its issuers, and its key without a passphrase. Set both or neither.
+  // For servers that require a client certificate. cert_file has the
+  // certificate, followed by its issuers; key_file has the certificate's key,
+  // without a passphrase. Set both or neither.
   std::string cert_file;
   std::string key_file;
   // The name that the server's certificate must have. Empty: the target's name.

@@ -154,8 +154,9 @@ function joinedDistances(reach, step) {
   return {distances, pick: (near, far) => [...near.slice(0, fine), ...coarse.map(i => far[i])].map(Number)};
 }
 
-// Encodings of several axes are analysed as one encoding with all frequencies,
-// at the same distance.
+// AnalyzeRope takes only encodings of one axis. An encoding of several axes is
+// therefore analysed as an encoding of one axis with all frequencies, as if the
+// distance were the same on every axis.
 function oneAxis(source, resolved) {
   if (resolved.axis_of_pair.length === 0 && frequenciesByAxis(resolved).length < 2) return source;
   return {spec: {rotary_dim: 2 * resolved.inv_freq.length, pairing: 'PAIRING_HALF_SPLIT',
@@ -202,7 +203,8 @@ function layerOf(message) {
   return /layer_index: some of the model's layers/.test(message) ? '0' : '';
 }
 
-// Resolves the encoding; if layers differ, resolves one kind of them.
+// Resolves the encoding; if layers differ, resolves the encoding of the layer
+// or layer type that layerOf() returns.
 async function resolveReference() {
   const message = () => ({rope: sourceOf('PROFILE_HF'), compare_with: sourceOf('PROFILE_HF'),
                           ...(state.length > 0 ? {length: String(state.length)} : {})});

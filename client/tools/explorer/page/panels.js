@@ -86,8 +86,8 @@ function verdictText(readers) {
     }
   }
   const sentences = [];
-  // These readers have one position axis instead of three. Both are equal at
-  // every distance along a text.
+  // These readers have one position axis, and transformers has three. Along a
+  // text both give the same result at every distance.
   const texts = readers.filter(reader => alike.includes(reader.name) &&
                                          (reader.difference.explanations || []).some(why => why.startsWith('position axes')));
   for (const reader of texts) alike.splice(alike.indexOf(reader.name), 1);
@@ -270,8 +270,8 @@ function axesPanel(view) {
   const figure = section.querySelector('figure');
   let patch = [PATCHES / 2, PATCHES / 2];
   const draw = () => {
-    // Axes with low frequencies change little over a picture, so the colours
-    // span only the actual values.
+    // Along an axis with low frequencies the similarity changes little over a
+    // picture, so the colours span only the actual values.
     const here = (row, column) => similarity(row - patch[0], column - patch[1]);
     let least = 1;
     for (let cell = 0; cell < PATCHES * PATCHES; ++cell) least = Math.min(least, here(Math.floor(cell / PATCHES), cell % PATCHES));
