@@ -33,8 +33,8 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A retry of a call helps only if gRPC has tried to reconnect before it. So the first reconnect comes after the first
-	// backoff of retries, not after gRPC's 1 s.
+	// A retry of a call helps only if gRPC has tried to reconnect before the retry. So the first reconnect comes after the
+	// first backoff of retries, not after gRPC's 1 s.
 	reconnect := backoff.DefaultConfig
 	reconnect.BaseDelay = 100 * time.Millisecond
 	return append(security,
@@ -66,8 +66,8 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 // TLS names PEM files, which NewClient reads. The zero TLS trusts the system's authorities.
 type TLS struct {
 	CAFile string // certificate authorities that the client trusts; empty: the system's
-	// For servers that require a client certificate: the certificate, followed by its issuers, and its key without a
-	// passphrase. Set both or neither.
+	// For servers that require a client certificate. CertFile has the certificate, followed by its issuers; KeyFile has
+	// the certificate's key, without a passphrase. Set both or neither.
 	CertFile, KeyFile string
 	ServerName        string // name that the server's certificate must have; empty: the target's name
 }

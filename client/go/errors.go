@@ -18,7 +18,7 @@ import (
 // context.DeadlineExceeded and context.Canceled in it, and status.FromError finds its code and details.
 type Error struct {
 	Code       codes.Code
-	Reason     string                                  // ErrorReason without its prefix, such as "FIELD_REQUIRED": branch on it; or empty
+	Reason     string                                  // ErrorReason without its prefix, such as "FIELD_REQUIRED", or empty; branch on it
 	Field      string                                  // the request's field that is at fault
 	Metadata   map[string]string                       // ErrorInfo's: field, limitBytes, messageIndex, ...
 	Violations []*errdetails.BadRequest_FieldViolation // all fields at fault, if the server found several

@@ -251,7 +251,7 @@ func TestACallInPlaceIsSentOnceAndItsErrorSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// Two containers of different users can then share a Kubernetes volume with an fsGroup.
+// Files with the directory's group let containers of different users share a Kubernetes volume with an fsGroup.
 func TestADirectoryThatGivesItsGroupGetsFilesOfTheGroup(t *testing.T) {
 	socket, _, prefix := startSharing(t)
 	directory := t.TempDir()

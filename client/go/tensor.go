@@ -30,8 +30,8 @@ const (
 // and calls with Int8 keys that are not blocks require SaturationFinite.
 type Saturation = posencv1.Saturation
 
-// With SaturationFinite, such results become the largest number. With SaturationNone they become infinity, or NaN in
-// E4M3, which has no infinity.
+// With SaturationFinite, results past the largest number become the largest number. With SaturationNone they become
+// infinity, or NaN in E4M3, which has no infinity.
 const (
 	SaturationFinite = posencv1.Saturation_SATURATION_FINITE
 	SaturationNone   = posencv1.Saturation_SATURATION_NONE

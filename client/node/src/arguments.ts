@@ -34,7 +34,7 @@ export interface PositionArguments {
   positions?: messages.Positions;
 }
 
-/** How keys move: by `shift`, by a shift for each token (`shifts`), or from `oldPositions` to `newPositions`. */
+/** Keys move by `shift`, by a shift for each token (`shifts`), or from `oldPositions` to `newPositions`. */
 export interface MovementArguments {
   shift?: number;
   shifts?: Ids;

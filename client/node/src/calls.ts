@@ -41,7 +41,7 @@ const longestDeadlineMs = 365 * 24 * 3600 * 1000;
 // The longest time that Node's timers accept.
 const longestTimerMs = 2 ** 31 - 1;
 
-// How long a failed call waits for the server's version, which becomes a part of the error's text.
+// The time for which a failed call waits for the server's version, which becomes a part of the error's text.
 const versionTimeoutMs = 2000;
 
 const identity = (bytes: Buffer) => bytes;

@@ -318,7 +318,7 @@ export class Client {
 export class Rope {
   constructor(
     private readonly client: Client,
-    /** What calls send as the encoding. */
+    /** The encoding in the form in which calls send it. */
     readonly source: given.RopeArgument,
     /** Frequencies, assumptions and warnings. Undefined if only a tensor's head_dim completes the encoding. */
     readonly resolved: messages.ResolveRopeResponse | undefined,

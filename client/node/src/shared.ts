@@ -156,7 +156,7 @@ export class SharedTensor implements Place {
   }
 }
 
-// With these codes the server has written nothing, except ABORTED, whose text itself says what to do.
+// With these codes the server has written nothing. ABORTED is an exception, but its text already says what to do.
 const untouched = ["INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED"];
 
 /**

@@ -1,6 +1,7 @@
 // Measures grpc-js alone: a unary call to an echo server in another process. A
 // client that uses grpc-js cannot make a unary call faster. The flow-control
-// window is the client's. If this file is run as a program, it is the server.
+// window is as large as the client's. If this file is run as a program, it is
+// the server.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";

@@ -215,7 +215,7 @@ describe("shared memory", () => {
     );
   });
 
-  // Two containers of different users can then share a Kubernetes volume with an fsGroup.
+  // Files with the directory's group let containers of different users share a Kubernetes volume with an fsGroup.
   test("ADirectoryThatGivesItsGroupGetsFilesOfTheGroup", async (t) => {
     const directory = temporaryFolder(t);
     fs.chmodSync(directory, 0o2770);

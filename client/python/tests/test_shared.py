@@ -235,7 +235,7 @@ def test_a_file_that_is_gone_or_cut_is_an_error_that_names_the_tensor(client, q)
         assert error.value.reason == "SHARED_MEMORY_UNAVAILABLE" and error.value.field.startswith("q.shared")
 
 
-# Two containers of different users can then share a Kubernetes volume with an fsGroup.
+# Files with the directory's group let containers of different users share a Kubernetes volume with an fsGroup.
 def test_a_directory_that_gives_its_group_gets_files_of_the_group(shared_server, tmp_path):
     tmp_path.chmod(0o2770)
     with posenc.Client(shared_server.socket) as client:

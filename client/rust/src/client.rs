@@ -37,7 +37,7 @@ const LONGEST_STREAM: Duration = Duration::from_secs(24 * 3600);
 /// The longest timeout. A longer timeout could overflow the clock.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long a failed call waits for the server's version, which becomes a part of the error's text.
+/// The time for which a failed call waits for the server's version, which becomes a part of the error's text.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The largest message of protobuf.
@@ -248,7 +248,7 @@ impl Client {
 
 /// Adds to the text of an error the names of tensors in shared memory that the call may have replaced.
 fn of_replacing(mut error: Error, slots: &[Slot<'_>]) -> Error {
-    // With these codes the server has written nothing, except ABORTED, whose text itself says what to do.
+    // With these codes the server has written nothing. ABORTED is an exception, but its text already says what to do.
     let untouched = [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];
     let replaced = slots.iter().filter(|slot| slot.in_shared_place()).map(|slot| slot.field.2);
     let names = replaced.collect::<Vec<_>>().join(" and ");

@@ -168,7 +168,7 @@ async fn a_file_goes_with_its_region_and_the_last_of_its_tensors() {
     assert!(sharing.files().is_empty());
 }
 
-// Two containers of different users can then share a Kubernetes volume with an fsGroup.
+// Files with the directory's group let containers of different users share a Kubernetes volume with an fsGroup.
 #[tokio::test]
 async fn a_directory_that_gives_its_group_gets_files_of_the_group() {
     let sharing = Sharing::start();

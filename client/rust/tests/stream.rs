@@ -189,7 +189,7 @@ async fn a_stream_that_is_dropped_in_the_middle_leaves_client_and_server_in_orde
     assert!(out[..2048] == q[..2048] && out[2048..] != q[2048..8192]);
 }
 
-/// How a handmade stream ends.
+/// The end of a handmade stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     HalfClose,

@@ -83,7 +83,8 @@ class FailedPreconditionError(PosencError):
 
 
 class AbortedError(PosencError):
-    """A call in place would have been repeated: write its tensor again."""
+    """A call in place came a second time, and the server refused it. The first attempt may have rotated the tensor:
+    write the tensor again."""
 
 
 class OutOfRangeError(PosencError):

@@ -35,8 +35,9 @@ class RotaryTable(tuple[Any, Any]):
 
 
 def begin_of(request: m.BuildTableRequest) -> Callable[[m.BuildTableStreamResponse, int], list[int]]:
-    """Returns a function from an answer and a tensor's rank to the indices of the tensor's first element in the
-    table. Rows are the second axis from the end, or the third for COMPLEX."""
+    """Returns a function that takes an answer and a tensor's rank. It returns the place of the tensor's first
+    element in the table, as an index for each axis. Rows are the second axis from the end, or the third for
+    COMPLEX."""
     axis = 3 if request.rope is not None and request.layout == m.TableLayout.COMPLEX else 2
     return lambda answer, rank: [answer.first_row if at == rank - axis else 0 for at in range(rank)]
 

@@ -63,7 +63,8 @@ public final class Posenc implements AutoCloseable {
    * shares memory there ({@link #sharedRegion}).
    *
    * <p>Each call starts another server. The server also ends when this process is killed, because
-   * it reads a pipe that only this process holds. Control-C in a terminal ends both.
+   * it reads a pipe that only this process holds. Control-C in a terminal ends this process and the
+   * server.
    *
    * @param flags additional flags of posencd, such as "--threads=1"
    * @throws PosencException UNAVAILABLE if the server cannot be started; the text has the remedy

@@ -92,7 +92,7 @@ final class Result {
    *
    * @param whole the shape of the result; only the first part has it
    * @param count the number of results of this size
-   * @param axes the number of axes from the rows on; an axis before the rows is that of heads
+   * @param axes the number of axes from the rows on; if there is an axis before, it counts heads
    */
   void put(Tensor part, List<Long> whole, int count, int axes, long row, long column) {
     if (dtype == null && whole.isEmpty()) throw misfit("has no shape: the server is too old");

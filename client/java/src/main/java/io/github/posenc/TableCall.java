@@ -46,8 +46,8 @@ final class TableCall {
     return new Table(amplitude[0], 0, call.get("cos"), call.get("sin"), call.get("table"));
   }
 
-  // Requests one row to learn the type and shape of the whole table. Without this check, the server
-  // would write the whole table even to a smaller place.
+  // Requests one row to learn the type and shape of the whole table, and compares them with the
+  // outputs. Without this check, the server would write the whole table even to a smaller place.
   private void expectRows(TensorCall<?> call, List<String> fields) {
     try {
       stream(1, part -> {

@@ -24,8 +24,8 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * Measures grpc-java alone: a unary call to an echo server in another process. A client that uses
- * grpc-java cannot make a unary call faster. The flow-control window is the client's. Each side
- * copies a message once when it sends and once when it receives, which is the minimum.
+ * grpc-java cannot make a unary call faster. The flow-control window is as large as the client's.
+ * Each side copies a message once when it sends and once when it receives, which is the minimum.
  */
 final class Echo implements Closeable {
   private static final int WINDOW_BYTES = 4 << 20;

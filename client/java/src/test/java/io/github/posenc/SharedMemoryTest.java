@@ -346,7 +346,7 @@ class SharedMemoryTest {
     }
   }
 
-  // Two containers of different users can then share a Kubernetes volume with an fsGroup.
+  // Files with the directory's group let containers of different users share a Kubernetes volume with an fsGroup.
   @Test
   void aDirectoryThatGivesItsGroupGetsFilesOfTheGroup() throws Exception {
     Path directory = Files.createTempDirectory("posenc");
