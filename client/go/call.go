@@ -200,8 +200,8 @@ func (r *result) check() error {
 }
 
 // perform makes a call, and puts its results into the response. If a tensor lies in shared memory, it sends places. If
-// no tensor does, or if the server refuses places, it sends bytes: in one message or, if the message would be too
-// large, in a stream.
+// no tensor lies in shared memory, or if the server refuses places, it sends bytes: in one message or, if the message
+// would be too large, in a stream.
 func (c *Client) perform(ctx context.Context, k *call, options []Option) (err error) {
 	for i, output := range optionsOf(options).outputs {
 		if i < len(k.results) {

@@ -71,8 +71,8 @@ func expectRotates(t *testing.T, c *Client) {
 	expectValues(t, q, rotatedAll(values, 8, 10000, func(head int) float64 { return float64(head / 2) }), tolerance(DtypeFloat32))
 }
 
-// expectNoNew fails if there is a folder that is not in the list before. Some folders of the list may be gone, because a
-// start removes older folders.
+// expectNoNew fails if there is a folder that is not in the list before. Some folders of the list may be gone, because
+// a start removes older folders.
 func expectNoNew(t *testing.T, before []string) {
 	t.Helper()
 	for _, folder := range localFolders(t) {

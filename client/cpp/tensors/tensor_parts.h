@@ -51,8 +51,8 @@ class TensorParts {
   absl::Status Add(std::int64_t row, std::int64_t column,
                    const ReceivedMessage& message, std::size_t index);
 
-  // Number of received bytes. It equals view().bytes.size() if all were
-  // received.
+  // Number of received bytes. It equals view().bytes.size() if no bytes are
+  // missing.
   std::size_t bytes_done() const { return bytes_done_; }
 
   // The whole tensor. owner() keeps its memory alive; null if the memory is the

@@ -1,4 +1,4 @@
-//! Connects to a target's servers, and chooses one for each call.
+//! Connects to a target's servers, and chooses a server for each call.
 //! tonic balances by load and never retries. This code follows the service config instead: calls go to the addresses in
 //! turn, and an address that failed is skipped for a while.
 

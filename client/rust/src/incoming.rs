@@ -119,7 +119,8 @@ impl Incoming {
     }
 
     /// Reads fields until `end` bytes of the message are left. Writes elements to the slots after the first `done`
-    /// bytes, which were written before. Only counts elements beyond the end of the slots. Returns the other fields.
+    /// bytes, which were written before. Adds all bytes of elements to `done`, but does not write elements beyond the
+    /// end of the slots. Returns the other fields.
     pub async fn read_elements(&mut self, end: usize, slots: &[&Slot<'_>], done: &mut usize) -> Result<Vec<u8>> {
         let mut rest = Vec::new();
         while self.left > end {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 include!("generated/retry_policy.rs");
 
-/// Returns the wait before retry number `attempt` (the first is 1). By gRPC's rule this is a growing backoff, times a
-/// random factor of 0.8 to 1.2.
+/// Returns the wait before retry number `attempt` (the first is 1). gRPC's rule for this wait is a growing backoff,
+/// times a random factor of 0.8 to 1.2.
 pub(crate) fn backoff(attempt: u32) -> Duration {
     let grown = INITIAL_BACKOFF.mul_f64(BACKOFF_MULTIPLIER.powi(attempt as i32 - 1));
     let share = random() as f64 / u64::MAX as f64;

@@ -45,7 +45,7 @@ async fn float64_is_rotated_in_float64() {
     let q = widened(&numbers(4 * 8));
     let (out, ()) = rope.apply(Thd, StartAt(3), view!(q, [4, 1, 8]), ()).await.unwrap();
     // The oracle's angles are at most 6 radians, and rounding changes each by at most 2^-51. The oracle's other
-    // roundings add at most the same.
+    // roundings add at most the same error.
     assert_near(&out, &rotated(&q, 1, 8, 1e4, Pairing::HalfSplit, &positions(4, 3.0)), 2.9 * 16.0 * f64::EPSILON);
 }
 

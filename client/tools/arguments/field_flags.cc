@@ -23,7 +23,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Returns the field of the row; if the row has two fields, the first one.
+// Returns the field of the row; if the row has two fields, the first field.
 const FieldDescriptor* FieldOf(const Descriptor* type, const FieldFlag& row) {
   const FieldDescriptor* field = nullptr;
   const absl::string_view paths = row.field;

@@ -35,7 +35,7 @@ void AddTransformFlags(CLI::App* app, const std::string& defaults,
                        TransformFlags* flags);
 
 // Calls `call` for every selected tensor, one after another, and replaces the
-// tensor by the result. Then writes the file, in which everything else is
+// tensor by the result. Then writes the file, whose other contents are
 // unchanged, and prints a summary with `verb` ("repositioned"). Without
 // --tensor, the patterns `defaults` select tensors. If a call fails, nothing is
 // written and the error names the tensor.

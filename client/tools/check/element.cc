@@ -35,8 +35,8 @@ struct Format {
   int min_exponent;  // of the smallest normal number
   double largest;
   // Encode() gives larger numbers the code of this number. For FP8 it is the
-  // largest number, so that samples stay finite. For 16 bits it is the number
-  // whose code is infinity.
+  // largest number, so that samples stay finite. For formats of 16 bits it is
+  // the number whose code is infinity.
   double limit = 0;
 };
 constexpr Format kFormats[] = {

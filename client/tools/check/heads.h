@@ -12,10 +12,10 @@ namespace posenc::check {
 // The extents of the tensor, and the stride of each extent in elements. Element
 // (b, s, h, d) of a dense tensor is at Offset(b, s, h) + d.
 struct HeadIndex {
-  // `order` names the extents from the outermost one like the contract's
-  // layouts: "bshd", "bhsd" and "sbhd" (batch, sequence, head, dimension), or
-  // "thd" for packed tokens without a batch. `shape` has one extent for each
-  // letter.
+  // `order` names the extents, the outermost first, as the names of the
+  // contract's layouts do: "bshd", "bhsd" and "sbhd" (batch, sequence, head,
+  // dimension), or "thd" for packed tokens without a batch. `shape` has one
+  // extent for each letter.
   static HeadIndex Of(std::string_view order,
                       const std::vector<std::int64_t>& shape) {
     HeadIndex index;

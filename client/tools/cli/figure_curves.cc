@@ -121,8 +121,8 @@ plot::Curve PairCurve(const std::string& name,
 }
 
 // Returns the readings that `compare` and `kept` compare with the reference:
-// the reading of --compare-*, or one reading for each of --profiles. If the
-// profiles are the default ones, profiles that refuse the model are left out.
+// the reading of --compare-*, or one reading for each of --profiles. Without
+// --profiles, default profiles that refuse the model are left out.
 absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
                                                    const Reading& reference,
                                                    const Client& client) {

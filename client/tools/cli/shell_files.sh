@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# writes the manual page of posenc, and its completion for bash, zsh and fish, from the
-# text of --help: shell_files.sh POSENC FOLDER
+# shell_files.sh POSENC FOLDER: writes the manual page of posenc, and its completion for
+# bash, zsh and fish. All come from the text of --help.
 set -euo pipefail
 
 posenc=$1 folder=$2

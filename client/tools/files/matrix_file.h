@@ -3,9 +3,9 @@
 //
 // Both formats, .npy and .safetensors, store the matrix [heads, queries, keys]
 // as contiguous bytes after a header. The first tile determines the length of
-// the header. A row of a tile is contiguous in the file, so that a tile of q
-// queries and h heads needs at most q * h writes, each at its own offset. Tiles
-// may come in any order.
+// the header. A row of a tile is contiguous in the file, so a tile of q queries
+// and h heads needs at most q * h writes, each at its own offset. Tiles may
+// come in any order.
 
 #pragma once
 

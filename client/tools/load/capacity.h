@@ -13,10 +13,10 @@ struct Capacity {
 };
 
 // Doubles the rate from `start` on until a rate fails. Then bisects between the
-// highest rate that held and the lowest rate that failed, until these are
-// within 5 % or max_steps rates were tried. If `start` itself fails, the lower
-// end is 0 and bisection halves the rate. Every call of holds() is a
-// measurement that takes the duration of a step.
+// highest rate that held and the lowest rate that failed, until these two rates
+// are within 5 % of each other, or max_steps rates were tried. If `start`
+// itself fails, the lower end is 0 and bisection halves the rate. Every call of
+// holds() is a measurement that takes the duration of a step.
 inline Capacity FindCapacity(double start, int max_steps,
                              const std::function<bool(double rate)>& holds) {
   Capacity found;

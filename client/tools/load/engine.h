@@ -56,8 +56,8 @@ struct StepOptions {
   absl::Duration timeout = absl::Seconds(10);
   // Open loop: continues to offer the rate after the end, until all counted
   // calls have ended. The additional calls are not counted. With them, the last
-  // counted calls are answered under the same load as the others, and no
-  // counted call is left unsent. Must not be set together with `calls`.
+  // counted calls are answered under the same load as the other counted calls,
+  // and no counted call is left unsent. Must not be set together with `calls`.
   bool cool_down = false;
   // Share, in [0, 1], of the answers that are compared with the known answers.
   double verify = 0;

@@ -12,8 +12,8 @@
 // bucket and back.
 //
 // Values are from 1 ns to an hour; larger values count as an hour. A histogram
-// takes about 260 KB. Not thread-safe: each thread has one, and Add() merges
-// them.
+// takes about 260 KB. Not thread-safe: each thread has its own histogram, and
+// Add() merges them.
 
 #pragma once
 

@@ -25,8 +25,8 @@
 // ErrorReason() returns the machine-readable reason. Every call may end as
 //   INVALID_ARGUMENT     the request can never succeed: FIELD_REQUIRED,
 //                        FIELD_INVALID, TENSOR_SIZE_MISMATCH, SHAPE_MISMATCH
-//   UNIMPLEMENTED        the server is older than this client: FIELD_UNKNOWN,
-//                        or no reason; the message has the server's version
+//   UNIMPLEMENTED        the server is older than this client (FIELD_UNKNOWN,
+//                        or no reason); the message has the server's version
 //   RESOURCE_EXHAUSTED   a message is over a limit (MESSAGE_TOO_LARGE; send
 //                        less) or the server is full (OVERLOADED; retry later)
 //   UNAVAILABLE          after four attempts the server is draining (DRAINING)
@@ -185,7 +185,7 @@ class Client {
   // tensors are sent. Also RESOURCE_EXHAUSTED if the directory has too little
   // space, and INVALID_ARGUMENT if the server does not accept such a large
   // file. NOT_FOUND and similar errors mean that this process cannot use the
-  // directory. In a container the directory may have another path, see Share().
+  // directory. In a container the directory may have another path; see Share().
   absl::StatusOr<std::shared_ptr<SharedRegion>> MakeRegion(
       std::size_t bytes, const CallOptions& options = {}) const;
 
@@ -204,9 +204,9 @@ class Client {
       const v1::ResolveRopeRequest& request,
       const CallOptions& options = {}) const;
 
-  // Interprets all files that describe a checkpoint (config.json, GGUF, ...) as
-  // each engine that reads them does (transformers, vLLM, ...). Returns the
-  // disagreements and their fixes.
+  // Interprets all files that describe a checkpoint (config.json, GGUF, ...) in
+  // the way of each engine (transformers, vLLM, ...). Returns the disagreements
+  // and their fixes.
   absl::StatusOr<v1::DiagnoseRopeResponse> DiagnoseRope(
       const v1::DiagnoseRopeRequest& request,
       const CallOptions& options = {}) const;

@@ -249,8 +249,8 @@ struct AddEncodingArgs {
   // positions.
   v1::Positions positions;
 
-  // How x and the encoding are combined. Unset: they are added. Some models
-  // need MULTIPLY or CONCATENATE.
+  // The operation that combines x and the encoding. Unset: they are added. Some
+  // models need MULTIPLY or CONCATENATE.
   v1::Combination combination = v1::COMBINATION_UNSPECIFIED;
 
   // Factor on x before the combination, such as sqrt(dim) in the Transformer.
@@ -297,7 +297,7 @@ struct ConvertPairingArgs {
   // Required.
   std::int32_t heads = 0;
 
-  // Number of rotated channels of a head (0: all), and which channels they are.
+  // Number of rotated channels of a head (0: all), and their place in the head.
   std::int32_t rotary_dim = 0;
   v1::RotarySlice slice = v1::ROTARY_SLICE_UNSPECIFIED;  // unset: leading
 

@@ -13,7 +13,8 @@ class Fault extends Error {
 const GONE = 'The explorer does not answer. Start posenc explore again with the same --port; ' +
     'the page still shows its last answers.';
 
-// The server accepts two calls per core, including calls of other clients.
+// The server works on about two calls per core at a time, and other clients
+// make calls, too. More calls of this page would only wait.
 const MOST_AT_ONCE = 3;
 let asking = 0;
 const waiting = [];

@@ -102,7 +102,7 @@ def keep(
         keep(cache, config, [0, 1, 2, 3, *range(900, 1000)])   # attention sinks, and the last 100 of 1000 tokens
 
     cache: its first token is at position 0, without padding.
-    slots: the indices in the sequence of the tokens to keep, in rising order.
+    slots: the tokens to keep, as indices in the sequence, in rising order.
     Other arguments and errors are those of shift(). A sliding layer keeps the last of these tokens that fit its
     window. keep() fails if the layer has already dropped one of them. Recurrent layers (Mamba) cannot drop tokens.
     """
@@ -203,7 +203,8 @@ class _Mover:
         return ropes
 
     def move(self, keys: _Keys, old: Any, by: Any) -> None:
-        """Moves keys. `old`: the first key's position, or one for each key. `by`: a distance, or one for each key."""
+        """Moves keys. `old`: the first key's position, or a position for each key. `by`: a distance for all keys, or
+        a distance for each key."""
         if keys.new_rope is None and not torch.as_tensor(by).any():
             return
         step = max(1, _PIECE // keys.tensor[:, :, :1].nbytes)
