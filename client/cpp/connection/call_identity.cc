@@ -13,7 +13,8 @@ namespace {
 constexpr char kRequestId[] = "x-request-id";
 constexpr char kTraceparent[] = "traceparent";
 
-// Limit on the bytes of a request id or traceparent. Servers do not log more.
+// Limit on the bytes of a request id or traceparent. Servers log at most this
+// many bytes.
 constexpr std::size_t kMaxBytes = 128;
 
 // Refuses bytes that are not printable ASCII: gRPC would abort the process if a

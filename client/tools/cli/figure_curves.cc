@@ -166,7 +166,7 @@ absl::StatusOr<std::vector<Reading>> OtherReadings(const FigureFlags& flags,
   return others;
 }
 
-// The distances that the flags select. By default there are about
+// The distances that the flags select. Their default number is about
 // kDefaultDistances.
 struct Distances {
   std::int64_t max = 0, step = 1;
