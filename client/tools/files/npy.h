@@ -10,8 +10,8 @@
 //                  data, in C order
 //
 // This reader takes versions 1.0 and 2.0 with little-endian f2, f4, f8, i1, i4
-// and i8 in C order. Version 3.0 differs only for structured arrays, which are not
-// tensors. .npy has no type for bfloat16; .safetensors has one.
+// and i8 in C order. Version 3.0 differs only for structured arrays, which are
+// not tensors. .npy has no type for bfloat16; .safetensors has one.
 
 #pragma once
 
