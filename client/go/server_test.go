@@ -35,7 +35,7 @@ func startServer(t *testing.T, flags ...string) string {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Wait() }()
 	t.Cleanup(func() { server.Process.Kill() })
-	// The file appears when the server is ready; a minute is for loaded machines.
+	// The file appears when the server is ready; a loaded machine may need a minute.
 	for range 6000 {
 		if text, err := os.ReadFile(ready); err == nil && strings.HasSuffix(string(text), "\n") {
 			return strings.Fields(string(text))[0]

@@ -208,7 +208,7 @@ def test_an_engine_of_lmcache_finds_text_at_another_offset(client, random, tmp_p
         expected = rotated(moved, frequencies, 0)[:, here]
         assert error(memory.kv[0][:, here], expected) <= bound(DTYPES[torch.bfloat16])
         assert torch.equal(memory.kv[1][:, here], before[1][:, there])
-        # The stored chunks have not moved: at their old offsets they still have every bit.
+        # The stored chunks have not moved: at their old offsets they still have the same bits.
         engine.retrieve(torch.tensor([*first, 1, *second]))
         assert torch.equal(memory.kv[:, :, there], before[:, :, there])
     finally:

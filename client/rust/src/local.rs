@@ -117,7 +117,7 @@ impl LocalServer {
         self.folder.path().join(name)
     }
 
-    /// Waits until the server has ended, and returns how. Returns `None` if the time is over or
+    /// Waits until the server has ended, and returns how it ended. Returns `None` if the time is over or
     /// `is_enough` returns true.
     async fn end_within(&self, time: Duration, is_enough: impl Fn() -> bool) -> Option<String> {
         let deadline = Instant::now() + time;

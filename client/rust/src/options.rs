@@ -18,7 +18,7 @@ pub struct TlsOptions {
     pub server_name: Option<String>,
 }
 
-/// Options of a client. All languages have the same defaults.
+/// Options of a client. The clients of all languages have the same default timeout and largest message.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Default deadline of a unary call. For streams: the longest time without any progress.

@@ -63,7 +63,7 @@ class NotFoundError(PosencError):
 
 
 class PermissionDeniedError(PosencError):
-    """The caller may not do this."""
+    """The caller may not make this call, or may not use this shared memory."""
 
 
 class UnauthenticatedError(PosencError):

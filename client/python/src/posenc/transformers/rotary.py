@@ -30,8 +30,8 @@ class RotaryEmbedding(torch.nn.Module):
     """A drop-in replacement for LlamaRotaryEmbedding and similar classes.
 
     config: the model's configuration. layer_type: the layer type of all calls
-    that do not name one, for models with different layers (Gemma 3). Positions
-    are integers of at least 0.
+    that name no layer type, for models with different layers (Gemma 3).
+    Positions are integers of at least 0.
     """
 
     def __init__(self, config: Any, client: Client, *, layer_type: Optional[str] = None) -> None:

@@ -20,7 +20,7 @@ import java.util.regex.Pattern;
 public final class PosencBuilder {
   private static final Pattern PORT = Pattern.compile(":([0-9]{5,})(?=,|$)");
   // HTTP/2's flow-control window. With gRPC's default of 1 MiB, streams took a tenth longer.
-  // Windows of 16 MiB and 64 MiB were not faster than 4 MiB.
+  // Windows of 16 MiB and 64 MiB were not faster than a window of 4 MiB.
   private static final int WINDOW_BYTES = 4 << 20;
 
   final String target;
