@@ -82,7 +82,8 @@ make_base() {
     { tail -n 5 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
   # Debian's mirror, or MIRROR: debootstrap has written its URL to this file.
   mirror=$(awk '$1 == "deb" { print $2; exit }' "$root/etc/apt/sources.list")
-  # A snapshot of the mirror of an earlier day has expired dates.
+  # MIRROR may be a snapshot of an earlier day, whose lists have expired: apt must not check
+  # their dates.
   [[ -z ${MIRROR:-} ]] ||
     echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/past-mirror"
   if [[ $suite == bookworm ]]; then
@@ -246,7 +247,8 @@ for architecture in "${architectures[@]}"; do
 done
 [[ -z $keep ]] || mv "$work/$native.tar.gz" "$keep"
 if [[ -n $archive ]]; then
-  # buildah's own archive has the times of now.
+  # Not buildah's own archive: the files in it have the current time, so two runs would
+  # differ.
   "${buildah[@]}" manifest push -q --all "$image" "oci:$work/layout:$image"
   tar --sort=name --mtime="@$stamp" --owner=0 --group=0 --numeric-owner --mode=go=rX \
     -C "$work/layout" -cf "$archive" blobs index.json oci-layout
