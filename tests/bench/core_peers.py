@@ -35,8 +35,8 @@ SIZES = (
     ("memory", 64 << 20),
     ("memory", 256 << 20),
 )
-# For each type: its number in posenc.v1.Dtype, its bytes, and how much a peer's numbers up to 5 may
-# differ, because of the precision of its tables and sums.
+# For each type: its number in posenc.v1.Dtype, its bytes, and how much a peer's numbers (at most 5)
+# may differ from posenc's, because of the precision of the peer's tables and sums.
 DTYPES = {"float32": (1, 4, 1e-4), "float16": (2, 2, 2e-2), "bfloat16": (3, 2, 2e-1)}
 
 

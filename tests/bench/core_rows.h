@@ -18,13 +18,13 @@ struct CoreRow {
   std::string dtype;
   std::string pairing;
   std::string layout;      // empty for tables
-  std::int64_t bytes = 0;  // of one side
+  std::int64_t bytes = 0;  // bytes of the input, or of the output
   std::string mode;        // out, in_place, table
-  double gbps = 0;         // bytes / time
+  double gbps = 0;         // `bytes` divided by the time
   std::string ratio_to;
   double ratio = 0;   // above 1: posenc is faster
-  double spread = 0;  // middle half of the rounds' ratios, divided by their
-                      // median
+  double spread = 0;  // range of the middle half of the ratios, divided by
+                      // their median
 };
 
 void to_json(nlohmann::json& json, const CoreRow& row);
@@ -40,7 +40,7 @@ enum class Clock {
   // The thread's CPU time, as other programs may use the machine. Their effect
   // on caches and memory is the same on both sides of a ratio.
   kThread,
-  kWall,  // for several threads
+  kWall,  // elapsed time, for work on several threads
 };
 
 // Times `work` alternately with each of `others`, and returns a row like `like`

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kGroup = 4 * kPage;
-constexpr std::size_t kStep = 4 * kLine;  // at a time in one page
+constexpr std::size_t kStep = 4 * kLine;  // bytes of one page at a time
 
 // The widest vector of the CPU. g++ 12 splits wider vectors through memory, and
 // copies from cache to cache would take three times as long.

@@ -2,9 +2,10 @@
 // same bytes, an empty handler, and servers that people would write themselves.
 //
 // Every case has its own server process, pinned to one core; one client, pinned
-// to another core, calls them all. Cases of a block alternate, round by round;
-// it prints medians of rounds and of their ratios. A ratio, unlike a time, can
-// be compared between machines and noisy runs.
+// to another core, calls them all. Cases of a block alternate, round by round.
+// The program prints the median of each case's rounds, and the median of their
+// ratios to the rounds of another case. A ratio, unlike a time, can be compared
+// between machines and noisy runs.
 
 #include <malloc.h>
 #include <sched.h>
@@ -37,13 +38,13 @@ constexpr std::int64_t kMiB = 1 << 20;
 struct Peer {
   std::string name;
   std::vector<std::string> command;
-  bool plain = false;  // over plain sockets, else by gRPC
+  bool plain = false;  // uses plain sockets, else gRPC
   Answer answer = Answer::kRotated;
 };
 
 struct Plan {
   int rounds = 7;
-  double seconds = 0.25;  // of a case in a round
+  double seconds = 0.25;  // time of a case in a round
   int at_least = 2;       // calls
   int server_core = -1;
 };

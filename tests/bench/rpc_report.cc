@@ -36,7 +36,8 @@ bool SameBlock(const Result& a, const Result& b) {
 
 double Median(std::vector<double> values) { return Percentile(values, 0.5); }
 
-// Half of the range of the rounds, divided by their median.
+// Half of the range of calls per second over the rounds, divided by their
+// median.
 double Spread(const Result& result) {
   const auto [low, high] = std::minmax_element(result.calls_per_second.begin(),
                                                result.calls_per_second.end());
@@ -47,8 +48,9 @@ double Gbps(const Result& result) {
   return Median(result.calls_per_second) * result.bytes / 1e9;
 }
 
-// Returns the median of the rounds' ratios to the server `name` in the same
-// block; none if either was not measured.
+// Divides each round's calls per second by those of the server `name` in the
+// same block, and returns the median ratio; none if either server was not
+// measured.
 std::optional<double> RatioTo(const std::string& name, const Result& result,
                               const std::vector<Result>& results) {
   const auto to =

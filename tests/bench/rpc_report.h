@@ -12,12 +12,12 @@ namespace posenc::bench {
 struct Result {
   std::string name;
   std::string transport;   // "tcp", "unix"
-  std::int64_t bytes = 0;  // of tensor, per call
+  std::int64_t bytes = 0;  // bytes of the tensor in a call
   int in_flight = 1;
-  std::string absent;                             // why there are no numbers
-  std::vector<double> calls_per_second;           // of each round
-  std::vector<double> latencies;                  // of each call, in seconds
-  double calls = 0, cpu_seconds = 0, faults = 0;  // over all rounds
+  std::string absent;                    // why there are no numbers
+  std::vector<double> calls_per_second;  // one for each round
+  std::vector<double> latencies;         // one for each call, in seconds
+  double calls = 0, cpu_seconds = 0, faults = 0;  // sums of all rounds
   double peak_resident_bytes = 0;
 };
 

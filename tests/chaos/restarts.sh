@@ -20,7 +20,8 @@ patience=100        # tenths of a second for anything else
 declare -a pid port
 load=
 faults=0
-# No one writes to this pipe: a read with a timeout waits without a process.
+# Nothing writes to this pipe, so nap() can wait by a read with a timeout,
+# without starting a process.
 mkfifo "$work/never"
 exec {never}<>"$work/never"
 

@@ -98,7 +98,8 @@ TEST(BalanceTest, AServerThatIsNotHealthyGetsNoCalls) {
   const Client client = ClientOf({a.address(), b.address()});
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Called(client), "b");
 
-  // The client watches its health: it joins when healthy, and leaves when not.
+  // The client watches the health of both servers: it begins to call a server
+  // that becomes healthy, and calls an unhealthy server no more.
   a.SetServing(true);
   while (Called(client) != "a") continue;
   b.SetServing(false);

@@ -102,7 +102,7 @@ class BiasService : public v1::PositionalEncodingService::Service {
   Guarded<std::vector<v1::BuildBiasResponse>> answer{AllTiles()};
 
   // Set before the calls.
-  bool hold = false;  // after the tiles, until `release`
+  bool hold = false;  // calls wait after their tiles until `release`
   absl::Notification release;
 
   // These are from the last call.

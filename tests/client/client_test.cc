@@ -209,7 +209,7 @@ TEST_F(ClientTest, OneClientServesManyThreads) {
   EXPECT_EQ(service_.calls(), 400);
 }
 
-// The client's timeout holds where a call sets none.
+// The client's timeout holds if a call sets none.
 TEST_F(ClientTest, ACallPastItsDeadlineIsDeadlineExceeded) {
   service_.hold = true;
   CallOptions call;

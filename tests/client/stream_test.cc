@@ -72,8 +72,8 @@ class StreamService : public v1::PositionalEncodingService::Service {
   grpc::Status unary_status = Error(grpc::StatusCode::RESOURCE_EXHAUSTED,
                                     "ERROR_REASON_MESSAGE_TOO_LARGE", "");
   int unary_failures = 1000;     // calls that end with unary_status
-  std::size_t ids_bytes = 0;     // in front of the tensors
-  std::size_t answer_bytes = 0;  // of a response; 0: all received bytes
+  std::size_t ids_bytes = 0;     // bytes of ids before the tensors
+  std::size_t answer_bytes = 0;  // bytes of a response; 0: all received bytes
   int fail_at = -1;  // ends a stream with `end` in place of this message
   grpc::Status end;
   std::string extra;  // bytes beyond the tensors
@@ -84,7 +84,7 @@ class StreamService : public v1::PositionalEncodingService::Service {
   int unary = 0, questions = 0;
   std::vector<v1::ApplyRopeStreamRequest> applied;
   std::vector<v1::RepositionStreamRequest> moved;
-  std::vector<std::size_t> sizes;  // of messages
+  std::vector<std::size_t> sizes;  // bytes of each message
   std::string bytes;
   std::string announced;
 
@@ -373,7 +373,7 @@ TEST_F(StreamTest, TheServersErrorTellsTheMessage) {
   EXPECT_EQ(ErrorReason(status), "ERROR_REASON_FIELD_INVALID");
   EXPECT_EQ(ErrorFact(status, "messageIndex"), "3");
   EXPECT_EQ(ErrorFact(status, "field"), "");
-  EXPECT_EQ(received, 16u);  // of the two messages after the description
+  EXPECT_EQ(received, 16u);  // both messages after the description
 }
 
 TEST_F(StreamTest, AnEndBeforeAllBytesAndBytesBeyondAreInternal) {

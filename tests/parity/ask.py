@@ -4,8 +4,9 @@ Groups: types (every model type in every spelling), audio (the audio parts of wh
 files), published (files of checkpoints), variants (scalings), damaged (faulty files),
 rewrites (of files of every type), found (rewrites of other seeds that posenc once
 answered differently without a warning).
-If no group is named, it asks all of them; "rewrites:8:1:1" is 8 rewrites of each file, by seed 1,
-and "damaged:6000:1" 6000 files of all types.
+If no group is named, it asks all of them. "rewrites:8:1:1" asks for 8 rewrites of each file, with
+seed 1 and step 1 (step 2 takes every second file). "damaged:6000:1" asks for 6000 faulty files of
+all types, with seed 1.
 """
 
 import json

@@ -98,7 +98,7 @@ class Run:
             inputs["image_encoder_embeddings"] = torch.ones(2, 1, 4, self.config.vision_config.embed_dim,
                                                             dtype=self.model.dtype)
             inputs["image_attention_mask"] = torch.ones(2, TOKENS, 1, dtype=torch.long)
-        if self.config.model_type == "voxtral_realtime_text":  # the delay of the text
+        if self.config.model_type == "voxtral_realtime_text":  # takes the delay of the text as a vector
             inputs["t_cond"] = torch.ones(1, 1, self.config.hidden_size, dtype=self.model.dtype)
         if "input_ids" in takes and self.config.model_type not in WITH_EMBEDDINGS:
             inputs["input_ids"] = self.ids

@@ -299,7 +299,7 @@ def ask_module(config):
     if "inv_freq" in named:
         scale = getattr(module, "attention_scaling", 1.0)
         if config.model_type == "phimoe" and module.rope_type != "default":
-            scale = config.rope_parameters["short_mscale"]  # used in its forward
+            scale = config.rope_parameters["short_mscale"]  # its forward() uses this factor
         sections = getattr(module, "mrope_section", None)
         frequencies = named["inv_freq"]
         if "ernie4_5_vl" in config.model_type:

@@ -28,7 +28,7 @@ void PrintRow(const std::string& name, const Counts& counts) {
 // Returns the number of cases with a forbidden outcome.
 int PrintTable(const Record& record, const std::string& listed) {
   std::map<std::string, Counts> rows;
-  std::map<std::string, bool> agree;  // of each type, in every spelling
+  std::map<std::string, bool> agree;  // by type; true: in every spelling
   std::vector<std::pair<const Case*, Finding>> found;
   for (const Case& one : record.cases) {
     const Finding finding = Examine(one);

@@ -6,8 +6,8 @@ The first line has the versions. Then, in any order:
   {"g": group, "t": model type, "s": spelling or damage, "c": configuration,
    "a": [{"f": number, "scale": ..., "type": layer type, "index": a layer of
           it, or the layer where there is no type, "sections": [...], "pairing": "half" or "interleaved",
-          "length": that of the training}]}   what it answered, or
-  {..., "e": error}                     that it raised
+          "length": that of the training}]}   transformers' answers, or
+  {..., "e": error}                     the error that transformers raised
 """
 
 import base64

@@ -134,8 +134,8 @@ std::string StatedDifference(const ResolvedRope& rope, const Answer& answer) {
   std::vector<std::int32_t> theirs = answer.sections;
   std::int64_t pairs = 0;
   for (const std::int32_t section : theirs) pairs += section;
-  // ERNIE's axes have another order, and other sections need not fill the
-  // pairs.
+  // Does not compare the order of sections, because ERNIE's axes have another
+  // order, and does not compare sections that do not fill the pairs.
   std::sort(ours.begin(), ours.end());
   std::sort(theirs.begin(), theirs.end());
   if (!theirs.empty() &&

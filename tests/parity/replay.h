@@ -19,7 +19,7 @@ struct Answer {
   std::optional<std::int32_t> layer_index;
   std::vector<float> inv_freq;
   double attention_factor = 1;
-  // The class's values beside them; empty and 0 if it has none.
+  // The class's values beside its frequencies; empty and 0 if it has none.
   std::vector<std::int32_t> sections;
   std::string pairing;  // "half", "interleaved"
   std::int64_t length = 0;

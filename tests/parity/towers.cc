@@ -38,7 +38,7 @@ struct Row {
   std::string outcome = "agrees";
   std::string why;
   std::int64_t values = 0;   // recorded cosines and sines
-  std::int64_t rounded = 0;  // of these, correctly rounded
+  std::int64_t rounded = 0;  // correctly rounded ones among them
 };
 
 std::vector<float> FromHex(const json& text) {

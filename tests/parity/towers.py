@@ -249,7 +249,7 @@ class Tower:
         width = table.shape[-1]
         if self.pairing == "interleaved":
             if self.facts.get("positions") is sequence:
-                return table[:, : width // 2]  # used as a half of channels
+                return table[:, : width // 2]  # the class uses only this half
             return table[:, ::2]
         if self.pairing == "half_per_axis":
             quarter = width // 4

@@ -164,8 +164,9 @@ def add_encoding(request):
             out += [v + e for v, e in zip(mine, row)]
             scales += [abs(v) + abs(e) for v, e in zip(mine, row)]
     dtype = x["dtype"]
-    # x_scale, encoding, 1 + e, product and sum are each rounded: below 5 units
-    # of the terms; float64's encoding is off by 2 ulp.
+    # x_scale, encoding, 1 + e, product and sum are each rounded, so the error
+    # is below 5 units of the terms. In float64 the encoding itself is off by 2
+    # ulp.
     units = 6 if dtype == "DTYPE_FLOAT64" else 5
     width = len(out) // len(rows)
     return [expectation("x", out, scaled(units * UNIT[dtype], scales,

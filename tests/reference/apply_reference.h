@@ -82,8 +82,9 @@ bool IsNarrow(core::Dtype dtype);
 // Largest error of a rotated element whose pair has the norm `norm` after the
 // factors, and rotates by `angle`, in the dtype's arithmetic before the last
 // rounding to 16 or 8 bits. float32: core/rotation/apply.h. float64: both
-// products carry the table's 2 ulp (2^-51) and a rounding (2^-53), the sum
-// another; the frequency may be the other neighbour (2^-52 of the angle).
+// products carry the table's 2 ulp (2^-51) and a rounding (2^-53), and the sum
+// another rounding; the frequency may be the other neighbour (2^-52 of the
+// angle).
 double ArithmeticBound(core::Dtype dtype, double norm, double angle);
 
 // Returns the places of pairs in a tensor with `pairing`. If `spec` has no

@@ -49,8 +49,8 @@ def claimed_length(source):
 
 
 def difference(request):
-    """Cases must differ below DENSE, or not at all, as not all distances beyond
-    it are tried."""
+    """Cases must differ at a distance below DENSE, or not at all, because not all
+    distances beyond DENSE are tried."""
     head_dim = request.get("headDim")
     reference = frequencies_of(request["rope"], head_dim)
     other = frequencies_of(request["compareWith"], head_dim)

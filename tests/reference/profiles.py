@@ -108,7 +108,7 @@ def _longrope(rope, config, profile, longest):
 def _vllm_dynamic(rope, s, longest, source):
     """Follows dynamic_ntk_scaling_rope.py of vLLM, before and since its PR
     41277."""
-    if not _since(source, "0.22"):  # as for length s * longest, always
+    if not _since(source, "0.22"):  # at every length the factor for s * longest
         return {"ntk": {"factor": s * s - s + 1}}
     trained = rope.get("max_trained_positions", longest)
     if trained == longest:

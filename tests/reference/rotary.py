@@ -354,8 +354,8 @@ def resolve_rope(request):
     length = source.get("sequenceLength", model.get("assumed_length"))
     frequencies, amplitude = resolve(spec, d, length)
     line = [w for head in frequencies for axis in head for w in axis]
-    # The formula in higher precision is rounded once: at most 1 ulp off, if its
-    # own error crosses a tie.
+    # The formula in higher precision is rounded once, so it is off by 1 ulp
+    # only if its own error crosses a tie, and never by more.
     out = [expectation("invFreq", line, ulp(1), [len(line)]),
            expectation("amplitude", amplitude, ulp(1)),
            expectation("softmaxScaleMultiplier",

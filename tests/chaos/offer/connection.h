@@ -25,7 +25,7 @@ namespace posenc::offer {
 // The request of all calls.
 struct Request {
   std::string path;     // "/posenc.v1.PositionalEncodingService/ApplyRope"
-  std::string message;  // with gRPC's five bytes before it
+  std::string message;  // includes gRPC's five bytes before it
   bool announce = true;
   // More headers: a token, for example.
   std::vector<std::pair<std::string, std::string>> headers;
@@ -77,7 +77,7 @@ class Connection {
     std::size_t sent = 0;     // bytes of the message
     std::int64_t window = 0;  // bytes that the server accepts
     bool open = false;
-    bool queued = false;  // in ready_
+    bool queued = false;  // is in ready_
     int status = kNoStatus;
   };
 

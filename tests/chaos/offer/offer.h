@@ -28,11 +28,12 @@ struct Options {
   int connections = 16;
   double rate = 1000;  // calls per second
   double seconds = 5;
-  double warm_up = 1;  // before `seconds`, not counted
+  double warm_up = 1;  // time before `seconds`; its calls do not count
   std::int64_t deadline_nanos =
-      1'000'000'000;  // of a call, from when it is due
-  // How often a refused call is tried again, after 10 ms, 20 ms, ... (each
-  // between half and one and a half of it) as long as its deadline allows.
+      1'000'000'000;  // of a call, counted from when it is due
+  // How often a refused call is tried again, as long as its deadline allows. It
+  // waits for 10 ms, 20 ms, ..., each multiplied by a random factor from 0.5 to
+  // 1.5.
   int retries = 0;
   // If above 0, the client gives up each call this long after it was sent.
   std::int64_t cancel_nanos = 0;
@@ -43,18 +44,18 @@ struct Options {
 struct Outcomes {
   std::int64_t due = 0;
   std::int64_t good = 0;     // OK within the deadline
-  std::int64_t late = 0;     // OK after it
+  std::int64_t late = 0;     // OK after the deadline
   std::int64_t refused = 0;  // RESOURCE_EXHAUSTED or UNAVAILABLE
   std::int64_t expired = 0;  // no answer by the deadline, or DEADLINE_EXCEEDED
   std::int64_t dropped = 0;  // not sent by its deadline
   std::int64_t cancelled = 0;
-  std::int64_t lost = 0;  // with their connection
+  std::int64_t lost = 0;  // the connection was lost
   std::int64_t other = 0;
 
   std::int64_t retried = 0;  // attempts beyond the first
   std::map<int, std::int64_t> codes;
   load::Histogram good_latency, refused_latency, send_delay;
-  double cpu_share = 0;  // of a core, that the generator used
+  double cpu_share = 0;  // share of a core that the generator used
   std::int64_t bytes_out = 0, bytes_in = 0;
 };
 

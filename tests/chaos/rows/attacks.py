@@ -20,7 +20,7 @@ from rows import certificates
 from world import failures, mib, ms
 
 PATH = h2.SERVICE + "ResolveRope"
-ENDLESS = 8 * MIB  # of headers
+ENDLESS = 8 * MIB  # bytes of headers
 
 
 def opened(address):

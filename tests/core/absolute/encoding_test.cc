@@ -326,8 +326,8 @@ TEST(AbsoluteTest, GridRowsMayStartAnywhere) {
   }
 }
 
-// b.4, 14. Vaswani's sin, cos, sin, cos with exponent 2i/d, and tensor2tensor's
-// halves with exponent i/(n - 1), agree only in the first channel.
+// Vaswani's sin, cos, sin, cos with exponent 2i/d, and tensor2tensor's halves
+// with exponent i/(n - 1), agree only in the first channel.
 TEST(AbsoluteTest, Disagreement14SinCosOrderAndDivisor) {
   Sinusoidal paper;
   paper.dim = 8;
@@ -357,8 +357,8 @@ TEST(AbsoluteTest, Disagreement14SinCosOrderAndDivisor) {
   EXPECT_EQ(swapped, b);
 }
 
-// b.4, 15. MAE's first half encodes the column, though its variable's name is
-// the height; other projects put the row first.
+// MAE's first half encodes the column, though its variable's name is the
+// height; other projects put the row first.
 TEST(AbsoluteTest, Disagreement15MaeAxisOrder) {
   SincosGrid mae = {.dim = 8, .extents = {2, 3}, .last_axis_first = true};
   SincosGrid row_first = mae;

@@ -40,8 +40,8 @@ TEST(LearnedTest, LearnedRowsAreCopiedBitForBit) {
 }
 
 TEST(LearnedTest, LearnedRowsAreRoundedOnce) {
-  // Just above the tie between two float16: through float32 it would round to
-  // the tie, and then to the even neighbour.
+  // The first number is just above the tie between two float16 numbers. Rounded
+  // to float32 first, it would become the tie, and then the even neighbour.
   const std::vector<double> wide = {1 + 0x1p-11 + 0x1p-40, 1 + 0x1p-11};
   EXPECT_THAT(
       Build<std::uint16_t>(Learned(Dtype::kFloat64, {1, 2}, wide.data()), {0},

@@ -189,7 +189,8 @@ TEST_P(ExactRoundingTest, KernelsReportValuesNearHalfway) {
       }
     }
   }
-  // Other values are rarely near halfway.
+  // The kernel must report few rows of other values, which are rarely near
+  // halfway.
   RandomRows random;
   int near = 0;
   for (int round = 0; round < 3000; ++round) {

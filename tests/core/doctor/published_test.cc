@@ -94,8 +94,8 @@ TEST(DoctorPublishedTest, FindingsAboutPublishedConfigurationsAreKnown) {
   }
 }
 
-// The configurations that doctor has in addition to the presets are the
-// published ones.
+// Beside the presets, doctor knows the models of core/doctor/published.jsonl.
+// Their configurations there are the published ones.
 TEST(DoctorPublishedTest, ConfigurationsBesideThePresetsAreThoseOfTheRecord) {
   std::map<std::string, json> record;
   for (const json& published : Published()) {

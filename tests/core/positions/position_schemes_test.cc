@@ -65,8 +65,8 @@ TEST(PackedSchemeTest, NoSequencesHaveNoPositions) {
               ElementsAre(0));
 }
 
-// Empty sequences have no positions, so one range may follow any number of
-// them.
+// Empty sequences have no positions, so a range may come after any number of
+// them. The walk over them, too, asks whether to stop.
 TEST(PositionSchemeTest, AWalkOverSequencesCanBeStopped) {
   const std::vector<std::int64_t> lengths(1 << 21, 0);
   for (const bool stops : {false, true}) {

@@ -353,7 +353,7 @@ TEST(ScoreTest, AStopEndsItBeforeTheNextBlock) {
   ShawScore shaw;
   shaw.key_table = table.view();
   OwnedTensor scores(Dtype::kFloat64, {1, 1, 40, 300});
-  int blocks = 0;  // of 2 x 3
+  int blocks = 0;  // the scores have 2 x 3 blocks
   const absl::Status status = FillScores(
       {shaw, 0, 0, {}}, q.view(), k.view(), 0, 40, Dtype::kFloat64,
       scores.data(), [&blocks] {

@@ -258,8 +258,9 @@ TEST(RepositionTest, ShiftsNeedNoPositionsWhereFrequenciesAgree) {
   }
 }
 
-// A shift alone rotates by the float32 angle of the shift, as in a framework's
-// table; with positions, by the difference of their float32 angles.
+// A call without positions rotates by the float32 angle of the shift, as in a
+// framework's table; a call with positions rotates by the difference of their
+// float32 angles.
 TEST(RepositionTest, Float32AnglesOfAShiftAloneAreTheShifts) {
   const Encodings encodings = Find("float32 angles");
   const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {1, 3, 3, 24});

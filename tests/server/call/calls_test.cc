@@ -351,9 +351,9 @@ class Observer final : public CallObserver {
   }
 
   std::string no_memory_for = "no method";
-  absl::Duration delay;  // of the loop, after it has the headers
-  std::function<void()> at_end = [] {};  // of a call
-  std::atomic<int> code{-1};             // of the last call that is over
+  absl::Duration delay;  // Started() keeps the loop busy for this time
+  std::function<void()> at_end = [] {};  // Finished() calls it
+  std::atomic<int> code{-1};             // the last finished call's code
 };
 
 TEST_F(CallsTest, ACallWithoutMemoryForItsStateIsRefusedAndOthersGoOn) {

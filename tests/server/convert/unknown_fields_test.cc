@@ -148,7 +148,8 @@ TEST(KnownFieldsTest, CountsElementsBeforeTheyTakeMemory) {
   EXPECT_EQ(FieldOfTooMany("\x1A\x80\x80\x04" + Times(65536, "\x12")), "");
 }
 
-// Checks BuildPositions of packed lengths, and gives their growth.
+// Checks packed lengths of BuildPositions. Returns the field of the error; for
+// OK returns "", and sets `grown`.
 std::string FieldOfTooManyNumbers(const std::string& lengths,
                                   std::size_t* grown) {
   const auto seen =

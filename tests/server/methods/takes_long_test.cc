@@ -107,7 +107,7 @@ TEST_F(TakesLongTest, OfPackedTables) {
   EXPECT_TRUE(TakesLong("BuildTable", table));
 }
 
-// Each has a frequency for every two channels.
+// Each of these encodings has a frequency for every two channels.
 TEST_F(TakesLongTest, OfWideRows) {
   for (const int dim : {1024, 65536}) {
     v1::BuildTableRequest table;

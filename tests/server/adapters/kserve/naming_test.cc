@@ -56,7 +56,7 @@ TEST_F(NamingTest, EachBadParameterIsNamed) {
           {"q", Parameter("x"),
            "parameters.q: is a tensor; give it as an input"},
           {"q.dtype", Parameter("float32"), "is part of a tensor"},
-          // Kinds.
+          // Parameters of a wrong kind or value.
           {"direction", Parameter(1),
            "parameters.direction: is int64_param; must be string_param"},
           {"direction", Parameter("backwards"), "'backwards' is no Direction"},
@@ -79,7 +79,7 @@ TEST_F(NamingTest, EachBadParameterIsNamed) {
           {"query_scale.beta", Unsigned((std::uint64_t{1} << 53) + 1),
            "has no exact double"},
           {"rope.layer_type", Parameter(3), "must be string_param"},
-          // JSON.
+          // Messages as JSON.
           {"query_scale", Parameter(1), "must be string_param with its JSON"},
           {"query_scale", Parameter("{"), "is not JSON"},
           {"query_scale", Parameter("{'beta': 1}"), "is not JSON"},
@@ -109,7 +109,7 @@ TEST_F(NamingTest, EachBadParameterIsNamed) {
           {"rope.spec.rope_theta", Parameter(10000), "beside preset"},
           {"positions", Parameter(R"({"start": 1})"), "given twice"},
           {"positions.starts", Parameter(R"({"values": [1]})"), "beside start"},
-          // Reserved.
+          // Reserved names.
           {"timeout", Parameter("1"), "parameters.timeout: is string_param"},
           {"timeout", Parameter(-1), "parameters.timeout: -1"},
           {"priority", Parameter("high"),
@@ -258,7 +258,7 @@ TEST_F(NamingTest, EachBadInputOrOutputIsNamed) {
                  Parameter(R"({"spec": {"pairing": 99}})");
            },
            "rope.spec.pairing", kUnimplemented},
-          // The native check.
+          // A fault that the check of the native request finds.
           {[](R* r) { r->mutable_parameters()->erase("layout"); }, "layout: "},
       });
   ExpectNothingInFlight();
