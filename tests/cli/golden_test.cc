@@ -231,7 +231,7 @@ class GoldenTest : public PosencTest,
   }
 
  protected:
-  Json variables_ = Json::object();  // of the lines of bash
+  Json variables_ = Json::object();  // variables for the lines of bash
 };
 
 // An unknown key would be ignored, and the step would check nothing.

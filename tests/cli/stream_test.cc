@@ -20,7 +20,7 @@ TEST_F(StreamCommandTest, TensorsOverTheServersLimitGoAsAStream) {
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string to = " --server " + Quoted(options.listen[0]);
   const std::string encoding = " --preset llama-3.1-8b --layout bshd";
-  // 65 MiB and 33 MiB.
+  // q has 65 MiB, and k has 33 MiB.
   ASSERT_EQ(Posenc("sample --seed 3 --dtype float64 --q 1,33280,2,128 "
                    "--k 1,33280,1,128 --out " +
                    Quoted(Path("in.safetensors")))

@@ -28,7 +28,7 @@ ns=posenc-dev
 version=$(<VERSION)
 image=posenc:$version
 rate=100 # calls a second while the cluster changes
-senders=100 # that stall at each replica during the changes
+senders=100 # senders that stall at each replica during the changes
 work=$(mktemp -d)
 load=
 stalled=
@@ -176,7 +176,7 @@ for overlay in dev prod; do
     kubectl apply --dry-run=server --validate=strict -f "$work/$overlay.yaml"
 done
 kubectl delete namespace posenc --wait=false >/dev/null
-kserve_types >/dev/null # without its controller
+kserve_types >/dev/null # the types are enough for a dry run: no controller runs
 known() { kubectl get servingruntimes.serving.kserve.io,inferenceservices.serving.kserve.io; }
 until_true 30 known || die "KServe's types are not served"
 hold "KServe $KSERVE_VERSION: server-side dry run of deploy/kserve, strict" \
@@ -184,7 +184,7 @@ hold "KServe $KSERVE_VERSION: server-side dry run of deploy/kserve, strict" \
 
 sed -e 's/^  name: posenc-dev/  name: posenc-helm/' deploy/kustomize/overlays/dev/namespace.yaml |
   kubectl apply -f - >/dev/null
-until_true 30 kubectl -n posenc-helm get serviceaccount default # pods are refused before
+until_true 30 kubectl -n posenc-helm get serviceaccount default # without this account, pods are refused
 small=(--set autoscaling.minReplicas=1 --set resources.requests.cpu=100m --set minReadySeconds=0)
 helm template posenc deploy/helm -n posenc-helm --kube-version "$K8S_VERSION" \
   --set autoscaling.targetPlacesUtilizationPercentage=70,service.ipFamilyPolicy=PreferDualStack >"$work/chart.yaml"

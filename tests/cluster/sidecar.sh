@@ -13,7 +13,8 @@ in_pod() { k exec "$pod" -c "$1" -- "${@:2}"; }
 container_state() { k get pod "$pod" -o "jsonpath={.status.containerStatuses[?(@.name==\"$1\")].$2}"; }
 has_restarted() { [[ $(container_state "$1" restartCount) -gt $2 && $(container_state "$1" ready) == true ]]; }
 
-# Kills the container's process like the kernel when memory is short.
+# Kills the container's process by SIGKILL, as the kernel does when memory is
+# short.
 kill_container() {
   local before
   before=$(container_state "$1" restartCount)

@@ -185,7 +185,7 @@ chmod +x "$STATE/load"
 say "starting"
 for d in "${CGROUPS[@]}"; do
   mkdir -p "$d/$NAME/system"
-  if [ -e "$d/cgroup.controllers" ]; then # v2: enable its controllers (none beside v1; v2 alone is untested)
+  if [ -e "$d/cgroup.controllers" ]; then # v2: enables its controllers. Beside v1 it has none; v2 alone is untested
     read -ra controllers <"$d/cgroup.controllers" || true
     for p in "$d" "$d/$NAME"; do for c in "${controllers[@]}"; do echo "+$c" >"$p/cgroup.subtree_control"; done; done
   elif [ -e "$d/cpuset.cpus" ]; then

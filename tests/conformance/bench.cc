@@ -41,7 +41,7 @@ std::int64_t PeakBytes() {
 }
 
 struct Case {
-  std::int64_t sequence;  // of [1, sequence, 32, 128]: 16 KiB a token
+  std::int64_t sequence;  // q is [1, sequence, 32, 128]: 16 KiB a token
   bool stream;
   int calls;
 };

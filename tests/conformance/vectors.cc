@@ -113,7 +113,7 @@ struct Answer {
   v1::Dtype dtype = v1::DTYPE_FLOAT64;
   std::vector<std::int64_t> shape;
   std::vector<Real> values;
-  std::string text;     // of an enum, or a text
+  std::string text;     // a text, or the name of an enum's value
   std::string failure;  // why there is no such part
 };
 

@@ -79,8 +79,8 @@ ApplyRopeArgs ArgsAt(std::int64_t start) {
 
 // Checks that `after` is `before` rotated, half-split, from position `start`
 // on. float32 arithmetic with correctly rounded cosines rounds each term three
-// times; the frequencies' error changes the angle; then one rounding to the
-// dtype.
+// times; the error of the frequencies changes the angle; the result is rounded
+// once to the dtype.
 void ExpectRotated(const TensorView& before, const TensorView& after,
                    std::int64_t start, long double dtype_roundoff) {
   ASSERT_EQ(after.dtype, before.dtype);

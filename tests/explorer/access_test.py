@@ -198,7 +198,7 @@ class AccessTest(OpenPage):
             self.tab_to("#clear")
             self.change(lambda: self.press(Keys.ENTER))
             self.assertEqual(self.text("#verdict-title"), "gpt-oss-20b")
-        self.expect_refusals()  # for models whose layers differ, until a layer is chosen
+        self.expect_refusals()  # a model whose layers differ is refused until a layer is chosen
 
     def test_arrow_keys_move_the_cursors(self):
         for slider in self.all("input[type=range]"):

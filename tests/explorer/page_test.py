@@ -242,7 +242,7 @@ class PageTest(OpenPage):
             self.change(lambda preset=preset: Select(self.one("#preset")).select_by_value(preset))
             self.assertEqual(self.one("#layer").get_attribute("value"), first)
             self.assertFalse(self.one("#fault").is_displayed())
-        self.expect_refusals()  # of the request that names no layers
+        self.expect_refusals()  # a request that names no layers is refused
 
     def test_files_are_examined_together(self):
         case = os.path.join(CASES, "gguf.scaling-missing", "bad")

@@ -17,7 +17,7 @@ import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
 PRESET = "llama-3.1-8b"
-CALLS = 16  # at once
+CALLS = 16  # calls at a time
 PARAMETERS = {"rope.preset": PRESET, "positions.start": 5, "layout": "bshd"}
 
 

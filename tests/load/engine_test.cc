@@ -431,7 +431,7 @@ TEST_F(EngineTest, StopsWhenTold) {
     if (call == 10) stop = true;
     return StubServer::Answer{};
   });
-  step_.in_flight = 1;  // with a duration that the clock never reaches
+  step_.in_flight = 1;  // the clock never reaches the end of the duration
   const StepResult result = Connect(server).Run(step_, nullptr, &stop);
   EXPECT_GE(result.total.ok, 11);
 }
