@@ -320,7 +320,7 @@ def quantile(values, q):
 
 
 def save(path, rows):
-    """Writes the file after each row, as a peer may end the process."""
+    """Writes the file after each row, because a peer may end the process."""
     if path:
         with open(path + ".new", "w") as file:
             json.dump(rows, file, indent=1)

@@ -37,8 +37,8 @@ std::string Describe(const CoreRow& row);
 using Work = std::function<void()>;
 
 enum class Clock {
-  // The thread's CPU time, as other programs may use the machine. Their effect
-  // on caches and memory is the same on both sides of a ratio.
+  // The thread's CPU time, because other programs may use the machine. Their
+  // effect on caches and memory is the same on both sides of a ratio.
   kThread,
   kWall,  // elapsed time, for work on several threads
 };

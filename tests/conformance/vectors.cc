@@ -31,8 +31,8 @@ struct Format {
   int smallest;
 };
 
-// Numbers of the dtypes of 8 bits, as the contract of 0.1.0 lacks their names
-// (./run compatibility).
+// Numbers of the dtypes of 8 bits, because the contract of 0.1.0 lacks their
+// names (./run compatibility).
 constexpr int kFloat8E4m3fn = 7;
 constexpr int kFloat8E5m2 = 8;
 constexpr int kInt8 = 9;

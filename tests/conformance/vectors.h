@@ -1,7 +1,7 @@
 // Reads the vectors of proto/testdata/conformance and compares answers with
 // them. Its README describes the format; tests/reference makes the files.
 //
-// Failures are texts, not assertions, as tests and the replay through the
+// Failures are texts, not assertions, because tests and the replay through the
 // client library report them differently.
 
 #pragma once

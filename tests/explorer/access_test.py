@@ -18,8 +18,7 @@ WIDTHS = (360, 1280)
 
 # Finds elements with less contrast than WCAG 2.2 requires: 4.5 : 1 for text
 # (1.4.3), 3 : 1 for large text, for edges of controls and for the lines of a
-# figure (1.4.11). Grid lines are exempt, as the axes have the same
-# information.
+# figure (1.4.11). Grid lines are exempt, because the axes have the same information.
 TOO_FAINT = r"""
 const numbers = text => { const all = text.match(/[\d.]+/g).map(Number); return all.length < 4 ? [...all, 1] : all; };
 const over = (top, under) => [0, 1, 2].map(i => top[i] * top[3] + under[i] * (1 - top[3]));

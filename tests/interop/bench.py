@@ -73,7 +73,7 @@ def rounds(clients, target, count, cases):
 
 
 def lines(figures):
-    """Returns one row for each client and case. Ratios are medians of the rounds' ratios."""
+    """Returns one row for each client and case. Each ratio is the median of all rounds."""
     yield (f"{'client':<8}{'case':<11}{'ms':>9}{'to c++':>9}{'to floor':>10}{'first ms':>10}"
            f"{'peak MiB':>10}{'alone MiB':>11}{'call, in tensors':>18}")
     with_option = {plain: case for case, plain in PLAIN.items()}

@@ -81,7 +81,7 @@ def goodput(world, kind, server, rate):
 
 def find_peak_rate(world, kind, server):
     """Returns the rate of the open loop with the highest goodput. The search begins
-    at a closed loop's throughput, which is not the peak, as gRPC's client may be
+    at a closed loop's throughput, which is not the peak, because gRPC's client may be
     slower than the server. It ends when two rates in a row were no better.
 
     The goodput of this search is not used as the peak: the best of several windows is too

@@ -164,8 +164,9 @@ void CheckGrid(const json& peer) {
              std::vector<double>(table.size() / encoding.dim, reach));
 }
 
-// The first half of the channels is a Sinusoidal of the mask's running count
-// down the columns, the second half of its running count along the rows.
+// The positions count the cells of the mask that are set: down each column for
+// the first half of the channels, and along each row for the second half. Both
+// halves are a Sinusoidal of these counts.
 void CheckMaskedGrid(const json& peer) {
   const std::vector<int> grid = List<int>(peer["grid"]);
   const int rows = grid[0];

@@ -54,13 +54,15 @@ class PeerTest : public testing::TestWithParam<std::string> {
   std::vector<float> Expected() const {
     std::vector<float> expected = Floats(peer_["inv_freq"]);
     const std::size_t n = expected.size();
-    if (GetParam() == "dbrx") {  // peer_defect: attn_config.rope_theta unread
+    // peer_defect: the library does not read attn_config.rope_theta.
+    if (GetParam() == "dbrx") {
       for (std::size_t i = 0; i < n; ++i) {
         expected[i] = static_cast<float>(
             std::pow(500000.0L, -static_cast<long double>(i) / n));
       }
     }
-    if (GetParam() == "phimoe-long") {  // peer_defect: short factors stay
+    // peer_defect: the library keeps the short factors.
+    if (GetParam() == "phimoe-long") {
       const json& factors = peer_["config"]["rope_scaling"]["long_factor"];
       for (std::size_t i = 0; i < n; ++i) {
         expected[i] = static_cast<float>(
@@ -180,7 +182,8 @@ class PeerTest : public testing::TestWithParam<std::string> {
     return spec;
   }
 
-  // In this record the two channels of a pair have different axes: no rotation.
+  // In this record the two channels of a pair have different axes, so it is no
+  // rotation.
   bool IsRotation() const { return GetParam() != "hunyuan-vl-xdrope"; }
 
   json peer_;
@@ -315,7 +318,7 @@ TEST(PeerDefectTest, PhimoeTurnsByLongFactorsPastItsOriginalLength) {
     for (int i = 0; i < 64; ++i) {
       const long double expected =
           std::pow(10000.0L, -i / 64.0L) / factors[key][i].get<double>();
-      // Rounded once from long double.
+      // The expected number is rounded once from long double.
       EXPECT_NEAR(rope.inv_freq[i], static_cast<double>(expected),
                   0x1p-52 * static_cast<double>(expected))
           << key << " " << i;

@@ -1,6 +1,6 @@
 // Compares the reading of vision towers, their positions and rotations with
 // results of transformers' own modules (tests/parity/towers.py). With FLOAT32
-// angles all bits are equal: frequencies, tables and rotated heads, as the
+// angles all bits are equal: frequencies, tables and rotated heads, because the
 // recorded module ran with correctly rounded cosines and sines.
 
 #include <gmock/gmock.h>

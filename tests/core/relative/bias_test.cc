@@ -457,7 +457,8 @@ TEST(BiasTilesTest, AnyTilingGivesTheSameBytes) {
 }
 
 TEST(BiasTilesTest, TilesBeyondABlockOfDistancesGiveTheSameBytes) {
-  // 4096 rows or columns share a strip of distances.
+  // At most 4096 rows or columns share a block of distances; this bias has
+  // more.
   Alibi alibi;
   alibi.heads = 1;
   BiasArgs args = Args(alibi, {0, 4100, 0, 4103});

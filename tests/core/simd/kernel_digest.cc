@@ -68,7 +68,8 @@ void AddNarrowed(void (*narrow)(const float*, T*, std::size_t),
   digest->Add(narrowed);
 }
 
-// Adds the codes below `end`, the code of infinity, as NaNs follow it.
+// Adds the codes below `end`, the code of infinity: the codes after it are
+// NaNs.
 template <typename T>
 void AddWidened(void (*widen)(const T*, float*, std::size_t), int end,
                 Digest* digest) {
