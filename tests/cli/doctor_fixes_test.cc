@@ -301,7 +301,7 @@ std::set<std::string> NewIds(const Json& bad, const Json& good) {
 }
 
 // Returns an engine's configuration under an override. The override replaces
-// rope_parameters, where transformers 5 keeps all keys of a rope.
+// rope_parameters, in which transformers 5 keeps all keys of a rope.
 Json Overridden(Json config, const std::string& arguments) {
   std::smatch match;
   const std::regex flag(

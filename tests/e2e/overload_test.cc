@@ -1,5 +1,5 @@
-// Overload: stalled peers do not stop others, and past its capacity the server
-// still answers. `./run chaos` measures how fast.
+// Overload: stalled peers do not stop other callers, and past its capacity the
+// server still answers. `./run chaos` measures how fast.
 
 #include <unistd.h>
 

@@ -105,7 +105,7 @@ TEST_F(CheckTest, AnAnswerWithOneOtherElementIsWrong) {
           return absl::OkStatus();
         }
         // The tensor comes last: this changes some ulps of its last element in
-        // 16-bit types, and more in others.
+        // 16-bit types, and more in other types.
         answer[answer.size() - 2] ^= 0x10;
         const absl::Status status =
             CheckAnswer(one.rpc, request, answer, nullptr);

@@ -93,9 +93,9 @@ check::PairLayout PairsOf(const core::RopeSpec& spec, core::Pairing pairing,
                           std::int64_t head_dim);
 
 // Rotates `in` with a complete spec (base or explicit frequencies), and checks
-// every element of `out`: rotated elements within the bound, others bit for bit
-// (within one rounding if a query scale applies). `args` gives everything
-// except the encoding. Returns the first wrong element, or nothing.
+// every element of `out`: rotated elements within the bound, other elements bit
+// for bit (within one rounding if a query scale applies). `args` gives
+// everything except the encoding. Returns the first wrong element, or nothing.
 std::string FindError(const core::RopeSpec& spec,
                       const core::ApplyRopeArgs& args, const Grid& positions,
                       core::TensorRole role, const Tensor& in,

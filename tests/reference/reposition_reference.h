@@ -40,8 +40,8 @@ struct Move {
 };
 
 // Checks every element of `out` against the moved keys `in`: rotated elements
-// within ElementBound, others bit for bit. Returns the first wrong element, or
-// nothing.
+// within ElementBound, other elements bit for bit. Returns the first wrong
+// element, or nothing.
 std::string FindMoveError(const Encodings& encodings, const Move& move,
                           const Tensor& in, const Tensor& out);
 

@@ -1,4 +1,4 @@
-"""Senders that begin a message and never go on must not affect others."""
+"""Senders that begin a message and never go on must not affect other clients."""
 import struct
 
 import h2

@@ -384,7 +384,7 @@ std::vector<CodePair> AllPairs(const Codes& codes) {
 }
 
 // No result of finite numbers overflows: |cos| + |sin| <= 1. Some results are
-// halfway between two codes, others are next to that, and others are subnormal.
+// halfway between two codes, some are next to halfway, and some are subnormal.
 const std::vector<Turn>& CalmTurns() {
   static const auto& turns = *new std::vector<Turn>{
       {1, 0},

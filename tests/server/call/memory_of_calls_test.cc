@@ -147,12 +147,12 @@ TEST_F(MemoryOfCallsTest, AMessageThatIsAdmittedTooLateIsNotRead) {
 }
 
 // No call would go on if calls kept their places while they wait for memory,
-// and others kept memory while they wait for a place.
+// and other calls kept memory while they wait for a place.
 TEST_F(MemoryOfCallsTest, CallsThatWaitForMemoryHoldNoPlace) {
   Start({.limits = {.max_request_bytes = 64 << 20,
                     .in_flight_bytes = 64 << 20,
                     .threads = 1}});
-  // One call has all of the memory, without a time limit; others wait.
+  // One call has all of the memory, without a time limit; other calls wait.
   std::vector<std::unique_ptr<RawCall>> waiting;
   waiting.reserve(6);
   for (int i = 0; i < 6; ++i) {

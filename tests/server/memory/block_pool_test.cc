@@ -1,4 +1,5 @@
-// Reused blocks, and memory of responses that is returned when others claim it.
+// Reused blocks, and memory of responses that is returned when other calls
+// claim it.
 
 #include "server/memory/block_pool.h"
 
