@@ -147,7 +147,8 @@ class ConfigCase {
   // Returns the value that the reference takes for an absent key, and the other
   // values that readers take, with the readers' names. `taken` returns a
   // reader's value, kRefuses if the reader refuses the file, or "" if it takes
-  // no value. Marks readers with kRefuses as explained.
+  // no value. A reader for which `taken` returns kRefuses is marked
+  // as explained.
   NamesByText TakenForAbsent(const Taken& taken);
 
   // Number of rows of a k_proj.weight in the checkpoint, if it has such a

@@ -73,7 +73,7 @@ using Values = std::vector<Value>;
 struct CheckRow {
   absl::string_view id;
   Severity severity;
-  bool by_size = false;     // the worst reader can raise severity
+  bool by_size = false;     // see AddFinding()
   bool always = false;      // reported for any choice of readers
   absl::string_view finds;  // what the check looks for, in a few words
   absl::string_view message;
@@ -95,8 +95,9 @@ std::string Say(absl::string_view id, const Values& values);
 // long messages are cut.
 Finding MakeFinding(absl::string_view id, const Values& values);
 
-// Appends MakeFinding() to `findings`. If the row is by_size, the worst reader
-// can raise the severity.
+// Appends MakeFinding() to `findings`. If the row has by_size, the finding gets
+// the most serious of the row's severity and SeverityOf() of each verdict in
+// `readers`.
 Finding& AddFinding(absl::string_view id, const Values& values,
                     std::vector<std::string> inputs,
                     std::vector<std::string> keys,

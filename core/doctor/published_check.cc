@@ -4,8 +4,9 @@
 // Some models share their shape with a preset: Qwen3-4B-Thinking-2507 is
 // Qwen3-4B with base 5000000. published.jsonl has their configurations, which
 // count like presets. "own": false marks a different model of the same shape,
-// from other makers. A file with the numbers and the length of such a model
-// gets no finding. Other files are not compared with such a model.
+// from other makers. A file gets no finding if its frequencies, attention
+// factor, softmax scale and length are those of such a model. Other files are
+// not compared with such a model.
 
 #include <algorithm>
 #include <cmath>
@@ -126,7 +127,8 @@ struct Likeness {
   // Ours is scaled from an original length that exceeds their length, and
   // theirs is not scaled.
   bool beyond_original = false;
-  // `longer`: our length is larger. `larger_bases`: no base of ours is smaller.
+  // `longer`: our length is larger. `larger_bases`: no base of ours is
+  // smaller than theirs.
   // Both together mean that training extended the context.
   bool longer = false, larger_bases = true;
   // Our bases are defaults of the class or of a tool.

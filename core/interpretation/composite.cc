@@ -157,10 +157,10 @@ std::string PartKey(const JsonObject& config) {
   for (const std::string& key : config.Keys()) {
     const json& part = config.At(key);
     if (!Rotates(part)) continue;
-    // DBRX's attn_config is not a part, because it has keys of the model. The
-    // type identifies parts whose key does not end in _config: LFM2-Audio's
-    // language model has the key `lfm`. The audio part of a type with a text
-    // part is not the language model.
+    // DBRX's attn_config is not a part: it holds keys of the whole model, such
+    // as rope_theta. The type identifies parts whose key does not end in
+    // _config: LFM2-Audio's language model has the key `lfm`. The audio part of
+    // a type with a text part is not the language model.
     const bool is_part =
         (absl::EndsWith(key, "_config") && key != "attn_config") ||
         FindFamily(TypeOf(part)).known();

@@ -42,7 +42,7 @@ struct Choice {
 
 // Reports a choice. If a key gives the value, records the key for `field`; else
 // reports an assumption. Warns of each key that gives another number. Returns
-// the number of `taken`.
+// choice.taken.value.
 double Tell(const Choice& choice, absl::string_view field,
             const ProfileRules& rules, Report* report);
 

@@ -134,7 +134,8 @@ absl::Status CheckTargets(const PositionChange& change,
 // Keys that one old and one new encoding move: all of k, or one layer of it.
 struct Keys {
   const ConstTensorView& k;  // as the caller gave it
-  // layout.head_dim counts elements of k.
+  // layout.head_dim is the width of a head in elements of k: bytes, if k has
+  // blocks.
   absl::StatusOr<HeadLayout> layout;
   // The layer of k that has these encodings; nullopt if all of k has them.
   std::optional<std::int64_t> layer = std::nullopt;
@@ -276,8 +277,8 @@ absl::StatusOr<std::unique_ptr<RotationMap>> Join(
   extents.packed = args.layout == Layout::kThd;
   extents.reserve = args.reserve;
   auto change = std::make_shared<PositionChange>();
-  // The shape of a tensor without elements may have any number of tokens, so
-  // its positions must not be expanded.
+  // The shape of a tensor without elements may have any number of tokens, and
+  // expanding their positions could take any amount of memory.
   if (!layout.empty()) {
     absl::StatusOr<PositionChange> read =
         ReadMovement(args.movement, keys, old_rope, new_rope, extents);

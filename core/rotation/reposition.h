@@ -29,9 +29,12 @@
 //            overflow or are subnormal
 //   int8     1, unless results overflow or the move changes the attention
 //            factor or the xPos factor. The first rounding changes an element
-//            by up to sqrt(1/2), and the two others by up to 1/2 each. The sum
-//            is less than 2, and both elements are integers.
-// n shifts change L by a factor within (1 +- 3.83 u)^n, u = 2^-24.
+//            by up to sqrt(1/2), and the two others by up to 1/2 each: less
+//            than 2 in total. The two compared elements are integers, so they
+//            differ by at most 1.
+//
+// After n shifts, L is multiplied by a factor within (1 +- 3.83 u)^n,
+// u = 2^-24.
 //
 // Keys are read in old_rope's output pairing and written in the output pairing
 // of new_rope; pair i stays pair i, as in convert_pairing.h.

@@ -70,7 +70,8 @@ class CallMemory final : public RequestMessage::Claimer {
 
   // Adjusts the claim for data made from the message. The claim of a stream
   // already covers two copies of a message. So a stream claims only the bytes
-  // beyond two copies, and keeps its largest claim of this kind. kOverloaded if
+  // beyond two copies. This additional claim only grows: a later, smaller
+  // message does not reduce it. kOverloaded if
   // the bytes cannot be claimed immediately, kMessageTooLarge if they can never
   // be claimed.
   absl::Status ClaimMade(std::int64_t bytes,

@@ -94,8 +94,8 @@ class PendingResponse final {
   std::int64_t bytes_to_claim_ = 0;
   std::unique_ptr<ResponseBuffers::Hold> shared_;  // shared memory's claim
   std::optional<WritableSlice> one_slice_;
-  // One entry for each output. `buffers_` points into the slices, so they must
-  // not move after Allocate().
+  // One entry for each output. `buffers_` points into the slices, so the
+  // slices must not move after Allocate().
   Few<RequestMessage::WritableSlices> slices_;
   Few<OutputBuffer> buffers_;
 };

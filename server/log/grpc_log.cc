@@ -44,7 +44,8 @@ class GrpcLog {
 // The hook takes a function without an object, so the log is global.
 std::atomic<GrpcLog*> target = nullptr;
 
-// Both enums count from debug to error.
+// LogLevel and the levels of compat::LogLine have the same order, from debug to
+// error.
 static_assert(static_cast<int>(LogLevel::kError) == compat::LogLine::kError);
 
 void WriteLine(const compat::LogLine& line) {

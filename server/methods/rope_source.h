@@ -55,11 +55,11 @@ std::string CacheKey(const v1::RopeSource& source, std::int64_t head_dim);
 core::RopeLookup CachedLookup(const v1::RopeSource& source,
                               const MethodContext& context);
 
-// Returns a function that does the same for layers of a model. It may be called
-// for `layers` layers. Layers with equal encodings get the same object. Returns
-// an error if the source chooses a layer itself, or is too large to be read for
-// each layer. If the context's `stop` returns an error, the function
-// returns it.
+// Returns a function that does the same for layers of a model. layers: number
+// of layers for which the function will be called. Layers with equal encodings
+// get the same object. Returns an error if the source chooses a layer itself,
+// is a spec, or is too large to be read for each layer. If the context's `stop`
+// returns an error, the function returns it.
 absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
                                                const v1::RopeSource& source,
                                                int layers,

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -117,8 +118,8 @@ std::int64_t CountEntries(const char* directory) {
   return none ? 0 : std::distance(begin(first), end(first));
 }
 
-// Adds numbers of the kernel about this process. A number that cannot be read
-// is 0.
+// Adds metrics about this process, whose values come from the kernel, except
+// the time of the start. A value that cannot be read is 0.
 void AddProcess(Families* all) {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
@@ -134,7 +135,7 @@ void AddProcess(Families* all) {
              virtual_pages * sysconf(_SC_PAGESIZE));
   // Does not count the descriptor of the directory itself.
   all->Gauge("process_open_fds", "Open file descriptors.",
-             CountEntries("/proc/self/fd") - 1);
+             std::max<std::int64_t>(CountEntries("/proc/self/fd"), 1) - 1);
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   all->Gauge("process_max_fds", "Limit of open file descriptors.",

@@ -25,8 +25,8 @@ struct Limits {
   std::int64_t in_flight_bytes = 0;
 
   // Number of calls that may wait for the budget, and number of unary calls
-  // that may wait for a place (Places); further calls are refused. Any number
-  // of calls whose message is already read may wait for a place.
+  // that may wait for a place (Places). Further calls are refused, except
+  // calls whose message is already read: they may always wait for a place.
   std::int64_t max_waiting = 1024;
 
   // Limit for the bytes of the budget that all callers with one token claim

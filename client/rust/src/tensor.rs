@@ -47,7 +47,8 @@ pub struct View<'a, T> {
 }
 
 impl<'a, T: Element> View<'a, T> {
-    /// Makes a view. If elements and shape disagree, the error of a call has both sizes.
+    /// Makes a view, without checks. If the number of elements does not fit the shape, a call with this view fails,
+    /// and its error has both sizes.
     pub fn new(elements: &'a [T], shape: impl AsRef<[usize]>) -> Self {
         Self { elements, dtype: T::DTYPE.unwrap_or_default(), shape: extents(shape.as_ref()) }
     }

@@ -144,8 +144,9 @@ void Worker::Send(std::int64_t due) {
   if (shared != nullptr && abandoned) call->verify = false;
   if (shared != nullptr && call->verify) {
     const std::int64_t before = step_->clock->Now();
-    // Clears the output, which may have the right result of an earlier call. In
-    // place, the input is then written over it.
+    // Clears the output, which may have the right result of an earlier call. If
+    // the call works in place, the output is the input's memory, and the copy
+    // below fills it again.
     std::fill(shared->output.begin(), shared->output.end(), '\0');
     std::copy(call->request->input.begin(), call->request->input.end(),
               shared->input.begin());

@@ -45,7 +45,8 @@ struct SplitMessage {
 };
 
 // A value in `tensor_fields` that stands for the message's own field `data`,
-// which has Tensor.data's number. The message itself is then the tensor.
+// which has the same field number as Tensor.data. The message itself is then
+// the tensor.
 inline constexpr int kOwnData = 0;
 
 // Splits the message in `slices`; `out` then points into them. `tensor_fields`
