@@ -488,7 +488,7 @@ func (x *SincosGrid) GetSteps() []float64 {
 	return nil
 }
 
-// Diffusion timestep embedding: with n = floor(dim/2), sines, then cosines, of
+// Diffusion timestep embedding. With n = floor(dim/2), a row has n sines, then n cosines, of
 // scale * p * max_period^(-i / (n - downscale_freq_shift)). If dim is odd, the last channel is zero.
 type Timestep struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`

@@ -605,7 +605,7 @@ type RopeDifference struct {
 	// left if the other encoding rotates keys and queries, for q and k with equal energy in all pairs. If only one of the
 	// two encodings rotates a pair, w of this pair is 0 in the other. With several axes, the two tokens are r apart on
 	// every axis.
-	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9; tests all r to 4096 and 4096 more; -1: none
+	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9; -1: none; above 4096, only 4096 values are tested
 	KeptAtLength  float64 `protobuf:"fixed64,8,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"` // 1 if the frequencies are equal
 	Length        int64   `protobuf:"varint,9,opt,name=length,proto3" json:"length,omitempty"`                                    // ResolveRopeRequest.length, or its default
 	unknownFields protoimpl.UnknownFields
@@ -2289,9 +2289,9 @@ func (x *RepositionRequest) GetK() *Tensor {
 // A paged cache of keys, or of keys and values. The keys of its tokens rotate; every other byte comes back unchanged.
 // If a cache in shared memory is its own output, its keys are rotated in place: bytes of other tokens are neither read
 // nor written. In the shapes of positions and shifts, B is the number of sequences (the rows of `block_table` or
-// `slots`), and S is the greatest length. INVALID_ARGUMENT if k does not have a block or slot, or if two tokens have
-// the same slot, because a key cannot have two positions. If several sequences share a block (a common prefix), first
-// give each of them, except one, its own copy of the block.
+// `slots`), and S is the greatest length. INVALID_ARGUMENT if block_table or slots names a block or slot that k does
+// not have, or if two tokens have the same slot, because a key cannot have two positions. If several sequences share a
+// block (a common prefix), first give each of them, except one, its own copy of the block.
 type CacheLayout struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required. The dimensions of k in the order of memory, one letter each: B blocks (slots, if there is no T), T tokens

@@ -425,8 +425,9 @@ class SincosGrid(Message):
 
 @dataclass
 class Timestep(Message):
-    """Diffusion timestep embedding: with n = floor(dim/2), sines, then cosines, of scale * p *
-    max_period^(-i / (n - downscale_freq_shift)). If dim is odd, the last channel is zero."""
+    """Diffusion timestep embedding. With n = floor(dim/2), a row has n sines, then n cosines, of
+    scale * p * max_period^(-i / (n - downscale_freq_shift)). If dim is odd, the last channel is
+    zero."""
 
     dim: int = _field(1, "int32")
     max_period: Optional[float] = _field(2, "double", OPTIONAL)
@@ -1013,9 +1014,10 @@ class CacheLayout(Message):
     byte comes back unchanged. If a cache in shared memory is its own output, its keys are rotated
     in place: bytes of other tokens are neither read nor written. In the shapes of positions and
     shifts, B is the number of sequences (the rows of `block_table` or `slots`), and S is the
-    greatest length. INVALID_ARGUMENT if k does not have a block or slot, or if two tokens have the
-    same slot, because a key cannot have two positions. If several sequences share a block (a
-    common prefix), first give each of them, except one, its own copy of the block."""
+    greatest length. INVALID_ARGUMENT if block_table or slots names a block or slot that k does not
+    have, or if two tokens have the same slot, because a key cannot have two positions. If several
+    sequences share a block (a common prefix), first give each of them, except one, its own copy of
+    the block."""
 
     dimensions: str = _field(1, "string")
     block_table: Optional[Tensor] = _field(2, Tensor)
