@@ -13,7 +13,7 @@ namespace posenc::core::interpretation {
 // A row is for all classes with the same values. 0 stands for a value that the
 // class derives.
 struct ClassDefaults {
-  // As ModelKey() spells them, separated by blanks.
+  // The types in the spelling of ModelKey(), separated by blanks.
   absl::string_view model_types;
   std::int64_t hidden_size;
   std::int64_t num_attention_heads;
