@@ -31,7 +31,7 @@ struct NamedDict {
 // scaled.
 bool IsScalingKey(absl::string_view key);
 
-// The ropes of groups of layers; an error for a group that cannot be read.
+// For each group of layers its rope, or the error if the rope cannot be read.
 using Ropes = std::vector<absl::StatusOr<ResolvedRope>>;
 
 // True if both have the same content hash, or neither can be read.
@@ -101,8 +101,9 @@ class ConfigCase {
   // True if the reference ignores the scaling in the dict.
   bool Drops(const NamedDict& named) const;
 
-  // Returns a key beside the dicts with which a file can give `reader` this
-  // base for the layers of the group; empty if there is no such key.
+  // Returns a key outside of the dicts. `reader` takes `base` for the group's
+  // layers if the file has this key with that value. Empty if there is no such
+  // key.
   std::string BaseKey(std::size_t group, double base,
                       const Reader& reader) const;
 
@@ -185,12 +186,13 @@ class ConfigCase {
   std::vector<Finding> findings_;
 };
 
-// A preset with the configuration's type, width, heads and layers; nullopt if
-// no preset has them. `head_dim` is the width of the preset's heads.
+// A published model, and the width of its heads.
 struct PublishedHead {
   std::string preset;
   std::int64_t head_dim = 0;
 };
+// Returns a published model with the configuration's type, hidden size, and
+// numbers of heads and layers; nullopt if there is none.
 std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config);
 // Returns the bases of all presets of the configuration's type.
 std::set<double> PublishedBases(const ConfigCase& config);

@@ -33,8 +33,8 @@ ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
 }
 
 // Returns the flat keys that older classes read in place of a rope_parameters
-// dict with an entry for each layer type. They are the keys of full attention,
-// and the base of sliding attention.
+// dict with an entry for each layer type: a key for the base of each type, and
+// rope_scaling for the type that is scaled.
 json OlderKeys(const json& nested, const Family& family) {
   json keys = json::object();
   for (const interpretation::LayerKind& kind : family.kinds) {
@@ -119,7 +119,8 @@ void CheckBothSpellings(ConfigCase* config) {
   };
   const Ropes older = without("rope_parameters");
   const Ropes newer = without("rope_scaling");
-  // A class may merge the dicts, or not read rope_scaling. A warning says so.
+  // No finding if the class merges the dicts or does not read rope_scaling,
+  // because a warning already says so.
   const Reading& hf = config->readings()[0];
   if (hf.status().ok() && !std::ranges::equal(hf.ropes, older, IsSameRope)) {
     return;
@@ -157,7 +158,8 @@ void CheckThetaConflict(ConfigCase* config) {
   const auto base = [](const Reading& reading) {
     return reading.ropes[0]->spec.rope_theta;
   };
-  // If the class does not read the dict's base, a warning says so.
+  // No finding if the class does not read the dict's base, because a warning
+  // already says so.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
       std::ranges::none_of(reference->ropes, [&](const auto& rope) {
@@ -238,7 +240,8 @@ void CheckDictDropped(ConfigCase* config) {
   for (const interpretation::LayerKind& kind : family.kinds) {
     json& entry = nested[std::string(kind.type)];
     if (kind.scaled) entry = part["rope_parameters"];
-    // The base in the flat dict is the base of full attention.
+    // The flat dict's base is meant for full attention, so a layer type with
+    // another default base gets this default.
     if (kind.theta != family.kinds[0].theta) entry["rope_theta"] = kind.theta;
     if (!entry.contains("rope_type")) entry["rope_type"] = "default";
     if (!entry.contains("rope_theta")) entry["rope_theta"] = kind.theta;
@@ -392,7 +395,7 @@ void CheckConfig(ConfigCase* config) {
 }
 
 void CheckUnreadKeys(ConfigCase* config) {
-  // Findings that name these keys already say more.
+  // Skips keys that a finding names, because the finding says more.
   const std::set<std::string> reported_keys = ReportedKeys(config);
   std::map<std::string, std::set<const Reading*>> unread;
   for (const Reading& reading : config->readings()) {

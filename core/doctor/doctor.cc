@@ -45,8 +45,9 @@ std::string VersionFault(const Reader& reader, absl::string_view version) {
       " for ", reader.id);
 }
 
-// True if the file has a model that rotates. An adapter has no shape, and an
-// unknown architecture may have no rotated pairs.
+// True if the file must describe a rotation. False for an adapter, whose file
+// has no shape of a model, and for an unknown architecture without a rotated
+// width.
 bool Rotates(const interpretation::GgufRope& gguf) {
   using interpretation::GgufPairing;
   if (gguf.pairing == GgufPairing::kNone) return false;
@@ -317,7 +318,8 @@ class Doctor {
       const auto rope =
           interpretation::ResolveGguf(*input.gguf, diagnosis_.length, false);
       if (!take(rope) && Rotates(*input.gguf)) {
-        // Factors of the wrong length get the finding gguf.factor-tensors.
+        // Factors of the wrong length do not make the file unreadable: they get
+        // the finding gguf.factor-tensors.
         interpretation::GgufRope bare = *input.gguf;
         bare.rope_freqs = bare.factors_long = bare.factors_short = {};
         if (!interpretation::ResolveGguf(bare, diagnosis_.length, false).ok()) {

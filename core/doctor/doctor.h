@@ -1,6 +1,7 @@
-// Reads all descriptions of one checkpoint, and finds where descriptions, or
-// readers of one description, disagree. A finding says from which distance on
-// they disagree, and which key repairs the disagreement.
+// Reads all descriptions of one checkpoint. Finds where two descriptions
+// disagree, and where two readers (such as transformers and vLLM) take one
+// description in different ways. A finding says from which distance on the
+// results differ, and which key repairs this.
 //
 // The first config.json is the reference, or else the first params.json.
 // Without a reference, each GGUF file and each saved table is checked alone.
@@ -83,9 +84,9 @@ struct Diagnosis {
   bool unreadable() const;
 };
 
-// Returns INVALID_ARGUMENT for an unknown reader, a length below 1, or a
-// runtime with broken quotes or JSON. Fields: "readers[i]", "length",
-// "runtime".
+// Returns INVALID_ARGUMENT for an unknown reader, a version that cannot be
+// applied, a length outside of [1, 2^31], or a runtime that ParseRuntime()
+// refuses. Fields: "readers[i]", "length", "runtime".
 absl::Status CheckOptions(const DoctorOptions& options);
 
 // Returns the errors of CheckOptions and of `stop`. Diagnose calls `stop`

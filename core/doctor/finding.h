@@ -27,9 +27,10 @@ struct Verdict {
   std::string name;  // in full: "mlx-lm"
   std::string says;  // the reader's version, and its reading of the input
   // The least distance at which less than 90 % of a score is kept
-  // (core/rope/kept.h); -1 if there is no such distance in the length.
+  // (core/rope/kept.h); -1 if there is no such distance up to the compared
+  // length.
   std::int64_t first_distance = -1;
-  double kept_at_length = 1;      // the share that is kept at the length
+  double kept_at_length = 1;      // share of a score kept at that length
   std::int64_t first_angle = -1;  // RopeDifference.first_diverging_position
   double amplitude_ratio = 1;     // the reader's amplitude / the reference's
   std::int32_t worst_pair = -1;   // -1: frequencies are the same

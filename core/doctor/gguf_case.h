@@ -35,20 +35,21 @@ struct GgufCase {
            const ConfigCase* config, const Runtime& runtime,
            std::vector<Finding>* findings);
 
-  // The reference's scaling; null if there is no reference, or if it has
-  // another scaling.
+  // The reference's scaling; null if there is no reference, or if its scaling
+  // has another type.
   template <typename Scaling>
   const Scaling* ReferenceScaling() const {
     return reference ? std::get_if<Scaling>(&reference->spec.scaling) : nullptr;
   }
   const YarnScaling* Yarn() const { return ReferenceScaling<YarnScaling>(); }
-  // These functions need a reference. ReferenceText: "yarn by 4 from 32768".
+  // These functions need a reference. ReferenceText() returns text such as
+  // "yarn by 4 from 32768".
   double ReferenceFactor() const;
   std::string ReferenceText() const;
 
   // Resolves the file with the pairing and slice of `like`, a rope of the
-  // configuration. These are not compared, because the conversion permutes
-  // rows.
+  // configuration. Pairing and slice are not compared, because the conversion
+  // permutes rows.
   std::optional<ResolvedRope> Resolve(const ResolvedRope& like) const;
 
   // Returns the names of the file's tensors of factors.
@@ -58,9 +59,9 @@ struct GgufCase {
   // `values` are $1, $2, ...
   Finding& Add(absl::string_view id, Values values,
                std::vector<std::string> keys);
-  // Adds a finding about a key: `name` without the architecture, as in
-  // "rope.freq_base". In the texts of the row, $1 is the full key, and `values`
-  // are $2, $3, ...
+  // Adds a finding about a key. `name` is the key without the architecture,
+  // such as "rope.freq_base". In the texts of the row, $1 is the full key, and
+  // `values` are $2, $3, ...
   Finding& AddKey(absl::string_view id, absl::string_view name, Values values);
 
   const std::string& path;
@@ -68,7 +69,8 @@ struct GgufCase {
   const ConfigCase* const config;  // null without a configuration
   const Runtime& runtime;
   std::vector<Finding>* const findings;
-  // The file's keys, without and with the command line's changes.
+  // file: the file's keys. gguf: these keys after the command line has changed
+  // them.
   const interpretation::GgufRope& file;
   interpretation::GgufRope gguf;
 
@@ -77,8 +79,9 @@ struct GgufCase {
   // converted: llama.cpp's reading of the layers with full attention. All are
   // nullopt without a configuration that rotates.
   std::optional<ResolvedRope> reference, sliding, converted;
-  // True if a finding already says that the frequencies, or the amplitude,
-  // differ, so that no other finding about them is needed.
+  // explained: a finding already says that the frequencies differ.
+  // explained_amplitude: a finding already says that the amplitude differs.
+  // Further checks then do not report the same difference again.
   bool explained = false, explained_amplitude = false;
 
  private:
@@ -96,7 +99,8 @@ inline bool DiffersBy(double a, double b, double tolerance = kKeyTolerance) {
 // text begins with `otherwise`.
 std::string GivenOr(const char* otherwise, bool given, double taken);
 
-// Parts of CheckGguf() (gguf_scaling_checks.cc). The first needs a reference.
+// Parts of CheckGguf() (gguf_scaling_checks.cc). CheckGgufScaling() needs a
+// reference.
 void CheckGgufScaling(GgufCase* one);
 void CheckGgufOriginalLength(GgufCase* one);
 void CheckGgufFactors(GgufCase* one);

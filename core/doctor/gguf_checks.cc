@@ -178,7 +178,8 @@ void CheckAmplitude(GgufCase* one) {
   if (!rope || !DiffersBy(rope->attention_factor, wanted)) return;
   const auto& given = one->gguf.attn_factor;
   const bool no_log = !one->gguf.yarn_log_multiplier;
-  // If the file has yarn_log_multiplier, the amplitude of deepseek2 is 1.
+  // The amplitude of deepseek2 is 1 if the file has yarn_log_multiplier, so the
+  // fix is to add this key.
   const bool by_log = absl::StartsWith(one->gguf.architecture, "deepseek") &&
                       !given && no_log && wanted == 1;
   const bool by_factor = !by_log && (given || no_log);
@@ -186,7 +187,7 @@ void CheckAmplitude(GgufCase* one) {
   const std::string log_key = one->gguf.Key("rope.scaling.yarn_log_multiplier");
   const std::string& key = by_factor ? factor_key : log_key;
   const bool absent = by_log || (by_factor && !given);
-  // For deepseek2 the key stores a tenth of mscale_all_dim.
+  // deepseek2's yarn_log_multiplier is a tenth of mscale_all_dim.
   const json& all_dim = one->config->InDicts("mscale_all_dim");
   const double number =
       by_log ? 0.1 * (all_dim.is_number() ? all_dim.get<double>() : 1)
@@ -202,7 +203,7 @@ void CheckAmplitude(GgufCase* one) {
 }
 
 // Returns flags of llama.cpp for the betas of the reference's YaRN; "" if
-// llama.cpp takes these betas.
+// llama.cpp takes these betas without flags.
 std::string BetaFlags(const GgufCase& one) {
   if (one.Yarn() == nullptr || one.gguf.ScalingType() != "yarn") return "";
   std::string flags;

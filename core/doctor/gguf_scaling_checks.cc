@@ -184,7 +184,7 @@ void CheckGgufScaling(GgufCase* one) {
   const bool yarn = one->Yarn() != nullptr;
   if (!yarn && one->ReferenceScaling<LinearScaling>() == nullptr &&
       IsScaled(*one->reference)) {
-    return;  // tensors of factors scale it
+    return;  // a GGUF has this scaling as tensors of factors, not as keys
   }
   if (one->ReferenceFactor() == 1) return CheckUnscaled(one);
   const char* const type = yarn ? "yarn" : "linear";

@@ -1,5 +1,6 @@
-// Checks of a model's other files, and of an engine's command line. Most of
-// these checks compare a file or flag with the config.json.
+// Checks of a model's files other than the first config.json, and of an
+// engine's command line. Most of these checks compare a file or flag with that
+// config.json.
 
 #pragma once
 

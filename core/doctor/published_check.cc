@@ -127,9 +127,8 @@ struct Likeness {
   // Ours is scaled from an original length that exceeds their length, and
   // theirs is not scaled.
   bool beyond_original = false;
-  // `longer`: our length is larger. `larger_bases`: no base of ours is
-  // smaller than theirs.
-  // Both together mean that training extended the context.
+  // `longer`: our length is larger. `larger_bases`: no base of ours is smaller
+  // than theirs. Both together mean that training extended the context.
   bool longer = false, larger_bases = true;
   // Our bases are defaults of the class or of a tool.
   bool default_bases = true;

@@ -45,8 +45,8 @@ std::string Explanations(const Comparison& comparison) {
   return shown.empty() ? "by the last bits" : absl::StrJoin(shown, "; ");
 }
 
-// Returns the dict of transformers' class, for a file without a dict; null if
-// the file has a dict, or the class has none.
+// Returns the dict that transformers' class takes for a file without a dict;
+// null if the file has a dict, or the class has none.
 json ClassDict(const ConfigCase& config) {
   const json dict =
       json::parse(config.family().rope_parameters, nullptr, false);
@@ -75,7 +75,8 @@ std::string FrequencyFix(const ConfigCase& config, std::size_t group,
   if (!base || !other || *base == *other) {
     return Say("readers.other-frequencies", {});
   }
-  // A class with an entry for each type of layer may read no other base.
+  // A class with an entry for each layer type may not read a base that stands
+  // outside of the entries.
   if (config.family().dicts == interpretation::DictRule::kNested) {
     const json dict = ClassDict(config);
     return dict.is_null() ? Say("readers.other-frequencies", {})

@@ -250,7 +250,8 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
     }
     if (name == "--ctx-size") name = "-c";
     if (std::ranges::count(kFlags, name) == 0) {
-      // The value of an unknown flag, such as a model's path, names no engine.
+      // Skips the value of an unknown flag, because text such as a model's path
+      // does not name the engine.
       const bool has_value = absl::StartsWith(name, "--") &&
                              equals == word.npos && i + 1 < words->size() &&
                              !absl::StartsWith((*words)[i + 1], "-");

@@ -150,8 +150,8 @@ void CheckDynamic(const NamedDict& named, ConfigCase* config) {
 }  // namespace
 
 void CheckScaling(ConfigCase* config) {
-  // In a file with more dicts, Drops() is not called, because each call takes
-  // long. No class has more than kMostTried dicts.
+  // In a file with more than kMostTried dicts, Drops() is not called, because
+  // each call takes long. No class has so many dicts.
   constexpr std::size_t kMostTried = 4;
   const std::vector<NamedDict> dicts = config->Dicts();
   for (const NamedDict& named : dicts) {

@@ -10,9 +10,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Returns `rope` with the pairing of `like`. The two formats have
-// the rows of weights in different orders, so their pairings differ and are not
-// compared.
+// Returns `rope` with the pairing of `like`. The two formats have the rows of
+// weights in different orders, so their pairings differ and are not compared.
 ResolvedRope WithPairing(ResolvedRope rope, const ResolvedRope& like) {
   rope.spec.pairing = like.spec.pairing;
   rope.spec.output_pairing = like.spec.output_pairing;

@@ -11,8 +11,9 @@ namespace posenc::core::interpretation {
 class JsonObject;
 
 // Returns the max_position_embeddings of the language model in a preset or
-// configuration. Some models have another name for it (n_positions). Returns 0
-// if the source claims no length. A spec never claims a length.
+// configuration. Some models have another name for this key, such as
+// n_positions. Returns 0 if the source claims no length. A spec never claims a
+// length.
 std::int64_t ClaimedLength(const RopeSource& source);
 // Does the same for a parsed configuration.
 std::int64_t ClaimedLength(const JsonObject& root);

@@ -20,7 +20,7 @@ struct RopeDifference {
   bool equal = true;
   double max_relative_frequency_difference = 0;
   std::int32_t worst_pair = 0;
-  double attention_factor_ratio = 1;  // b's divided by a's
+  double attention_factor_ratio = 1;  // b's attention factor / a's
   std::int64_t first_diverging_position = -1;
   std::vector<std::string> explanations;
   // Differences of scores, set by CompareScores.

@@ -41,7 +41,7 @@ enum class PartRule {
   kNoLength,     // the class reads a rotary dict, but no length
   kFlat,         // the class's own files are flat
   kReadsPart,    // the language model is under `keys`, not text_config
-  kNestsText,    // likewise, in the text_config of that part
+  kNestsText,    // the language model is in the text_config of a part in `keys`
   kReadsBeside,  // rotary keys beside the text_config are for another part
 };
 struct PartRow {

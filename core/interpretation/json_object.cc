@@ -146,8 +146,9 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
          "; it must be a whole number, up to 2^53");
     return std::nullopt;
   }
-  // For other integer keys, some classes accept a number with a point. A key
-  // may be read twice, so the warning is added only if it is new.
+  // Only these keys get the warning, because some classes accept a number with
+  // a point for other keys. A key may be read twice, so the warning is added
+  // only if it is new.
   constexpr absl::string_view kIntegers[] = {
       "head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers"};
   if (At(key).is_number_float() &&

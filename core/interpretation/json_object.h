@@ -98,7 +98,8 @@ class JsonObject {
   // this key as an integer.
   absl::string_view FirstOf(absl::string_view keys) const;
   std::optional<std::int64_t> FirstInteger(absl::string_view keys) const;
-  // An absent key is an error, and the result is 0.
+  // Returns the key's number. If the key is absent, reports an error and
+  // returns 0.
   double RequiredNumber(absl::string_view key, absl::string_view why) const;
 
   // Report an error, a warning or an assumption about a key. Errors and
@@ -124,7 +125,8 @@ class JsonObject {
  private:
   // Returns null if the key is absent or null.
   const nlohmann::json* Read(absl::string_view key) const;
-  // Also returns null for a value of another type, and reports it as an error.
+  // Does the same. For a value of another type, reports an error and returns
+  // null.
   const nlohmann::json* ReadTyped(absl::string_view key,
                                   bool (nlohmann::json::*is_type)() const,
                                   absl::string_view wanted) const;
