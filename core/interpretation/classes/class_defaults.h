@@ -20,7 +20,8 @@ struct ClassDefaults {
   std::int64_t num_hidden_layers;
   std::int64_t max_position_embeddings;
   std::int64_t head_dim = 0;
-  bool divided = false;  // refuses a width that the heads do not divide
+  // The class refuses a hidden_size that num_attention_heads does not divide.
+  bool divided = false;
   bool ignores_head_dim = false;  // takes hidden_size / num_attention_heads
   // The class's names of keys, and the usual names: "n_embd=hidden_size",
   // separated by blanks.

@@ -11,8 +11,8 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// The family of unknown model types. It reads partial_rotary_factor, although
-// Llama's class does not.
+// The family of unknown model types: Llama's family, but with a few more keys,
+// such as partial_rotary_factor.
 constexpr Family kOther = {.width = RotaryWidth::kPartial,
                            .interval_keys = kIntervalNames,
                            .any_names = true,

@@ -20,10 +20,10 @@ enum class RotaryWidth {
   kHead,       // head_dim; partial_rotary_factor counts for scaled rope only
   kPartial,    // floor(head_dim * partial_rotary_factor)
   kRotaryDim,  // key rotary_dim
-  kRotaryDimElsewhere,  // as kRotaryDim; in transformers as kPartial
-  kRotaryDimOrHead,     // as kRotaryDim; in transformers as kHead
-  kMla,                 // key qk_rope_head_dim, after qk_nope_head_dim
-  kProjected,           // max(projection_dim / (2 * num_attention_heads), 32)
+  kRotaryDimElsewhere,  // kPartial in transformers, kRotaryDim elsewhere
+  kRotaryDimOrHead,     // kHead in transformers, kRotaryDim elsewhere
+  kMla,  // key qk_rope_head_dim; qk_nope_head_dim counts the other channels
+  kProjected,  // max(projection_dim / (2 * num_attention_heads), 32)
 };
 
 // The dicts of rotary parameters that a class accepts.
@@ -173,7 +173,8 @@ struct Family {
   // The class reads one entry of per_layer_config for each layer type.
   bool entries_by_type = false;
   bool scaling_layers = false;  // rope_scaling_layers is read
-  // The class takes a dict's entries only if each of its layer types has one.
+  // The class takes a dict's entries only if the dict has an entry for each of
+  // the class's layer types.
   bool all_entries = false;
   // The class fills in the entries of layer types that a dict lacks, though it
   // does not merge dicts.

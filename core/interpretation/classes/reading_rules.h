@@ -51,7 +51,7 @@ enum class ReadingRule {
   kNoSwitch,         // rotates whatever Family::rope_switch says
   kWholeHead,        // rotates the head whatever partial_rotary_factor says
   kUnscaled,         // does not scale, except the rope types in `what`
-  kDynamicConstant,  // dynamic: s * s - (s - 1) for every length
+  kDynamicConstant,  // dynamic: scales by s * s - (s - 1) at every length
   kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor
   kAmplitudeByKeys,      // YaRN: attention_factor, the mscale pair, or g(s, 1)
   kAmplitudeByAllDim,    // YaRN: g(s, 1) / g(s, mscale_all_dim)

@@ -23,7 +23,7 @@ struct DiffusionFamily {
   // Key of a list with the number of channels of each axis. Empty: each axis
   // has a third of attention_head_dim, and time also has the remainder (Wan).
   absl::string_view widths_key = {};
-  std::int32_t widths[4] = {};       // one for each of `axes`
+  std::int32_t widths[4] = {};       // defaults, one for each of `axes`
   absl::string_view theta_key = {};  // empty: the base is fixed
   double theta = 10000;
   bool float32 = false;

@@ -276,7 +276,7 @@ absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
   const auto step = static_cast<std::uint64_t>(align);
   const std::uint64_t data = (reader.at() + step - 1) / step * step;
   for (GgufTensor& tensor : file.tensors) {
-    // Without this check, a sum that overflows could lie inside the file.
+    // Without this check, the sum could overflow to an offset inside the file.
     tensor.offset =
         tensor.offset > UINT64_MAX - data ? UINT64_MAX : tensor.offset + data;
   }

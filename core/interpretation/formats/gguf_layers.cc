@@ -15,10 +15,10 @@ namespace {
 constexpr absl::string_view kSwitched = "granite granitemoe granitehybrid";
 
 // Architectures in which some layers have no rope. kEveryFourth: layers 3, 7,
-// 11, and so on; in llama4 all layers have rope if its window is 0. kFromFirst:
-// layers 0, 4, 8, and so on, if the model has a window. kWindowsAlone: the
-// layers without a window; in exaone4 only the model with 64 layers has
-// windows.
+// 11, and so on have none, except in a llama4 model whose window is 0.
+// kFromFirst: layers 0, 4, 8, and so on have none, if the model has a window.
+// kWindowsAlone: layers without a window have none, if other layers of the
+// model have one. In exaone4 only the model with 64 layers has windows.
 constexpr absl::string_view kEveryFourth = "smollm3 llama4 afmoe";
 constexpr absl::string_view kFromFirst = "smallthinker";
 constexpr absl::string_view kWindowsAlone =

@@ -18,12 +18,12 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// The elements of rope.dimension_sections.
+// Number of elements in rope.dimension_sections.
 constexpr std::size_t kSections = 4;
 
-// Layers with a sliding window. kLocalBase: architectures in which they have
-// base 10000 unless a key gives another base. kUnscaledSliding: architectures
-// in which they are not scaled.
+// kLocalBase: architectures in which layers with a sliding window have base
+// 10000 unless a key gives another base. kUnscaledSliding: architectures in
+// which these layers are not scaled.
 constexpr absl::string_view kLocalBase =
     "gemma3 gemma3n gemma4 gemma-embedding mimo2 modern-bert plamo3 step35";
 constexpr absl::string_view kUnscaledSliding =
@@ -188,7 +188,8 @@ double Amplitude(const GgufRope& gguf, double factor) {
   Wide amplitude = YarnMscale(factor, 1);
   double m = gguf.yarn_log_multiplier.value_or(0);
   if (IsAmong(gguf.architecture, kTenthOfMultiplier)) {
-    m = std::round(m * 1e6) / 1e5;  // the key is a float32
+    // The file has m / 10 as a float32. The rounding restores m's decimals.
+    m = std::round(m * 1e6) / 1e5;
   }
   if (m != 0) {
     amplitude = absl::StartsWith(gguf.architecture, "deepseek")

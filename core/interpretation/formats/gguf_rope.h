@@ -7,10 +7,10 @@
 // rope_factors_long.weight if the context is longer than the original length,
 // or else rope_factors_short.weight. Without such tensors, f is 1. Linear
 // scaling divides a frequency w by the factor. YaRN mixes w and w / factor by a
-// ramp that ends at whole pairs.
-// YaRN's amplitude is attn_factor * g(s, 1) / g(s, m), where s is the factor, m
-// is yarn_log_multiplier and g(s, m) = 1 + 0.1 m ln s. For deepseek2, whose
-// file stores 0.1 m, the amplitude is attn_factor.
+// ramp that ends at whole pairs. YaRN's amplitude is
+// attn_factor * g(s, 1) / g(s, m), where s is the factor, m is
+// yarn_log_multiplier and g(s, m) = 1 + 0.1 m ln s. For deepseek2, whose file
+// stores 0.1 m, the amplitude is attn_factor.
 //
 // Source: llama.cpp (src/llama-model.cpp, src/llama-arch.cpp, ggml's
 // rope_yarn), read in 2026.

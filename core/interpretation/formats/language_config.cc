@@ -44,8 +44,8 @@ Family FamilyFor(const JsonObject& config, const std::string& model_type,
   return family;
 }
 
-// Returns an error of layers that the caller did not choose. Adds the layers'
-// type to the message, unless the message already has the type.
+// Returns `error`, which is about layers that the caller did not choose, with
+// the layers' type in its message.
 absl::Status OfLayers(const std::string& type, const absl::Status& error) {
   const auto details = GetErrorDetails(error);
   absl::string_view fact = error.message();

@@ -19,8 +19,8 @@ namespace posenc::core::interpretation {
 // The indexer of sparse attention (DeepSeek V3.2, GLM 5) is a small attention
 // module beside the attention of a layer. The indexer chooses the tokens to
 // which the layer attends. It has the layer's frequencies, but its own heads,
-// slice and pairing. If the class has no indexer, this is FieldInvalid of
-// "part".
+// slice and pairing. If the question asks for the indexer and the class has
+// none, the error is FieldInvalid of "part".
 ModelRope ReadLanguageModel(const JsonObject& config,
                             const std::string& model_type,
                             const Question& question);

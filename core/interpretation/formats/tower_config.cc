@@ -57,8 +57,9 @@ struct Tower {
   double theta = 10000;
   TowerDict dict = TowerDict::kAxial;
   // The width of a head: head_dim if `reads_head_dim`, else width / (heads *
-  // divisor). The class takes the first of several keys that the file has; the
-  // last one is its own name.
+  // divisor). Each of width_keys and heads_keys has the names of one number.
+  // The class takes the first name that the file has. The last name is the
+  // class's own name; messages use it if the file has none of the names.
   bool reads_head_dim = true;
   absl::string_view width_keys = "hidden_size";
   std::int64_t width = 0;

@@ -40,7 +40,7 @@ void ReadPairing(const RopeDict& from, RopeSpec* spec) {
   if (interleaves == false && is_read) {
     spec->pairing = Pairing::kHalfSplit;
   } else if (from.is_hf()) {
-    // Other projects keep the pairing of the input.
+    // In other projects the output has the pairing of the input.
     spec->output_pairing = from.family.output_pairing;
   }
   const bool is_interleaved = from.family.pairing == Pairing::kInterleaved;
@@ -154,8 +154,8 @@ void ReadQueryScale(const RopeDict& from, ModelRope* rope) {
 
 void WarnOfUnreadKeys(const RopeDict& from) {
   for (const std::string& key : from.dict.Keys()) {
-    // Mistral's dicts repeat the model's length. `finetuned` is about the
-    // training.
+    // Two keys need no warning: Mistral's dicts repeat the model's length, and
+    // `finetuned` is about the training.
     if (key == "max_position_embeddings" || key == "finetuned") continue;
     // Qwen3-Omni's dicts have one flag under two names.
     if (key == "interleaved" && from.dict.Has("mrope_interleaved") &&
@@ -348,7 +348,8 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec) {
         ", more than float32 holds: transformers takes powers of infinity and "
         "does not turn pairs past the first; the number is used");
   }
-  // With a factor s above 2^53, s * L / T - (s - 1) loses all digits.
+  // Dynamic scaling computes s * L / T - (s - 1) for lengths L and T. With a
+  // factor s above 2^53, the difference loses all digits.
   const auto factor = from.dict.Peek().Number("factor");
   if (std::holds_alternative<DynamicNtkScaling>(spec.scaling) && factor &&
       *factor >= 0x1p53) {

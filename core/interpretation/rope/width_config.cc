@@ -287,7 +287,7 @@ double DefaultShare(const RopeDict& from) {
       from.Row(ReadingRule::kNullShare) == nullptr) {
     return 1;
   }
-  // Only a flat dict gets the share of the class with kSplit.
+  // A class with kSplit writes its own share only into a flat dict.
   if (from.by_class() && from.nested && from.family.dicts == DictRule::kSplit) {
     return 1;
   }
