@@ -45,7 +45,7 @@ function(posenc_component name folder)
   target_compile_features(${objects} PRIVATE cxx_std_20)
   target_precompile_headers(${objects} REUSE_FROM ${arg_PRECOMPILED})
   # Keeps GCC's garbage collector from searching the precompiled headers. The search
-  # would take 8 % of the time and free only about 50 MB.
+  # would take 8 % of the compile time and free only about 50 MB.
   target_compile_options(
     ${objects} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wshadow -Wconversion
                        --param=ggc-min-heapsize=524288>)

@@ -29,8 +29,9 @@ macro(posenc_find_by_pkg_config name module debian)
   endif()
 endmacro()
 
-# Makes programs need only glibc's shared libraries. Must be called before
-# libraries are found, so that CMake searches file names that end in .a.
+# Links libraries statically, so that programs need only glibc's shared libraries. Must
+# be called before libraries are found, so that CMake searches file names that end in
+# .a.
 macro(posenc_prefer_static)
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
   set(OPENSSL_USE_STATIC_LIBS ON)
@@ -56,8 +57,8 @@ function(posenc_replace_shared)
   set_property(TARGET re2::re2 PROPERTY INTERFACE_LINK_LIBRARIES ${POSENC_RE2})
 endfunction()
 
-# Finds the compilers of messages and of services first. Without these compilers the
-# libraries' CMake files fail with unclear errors, or name missing programs.
+# Finds protoc and its plugin for services before the libraries. Without these programs
+# the libraries' CMake files fail with unclear errors, or name missing programs.
 macro(posenc_find_grpc)
   find_program(POSENC_PROTOC protoc)
   if(NOT POSENC_PROTOC)
@@ -69,8 +70,7 @@ macro(posenc_find_grpc)
   endif()
   posenc_find(Protobuf "libprotobuf-dev protobuf-compiler" 3.21)
   posenc_find(gRPC "libgrpc++-dev protobuf-compiler-grpc" 1.51)
-  # CMake files of newer gRPCs leave this target out when they compile for
-  # another machine.
+  # The CMake files of newer versions of gRPC leave this target out in a cross build.
   if(NOT TARGET gRPC::grpc_cpp_plugin)
     add_executable(gRPC::grpc_cpp_plugin IMPORTED GLOBAL)
     set_target_properties(gRPC::grpc_cpp_plugin
@@ -82,8 +82,8 @@ macro(posenc_find_grpc)
   endif()
 endmacro()
 
-# Compiles the parts of C++20 that the sources use: some compilers have the option
-# but lack a part of the language or its library.
+# Checks that the compiler has the parts of C++20 that the sources use. Some compilers
+# accept the option for C++20, but lack a part of the language or its library.
 function(posenc_check_compiler)
   include(CheckCXXSourceCompiles)
   set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)

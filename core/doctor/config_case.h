@@ -88,7 +88,7 @@ class ConfigCase {
   // Returns the index of the group that has the layer; nullopt if none has it.
   std::optional<std::size_t> GroupOf(std::int32_t layer) const;
 
-  // Changes the language model's part of a copy of the configuration.
+  // A function that changes the language model's part of a configuration.
   using Change = std::function<void(json*)>;
   // Changes a copy of the configuration, and resolves it for the groups of the
   // original.

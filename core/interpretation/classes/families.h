@@ -70,7 +70,7 @@ struct Family {
   Pairing pairing = Pairing::kHalfSplit;
   Pairing output_pairing = Pairing::kUnspecified;
   RotaryWidth width = RotaryWidth::kHead;
-  std::int64_t rotary_dim = 0;  // the key's default; 0: the share decides
+  std::int64_t rotary_dim = 0;  // default of this key; 0: the share decides
   RotarySlice slice = RotarySlice::kLeading;
   double partial = 1;  // share of a head that rotates if `width` is kPartial
   absl::string_view partial_key = "partial_rotary_factor";

@@ -16,7 +16,7 @@ void CheckRopeKeys(const JsonObject& dict);
 
 // Warns of values that transformers' configuration classes refuse, or do not
 // read: nulls in place of numbers, unknown layer types, switches of other
-// classes, heads that do not divide the width.
+// classes, a number of heads that does not divide the width.
 void WarnOfRefusals(const Model& model);
 
 // Warns if a list that has one element for each layer has the wrong length or

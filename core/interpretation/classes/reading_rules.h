@@ -55,7 +55,7 @@ enum class ReadingRule {
   kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor
   kAmplitudeByKeys,      // YaRN: attention_factor, the mscale pair, or g(s, 1)
   kAmplitudeByAllDim,    // YaRN: g(s, 1) / g(s, mscale_all_dim)
-  kSoftmaxUnscaled,      // YaRN: leaves the softmax of latent attention alone
+  kSoftmaxUnscaled,      // YaRN: does not scale latent attention's softmax
   kReadsMscales,   // LongRoPE: reads the amplitudes from the keys in `what`
   kTrainedBeside,  // reads max_trained_positions beside the dict, too
   // Behaviour of transformers' classes. It also applies to other projects that
@@ -77,7 +77,7 @@ struct ReadingRow {
   Profile reader;
   absl::string_view families;  // separated by blanks; empty: all
   absl::string_view since;     // the first version; empty: all before `until`
-  absl::string_view until;     // the first version without it; empty: none
+  absl::string_view until;  // the first version without this fact; empty: none
   ReadingRule rule;
   absl::string_view says;  // the fact, without the subject (the project)
   absl::string_view what = {};

@@ -89,7 +89,8 @@ Wide VllmAttentionFactor(const RopeDict& from, double factor) {
       by_keys ? 1 : from.dict.Number("attn_factor").value_or(1);
   if (IsDeepseekClass(from)) return Ratio(from, factor) * multiplier;
   if (IsTelechats(from)) {
-    // With attn_factor, vLLM's class for TeleChat ignores factors up to 1.
+    // In versions that read attn_factor, vLLM's class for TeleChat takes 1 for
+    // a factor below 1.
     return TelechatAmplitude(by_keys ? factor : std::max(factor, 1.0)) *
            multiplier;
   }
