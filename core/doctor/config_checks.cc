@@ -80,9 +80,9 @@ void CheckNewSpelling(ConfigCase* config) {
   if (!IsGiven(part, "rope_parameters") || IsGiven(part, "rope_scaling")) {
     return;
   }
-  // A class with one dict for all layers drops entries for layer types. A
-  // warning already says this. Another spelling would not change it, so none is
-  // proposed.
+  // No finding if the dict has entries for layer types, and the class has one
+  // dict for all layers: the class drops entries in any spelling, and a warning
+  // already says so.
   if (config->family().known() &&
       config->family().dicts == interpretation::DictRule::kOne &&
       config->family().kinds[0].type.empty() &&
@@ -264,7 +264,8 @@ void CheckTypeConflict(const NamedDict& named, ConfigCase* config) {
           ConfigCase::TypeOf({{"type", rope_type}})) {
     return;
   }
-  // If transformers' class drops the dict, it reads neither key.
+  // No finding if transformers' class drops the dict, because then it reads
+  // neither key.
   if (config->readings()[0].status().ok() &&
       config->ReadsTheSame(
           [&](json* part) { (*part)[named.place]["rope_type"] = type; })) {
@@ -440,8 +441,7 @@ void CheckWarnings(ConfigCase* config) {
         continue;
       }
       Finding& finding = config->Add("config.warned", {warning}, {key});
-      // A warning about model_type does not affect a number, so it is only a
-      // note.
+      // A warning about model_type is only a note, because no number changes.
       if (key == "model_type") finding.severity = Severity::kNote;
     }
   }

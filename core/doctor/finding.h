@@ -34,8 +34,8 @@ struct Verdict {
   std::int64_t first_angle = -1;  // RopeDifference.first_diverging_position
   double amplitude_ratio = 1;     // the reader's amplitude / the reference's
   std::int32_t worst_pair = -1;   // -1: frequencies are the same
-  // The least share that is kept at any distance up to the length. --json does
-  // not print this share.
+  // The least share that is kept at any distance up to the compared length.
+  // --json does not print this share.
   double least_kept = 1;
 };
 

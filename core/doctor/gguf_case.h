@@ -1,5 +1,5 @@
-// A GGUF file beside the configuration from which it was converted: what the
-// checks gguf.* share.
+// What the checks gguf.* share: a GGUF file, and the configuration from which
+// it was converted.
 
 #pragma once
 

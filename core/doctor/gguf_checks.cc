@@ -272,7 +272,7 @@ void CheckGguf(const Input& input, const std::vector<Input>& all,
   GgufCase one(input, all, config, runtime, findings);
   CheckAlone(&one);
   CheckSwitch(&one);
-  if (!one.gguf.rotates) return;  // its other keys have no effect
+  if (!one.gguf.rotates) return;  // the file's other keys have no effect
   CheckSections(&one);
   if (one.reference) {
     CheckBase(&one);

@@ -47,7 +47,8 @@ void CheckUnscaled(GgufCase* one) {
   }
   one->explained = one->explained_amplitude = true;
   const std::string flags = FlagsThatScale(*one);
-  // If flags extend the model to more positions, the scaling is intentional.
+  // No finding if flags extend the model to more positions, because the scaling
+  // is then intentional.
   if (!flags.empty() && !one->file.factor &&
       RuntimeLength(one->runtime) > one->config->MaxPositions().value_or(0)) {
     return;
@@ -160,7 +161,8 @@ void CheckFreqs(GgufCase* one, bool needs_factors) {
     const double scaled = one->reference->inv_freq[i];
     const double w =
         std::pow(*one->reference->spec.rope_theta, -static_cast<double>(i) / n);
-    // A pair with frequency 0 has an infinite factor.
+    // The factor of a pair with frequency 0 is infinite. Factors from 1e20 on
+    // count as infinite.
     differs |= scaled == 0 ? freqs[i] < 1e20
                            : DiffersBy(freqs[i], w / scaled, kFactorTolerance);
   }

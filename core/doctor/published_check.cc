@@ -384,7 +384,7 @@ void CheckPublished(ConfigCase* config) {
         if (matches.empty()) return;
         Likeness likeness = Compare(*config, published, matches);
         likeness.other_vocabulary = HasOtherVocabulary(*config, model.name);
-        // Only the preset has layers that differ. Our file has lost this
+        // If only the preset has layers that differ, our file has lost this
         // difference, or it describes another model.
         if (published.groups().size() != config->groups().size() &&
             !likeness.is_lost()) {
@@ -428,7 +428,7 @@ void CheckPublished(ConfigCase* config) {
   const bool as_long =
       nearest->likeness.same_length || nearest->likeness.extends;
   if (fits && !one_key && (fits_reach || !as_long)) return;
-  // An absent base has its own check.
+  // An absent base already has the finding config.theta-absent.
   for (const Finding& finding : config->findings()) {
     if (finding.id == "config.theta-absent" && nearest->likeness.scaling) {
       return;

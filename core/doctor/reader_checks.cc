@@ -238,8 +238,8 @@ class ReaderChecks {
   std::vector<Difference> all_;
 };
 
-// Runs the check readers.indexer. An indexer has its layer's frequencies, but
-// its own pairing.
+// Runs the check readers.indexer. The indexer of sparse attention has the
+// frequencies of its layer, but its own pairing.
 void CheckIndexer(ConfigCase* config) {
   const Family& family = config->family();
   if (family.indexer == Pairing::kUnspecified) return;

@@ -1,5 +1,5 @@
-// How one reader of a model's files differs from another
-// (core/interpretation/classes/reading_rules.h has the readers).
+// How one reader of a model's files differs from another reader
+// (core/interpretation/classes/reading_rules.h lists the readers).
 
 #pragma once
 

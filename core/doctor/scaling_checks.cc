@@ -34,7 +34,7 @@ std::string Unscaled(const NamedDict& named, const ConfigCase& config) {
 
 void CheckFactor(const NamedDict& named, ConfigCase* config) {
   const double factor = NumberAt(*named.dict, "factor").value_or(0);
-  if (!(factor > 0)) return;  // readers report it
+  if (!(factor > 0)) return;  // readers refuse a wrong factor
   const std::string key = named.path + ".factor";
   if (factor < 1) {
     config->Add("config.factor-below-one",
@@ -126,8 +126,8 @@ void CheckLongRope(const NamedDict& named, ConfigCase* config) {
 
 void CheckDynamic(const NamedDict& named, ConfigCase* config) {
   if (ConfigCase::TypeOf(*named.dict) != "dynamic") return;
-  // A dict of this type may also have HunYuan's alpha, which sets one base for
-  // every length.
+  // No finding if no rope is dynamic. For example, HunYuan's alpha in such a
+  // dict sets one base for every length.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
       std::ranges::none_of(reference->ropes, [](const auto& rope) {
@@ -136,7 +136,8 @@ void CheckDynamic(const NamedDict& named, ConfigCase* config) {
     return;
   }
   const auto maximum = config->MaxPositions();
-  // vLLM's dynamic scaling by alpha is a different encoding.
+  // With alpha, vLLM's modules compute a different encoding, which this finding
+  // does not explain.
   const bool has_alpha = IsGiven(*named.dict, "alpha");
   config->Add(
       "config.dynamic-ntk", {maximum ? absl::StrCat(*maximum) : "the maximum"},

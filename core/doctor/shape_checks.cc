@@ -145,7 +145,8 @@ void CheckHeadDim(ConfigCase* config) {
   auto given = config->Number(family.head_dim_key);
   if (!given) given = config->Number("head_dim");
   if (given) {
-    // Different layers may have heads of different widths.
+    // Layers of different groups may have heads of different widths, so a model
+    // with several groups gets no finding.
     if (proven && rows != *given && config->groups().size() == 1) {
       tell(absl::StrCat("head_dim is ", PlainNumber(*given), proof), rows);
     }

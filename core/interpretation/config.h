@@ -39,7 +39,7 @@ struct ModelRope {
   std::string length_reason;
   // How a vision tower numbers the patches of a grid.
   std::optional<TowerGrid> grid;
-  Report report;  // without an error
+  Report report;  // its status is OK
 };
 
 // Selects what is read: the reader, the layer and the part. At most one of

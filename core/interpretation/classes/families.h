@@ -90,9 +90,9 @@ struct Family {
   std::int64_t full_every = 0;
   bool full_first = false;  // layer 0, n, 2n, ... rather than n - 1, ...
   // full_last: the last layer has full attention if the file has no list of
-  // layer types. full_once: the same if layer_pattern gives no layer full
-  // attention. forces_last: the last layer has full attention even if the list
-  // gives it another type.
+  // layer types. full_once: the last layer has full attention if layer_pattern
+  // gives no layer full attention. forces_last: the last layer has full
+  // attention even if the list gives it another type.
   bool full_last = false;
   bool full_once = false;
   bool forces_last = false;
@@ -128,7 +128,7 @@ struct Family {
   // The layer types that the class accepts, as files spell them; empty: all
   // types that transformers knows.
   absl::string_view layer_types = {};
-  // Refuses a scaled dict without original_max_position_embeddings.
+  // The class refuses a scaled dict without original_max_position_embeddings.
   bool needs_original = false;
   // rope_switch is a key that turns rotation on and off. rope_switch_value is
   // the only value that turns rotation on, and rope_switch_absent is the
@@ -166,7 +166,7 @@ struct Family {
   // layers, and layer_types names the second "mlp".
   bool lists_mlps = false;
   bool unit_amplitude = false;  // YaRN's amplitude is 1 if none is given
-  // The class scales queries by their position, by llama_4_scaling_beta.
+  // The class scales queries by their position, with llama_4_scaling_beta.
   bool reads_beta = false;
   // Layers without rope scale queries by their position.
   bool scales_queries = false;

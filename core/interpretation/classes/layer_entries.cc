@@ -74,7 +74,7 @@ void WarnOfOtherSlices(const Model& model, const JsonObject& entries) {
     if (slice && *slice != own) other = *slice;
   }
   if (!config.Contains(kEntries)) {
-    // The numbers are the class's defaults.
+    // 192 and 256 are the class's defaults.
     const std::int64_t rest =
         config.Integer("swa_qk_nope_head_dim").value_or(192);
     const std::int64_t head = config.Integer("swa_head_dim").value_or(256);

@@ -358,7 +358,7 @@ std::string TypeOfLayer(const Model& model, std::int64_t index) {
       (slides.is_null() || slides == false || slides == 0)) {
     return full;
   }
-  std::int64_t every = 0;  // -3 means every third, too, as in Python
+  std::int64_t every = 0;  // -3 also means every third layer, as in Python
   const absl::string_view key = config.FirstOf(family.interval_keys);
   if (!key.empty()) {
     const json& value = config.At(key);

@@ -35,7 +35,7 @@ enum class ReadingRule {
   kNeedsKeys,        // fails if a key in `what` is absent, but accepts null
   kOneBase,          // takes rope_theta for layers of every type
   kOneRope,          // has one dict for layers of every type
-  kBaseKey,          // reads the base by the key in `what`
+  kBaseKey,          // reads the base from the key in `what`
   kDictBase,         // takes the dict's rope_theta, or else `number`
   kNoRotaryDim,      // reads a share of the head, not rotary_dim
   kRatioFactor,      // YaRN: the factor is max_position_embeddings / original
@@ -48,8 +48,8 @@ enum class ReadingRule {
   kNoClass,          // has no class for these model types
   kHasClass,         // has classes for these model types alone
   kPermutesRows,     // makes half-split rows interleaved in its own files
-  kNoSwitch,         // rotates whatever Family::rope_switch says
-  kWholeHead,        // rotates the head whatever partial_rotary_factor says
+  kNoSwitch,         // rotates even if Family::rope_switch turns rotation off
+  kWholeHead,        // rotates the whole head, despite partial_rotary_factor
   kUnscaled,         // does not scale, except the rope types in `what`
   kDynamicConstant,  // dynamic: scales by s * s - (s - 1) at every length
   kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor
@@ -87,8 +87,8 @@ struct ReadingRow {
 // A reader by name: a project in one of its versions, as doctor reports it.
 struct Reader {
   absl::string_view id;       // "mlx", as in --reader
-  absl::string_view title;    // "mlx-lm", as in output
-  absl::string_view version;  // as in output
+  absl::string_view title;    // "mlx-lm", as in doctor's output
+  absl::string_view version;  // as in doctor's output
   Profile profile;
   absl::string_view reads_as;  // the version of its rules; empty: the newest
   absl::string_view models;    // prefix of model types that it runs; empty: any

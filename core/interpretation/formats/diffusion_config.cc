@@ -157,7 +157,9 @@ ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
                          " is not asked about diffusion transformers: this is "
                          "diffusers' interpretation");
   }
-  config.MarkRead("rope_max_seq_len");  // the length of a table of positions
+  // This key is only the length of a table of positions, so it needs no
+  // warning.
+  config.MarkRead("rope_max_seq_len");
   for (const std::string& key : config.Keys()) {
     const bool rotary = absl::StartsWith(key, "rope_") ||
                         absl::StartsWith(key, "axes_dim") || key == "theta";

@@ -394,7 +394,7 @@ class ConfigReader {
     return used.empty() ? "" : used[0];
   }
 
-  // Does the same for the index of a layer.
+  // Does the same for a layer that is chosen by its index.
   std::string TypeAt(std::int32_t index,
                      const std::vector<std::string>& types) const {
     CheckLayerIndex(config_, index);

@@ -158,7 +158,7 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
         "rope_theta"}) {
     if (const auto value = config.Number(key)) same[std::string(key)] = *value;
   }
-  // gpt-oss's ModelConfig has the same defaults.
+  // The defaults below are those of gpt-oss's ModelConfig.
   const double factor = config.Number("rope_scaling_factor").value_or(32);
   const std::int64_t original =
       config.Integer("initial_context_length").value_or(4096);

@@ -216,7 +216,7 @@ class TowerReader {
     return 1;
   }
 
-  // Returns the first of `keys` that the file has, or the last.
+  // Returns the first of `keys` that the file has, or else the last of `keys`.
   absl::string_view KeyOf(absl::string_view keys) const {
     const absl::string_view given = config_.FirstOf(keys);
     return given.empty() ? keys.substr(keys.rfind(' ') + 1) : given;
