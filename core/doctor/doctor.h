@@ -1,7 +1,7 @@
 // Reads all descriptions of one checkpoint. Finds where two descriptions
 // disagree, and where two readers (such as transformers and vLLM) take one
 // description in different ways. A finding says from which distance on the
-// results differ, and which key repairs this.
+// results differ, and which key repairs the difference.
 //
 // The first config.json is the reference, or else the first params.json.
 // Without a reference, each GGUF file and each saved table is checked alone.
