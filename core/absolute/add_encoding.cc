@@ -21,9 +21,10 @@
 namespace posenc::core {
 namespace {
 
-// If several sequences have the same positions, they share the encoding's rows,
-// in blocks. The first worker that needs a block computes it, and other workers
-// that need the block wait. Blocks are small, so that this wait is short.
+// If several sequences have the same positions, the encoding's rows are
+// computed once for all these sequences, in blocks of this many rows. The first
+// worker that needs a block computes it, and other workers that need the block
+// wait. Blocks are small, so that this wait is short.
 constexpr std::int64_t kBlockRows = 64;
 
 absl::Status CheckScale(const std::optional<double>& scale, Dtype dtype) {
@@ -61,8 +62,8 @@ absl::Status CheckShape(const AddEncodingArgs& args,
   return absl::OkStatus();
 }
 
-// Loads rows of x's dtype as T, and stores them rounded. T is the type of the
-// arithmetic: float for all dtypes except float64.
+// Load() converts a row of x's dtype to T; Store() rounds a row of T to x's
+// dtype. T is the type of the arithmetic: float for all dtypes except float64.
 template <typename T>
 class RowFormat {
  public:
@@ -211,8 +212,8 @@ class AddMap final : public RowMap {
     std::vector<double> at_;
   };
 
-  // Workers copy this, because splitting the frequencies again takes longer
-  // than copying them.
+  // Each worker copies this object. Making a new object would split the
+  // frequencies again, which takes longer than the copy.
   const AbsoluteRows<T> rows_prototype_;
   const Combination combination_;
   const T scale_;

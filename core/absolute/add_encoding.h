@@ -38,11 +38,11 @@ struct AddedRows {
   std::unique_ptr<RowMap> map;
 };
 
-// Prepares to combine x of this dtype and shape; does not read its data. The
-// shape is [B, S, dim], [S, dim], or [T, dim] with packed positions. The map
-// can run in place unless it concatenates. It borrows the tensors of the
-// encoding. Field paths: "encoding...", "positions...", "combination",
-// "x_scale", "x.shape", "x.dtype".
+// Prepares to combine x with the encoding. Reads x's dtype and shape, but not
+// its data. The shape is [B, S, dim], [S, dim], or [T, dim] with packed
+// positions. The map can run in place unless it concatenates. It borrows the
+// tensors of the encoding. Field paths: "encoding...", "positions...",
+// "combination", "x_scale", "x.shape", "x.dtype".
 absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
                                              const ConstTensorView& x);
 

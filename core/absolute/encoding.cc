@@ -13,7 +13,7 @@
 namespace posenc::core {
 namespace {
 
-// The names of the variant's messages, in its order.
+// The proto fields of the encodings, in the order of AbsoluteEncoding.
 constexpr absl::string_view kFields[] = {
     "", "sinusoidal", "learned", "sincos_grid", "timestep", "fourier_features"};
 static_assert(std::size(kFields) == std::variant_size_v<AbsoluteEncoding>);

@@ -63,9 +63,10 @@ struct Timestep {
 };
 
 // Fourier features: sines, then cosines, of 2 pi x B (arXiv:2006.10739) for the
-// position x, [axes]; B has the shape [axes, dim / 2]. x B counts full circles,
-// so no product with 2 pi is needed. B's elements are not rounded (|B| <=
-// 2^18), and the products of the axes are summed without rounding.
+// position x, [axes]; B has the shape [axes, dim / 2]. The angle x B is
+// computed in full circles, so no product with 2 pi is needed. Elements of B
+// are at most 2^18 in magnitude, and are not rounded. The products of the axes
+// are summed without rounding.
 struct FourierFeatures {
   bool cos_first = false;
   std::optional<ConstTensorView> frequencies;
@@ -78,7 +79,7 @@ using AbsoluteEncoding = std::variant<std::monostate, Sinusoidal, LearnedTable,
 struct AbsoluteExtents {
   std::int64_t dim = 0;
   // The number of position axes of a token. If there are several axes,
-  // positions must be ids, which are coordinates.
+  // positions must be `ids`, which give a coordinate for each axis.
   int axes = 1;
   // The number of a grid's rows; a grid takes no positions.
   std::optional<std::int64_t> rows;

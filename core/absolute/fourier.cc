@@ -9,8 +9,8 @@
 namespace posenc::core {
 namespace {
 
-// The greatest element of B. With positions of 2^31, the angle 4 B x is at most
-// 2^51 quarter turns, which is the kernel's limit.
+// The greatest magnitude of an element of B. With positions of 2^31, the angle
+// 4 B x is at most 2^51 quarter turns, which is the kernel's limit.
 constexpr double kLargest = 0x1p18;
 
 // The greatest number of frequencies. Each tile of a table cuts all frequencies

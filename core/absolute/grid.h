@@ -3,7 +3,8 @@
 // Each axis has c = dim / axes channels: sines, then cosines, of
 //   (index * step) * base^(-2i/c), i = 0 .. c/2 - 1
 // index * step is rounded to float64; the frequency and the rows have the
-// accuracy of a Sinusoidal. Cells come in row-major order after the zero rows.
+// accuracy of a Sinusoidal. The first leading_zero_rows rows are zeros; the
+// rows of the cells follow in row-major order.
 
 #pragma once
 

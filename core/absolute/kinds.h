@@ -29,8 +29,9 @@ absl::StatusOr<AbsoluteExtents> Validate(const LearnedTable& encoding);
 // 2^62 / dim cells, a base that CheckSinusoidBase() refuses, leading_zero_rows
 // < 0, more or fewer steps than axes, a step <= 0, or a last cell beyond 2^31.
 absl::StatusOr<AbsoluteExtents> Validate(const SincosGrid& encoding);
-// Errors: dim outside 2 .. 65536, max_period <= 1, scale 0, n equal to the
-// shift, a number that is not finite, frequencies out of range.
+// Errors: dim outside 2 .. 65536, max_period <= 1, scale 0,
+// downscale_freq_shift equal to floor(dim / 2), a number that is not finite,
+// frequencies out of range.
 absl::StatusOr<AbsoluteExtents> Validate(const Timestep& encoding);
 // Errors: frequencies that are missing, not floating, or not [axes, dim / 2]
 // with both > 0; an element that is not finite, or whose magnitude is above

@@ -17,7 +17,7 @@ namespace posenc::core {
 absl::StatusOr<AbsoluteExtents> Validate(const LearnedTable& encoding) {
   RETURN_IF_ERROR(CheckMatrix("table", encoding.table, "[rows, dim]"));
   const ConstTensorView& table = *encoding.table;
-  // Each worker keeps rows of this width.
+  // Limits the memory of workers: each worker keeps rows of this width.
   if (table.shape[1] > kMaxAbsoluteDim) {
     return FieldInvalid("table.shape",
                         absl::StrCat("dim is ", table.shape[1], "; at most ",

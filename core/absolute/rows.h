@@ -33,7 +33,8 @@ class AbsoluteRows {
 // are computed only once. Thread-safe.
 class AbsoluteTable {
  public:
-  // dtype: of the table; floating. `encoding` must outlive the object.
+  // `dtype` is the table's dtype, which must be floating. `encoding` must
+  // outlive the object.
   AbsoluteTable(const AbsoluteEncoding& encoding, Dtype dtype);
 
   // Fills `part`, [rows, dim], with the rows of these positions, which

@@ -16,9 +16,8 @@
 
 namespace posenc::core {
 
-// The greatest dim that is accepted; no model has so many channels. It limits
-// the number of frequencies, because a request of a few bytes can set this
-// number.
+// The greatest dim that is accepted; no model has so many channels. Without
+// this limit, a request of a few bytes could ask for any number of frequencies.
 inline constexpr int kMaxAbsoluteDim = 65536;
 
 // Returns factor * base^-exponent, evaluated in long double and rounded once to
@@ -27,9 +26,10 @@ double GeometricFrequency(double base, long double exponent, double factor = 1);
 
 class TrigRows {
  public:
-  // frequencies: [axes][sines]. dim channels hold the sines, floor(dim / 2)
-  // cosines, and zeros. There are as many sines as cosines, or one sine more if
-  // they are interleaved. Interleaving needs a single axis.
+  // `frequencies` has the shape [axes][sines]. The dim channels of a row hold
+  // the sines, floor(dim / 2) cosines, and zeros. There are as many sines as
+  // cosines; if they are interleaved, there may be one sine more. Interleaving
+  // needs a single axis.
   TrigRows(SinusoidalOrder order, std::size_t dim, std::size_t axes,
            QuarterTurnArrays frequencies);
 

@@ -1,10 +1,11 @@
 // Cosines and sines of the angles k * step * frequency for small k. With them,
-// the row of a position p gives the row of position p + k * step: each of its
-// cosines and sines is a sum of products of cosines and sines of p and of
-// k * step.
+// the row of position p + k * step is computed from the row of position p: each
+// new cosine or sine is a sum of products of cosines and sines for p and for k
+// * step.
 //
-// Rows of consecutive positions are computed in two steps. The base, a row that
-// is evaluated directly, gives its anchors. Each anchor then gives its rows.
+// Rows of consecutive positions are computed in two steps. First, anchors are
+// computed from the base, which is a row that is evaluated directly. Then the
+// rows from each anchor to the next are computed from this anchor.
 //
 //   base         |                                             |
 //   anchors      |    |    |    |    |  ..  (step kRows)       |    |

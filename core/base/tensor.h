@@ -50,8 +50,8 @@ bool IsFloat8(Dtype dtype);
 
 using Shape = std::vector<std::int64_t>;
 
-// Returns text such as "[2, 8, 4, 64]". After 16 extents, the text only counts
-// the further extents.
+// Returns text such as "[2, 8, 4, 64]". After the first 16 extents, the text
+// has only the number of further extents.
 std::string ShapeToString(const Shape& shape);
 
 // Returns the number of elements. FieldInvalid("shape", ...) if an extent is

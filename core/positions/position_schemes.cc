@@ -47,7 +47,7 @@ absl::Status CheckLengths(absl::string_view field,
                           const std::vector<std::int64_t>& lengths) {
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     // To compose the names of millions of fields would take most of the time,
-    // so only an error gets its name.
+    // so a field's name is composed only if its check has failed.
     if (CheckLength("", lengths[i], i).ok()) continue;
     return CheckLength(absl::StrCat(field, "[", i, "]"), lengths[i], i);
   }
@@ -274,7 +274,7 @@ absl::Status CheckVision(const std::string& field, const VisionGrid& vision) {
   return absl::OkStatus();
 }
 
-// The state of a sequence after its first spans.
+// The state after the spans that have been read so far.
 struct Walk {
   std::int64_t next = 0;  // one past the greatest position
   std::int64_t tokens = 0;
@@ -386,7 +386,8 @@ void Fill(const ContextParallelScheme& split, PositionWriter* out) {
   }
 }
 
-// The number of cells between two neighbours on `axis`, in row-major order.
+// The difference between the numbers of two cells that are neighbours on
+// `axis`. Cells are numbered in row-major order.
 std::int64_t GridStride(const GridScheme& grid, std::size_t axis) {
   std::int64_t stride = 1;
   for (std::size_t a = axis + 1; a < grid.extents.size(); ++a) {

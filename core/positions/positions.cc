@@ -221,7 +221,7 @@ std::int64_t RunLength(absl::Span<const double> positions) {
 }
 
 std::string PositionText(double position) {
-  // Whole numbers below this are written with all digits. Positions are far
+  // Whole numbers below kFull are written with all digits. Positions are far
   // smaller, but a rejected number may have any value.
   constexpr double kFull = 1e15;
   if (position != std::trunc(position) || std::fabs(position) >= kFull) {
@@ -271,7 +271,8 @@ absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
   RETURN_IF_ERROR(check(0));
   absl::Status status = check(rows - 1);
   if (status.ok()) return status;
-  // Invariant: row `good` is good, row `bad` is not, and `status` says why.
+  // Invariant: row `good` is valid, row `bad` is not, and `status` is the error
+  // of row `bad`.
   std::int64_t good = 0, bad = rows - 1;
   while (bad - good > 1) {
     const std::int64_t middle = good + (bad - good) / 2;

@@ -31,8 +31,8 @@ constexpr std::int64_t PanelIndex(std::int64_t j, std::int64_t c,
   return (j / kPanelRows * width + c) * kPanelRows + j % kPanelRows;
 }
 
-// Returns how many rows the panels hold that fit into one MiB: at least the
-// rows of one panel, and at most 128 rows.
+// Returns the number of rows whose panels fit into one MiB, but at least the
+// rows of one panel and at most 128 rows.
 constexpr std::int64_t PanelBlock(std::int64_t width) {
   constexpr std::int64_t kMost = 128;
   const std::int64_t panels = (1 << 20) / (kPanelRows * width * 8);

@@ -105,7 +105,7 @@ class FireRule final : public BiasTiles::Rule {
 
   const long double c_, threshold_, epsilon_;
   const std::vector<double> w1_, b1_;
-  // Borrowed, not copied, because there may be many heads.
+  // These tensors are borrowed, not copied, because there may be many heads.
   const ConstTensorView w2_, b2_;
 };
 

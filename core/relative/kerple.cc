@@ -34,7 +34,8 @@ absl::Status Validate(const Kerple& kerple) {
     return FieldRequired("kernel", "not set; must be LOGARITHMIC or POWER");
   }
   RETURN_IF_ERROR(ValidateParameters("r1", kerple.r1, INFINITY));
-  // If r2 > 2, the power kernel is not conditionally positive definite.
+  // Greater r2 are refused for the power kernel, which would not be
+  // conditionally positive definite.
   const double greatest = kerple.kernel == KerpleKernel::kPower ? 2 : INFINITY;
   RETURN_IF_ERROR(ValidateParameters("r2", kerple.r2, greatest));
   if (kerple.r1.size() == kerple.r2.size()) return absl::OkStatus();

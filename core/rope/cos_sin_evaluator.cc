@@ -19,8 +19,9 @@ namespace {
 
 constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
 
-// Rows are computed as sums only for factors from 1 / kMaxSumFactor to
-// kMaxSumFactor. With these factors, products and errors are normal floats.
+// Rows are computed from anchors only if the factor of cosines and sines is
+// within 1 / kMaxSumFactor .. kMaxSumFactor. With such a factor, products and
+// errors are normal floats.
 constexpr double kMaxSumFactor = 0x1p96;
 
 }  // namespace
@@ -74,8 +75,9 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
   const XPos& xpos = *rope.spec.xpos;
   const double gamma = xpos.gamma.value_or(kXPosGamma);
   const double scale_base = xpos.scale_base.value_or(kXPosScaleBase);
-  // The xPos factor of pair 0 decays fastest, so it leaves the range of float32
-  // first. It is multiplied by the attention factor.
+  // The xPos factor is multiplied by the attention factor. The xPos factor of
+  // pair 0 decays fastest, so the product of pair 0 is the first to leave the
+  // range of float32.
   const double reach =
       (kMaxXPosExponent - std::fabs(std::log(rope.attention_factor))) *
       scale_base / -std::log(gamma / (1 + gamma));

@@ -23,8 +23,8 @@ struct RotatedTensor {
   HeadRotation rotation;
 };
 
-// other: the other tensor, if it is prepared. It has the same encoding if it
-// has the same head_dim.
+// Prepares one tensor. `other` is the other one of q and k, if that tensor is
+// already prepared; if both have the same head_dim, they share its encoding.
 absl::StatusOr<RotatedTensor> PrepareTensor(
     const ApplyRopeArgs& args, const HeadLayout& layout,
     const ConstTensorView& in, absl::string_view name,
@@ -223,8 +223,8 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
   const auto has_work = [](const std::optional<HeadLayout>& layout) {
     return layout.has_value() && !layout->empty();
   };
-  // The shape of a tensor without elements may have any number of tokens, so
-  // its positions must not be expanded.
+  // The shape of a tensor without elements may have any number of tokens, and
+  // expanding their positions could take any amount of memory.
   if (agree && (has_work(layouts[0]) || has_work(layouts[1]))) {
     const std::optional<RotatedTensor>& rotated =
         tensors[0].has_value() ? tensors[0] : tensors[1];

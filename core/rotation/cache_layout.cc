@@ -24,7 +24,8 @@ constexpr Engine kEngines[] = {
     {"sglang_nhd", "BHD"}, {"vllm_packed", "BTHKD"}, {"vllm_split", "KBTHD"},
 };
 
-// `dimensions` may be long, but an error has a limited length.
+// Cuts `dimensions` in the message, because a request may have a long text
+// there.
 absl::Status WrongDimensions(absl::string_view dimensions,
                              absl::string_view fact) {
   return FieldInvalid(
@@ -160,7 +161,8 @@ absl::StatusOr<Table> ReadTable(absl::string_view field,
                                      rank, "; must be 1 or 2"));
   }
   const Table table = {rank == 2 ? tensor.shape[0] : 1, tensor.shape.back()};
-  // A request of a few bytes could have any number of empty sequences.
+  // A table without elements could have any number of sequences, even in a
+  // request of a few bytes.
   if (table.width == 0 && table.sequences > 1) {
     return FieldInvalid(
         absl::StrCat(field, ".shape"),
@@ -351,7 +353,8 @@ absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
     status = reserve(*runs * static_cast<std::int64_t>(sizeof(SlotRun)));
     if (!status.ok()) return status;
   }
-  // A vector that grows would need up to three times the claimed memory.
+  // Allocates the runs at once. A vector that grows would need up to three
+  // times the memory that was reserved above.
   places.runs.reserve(*runs);
   status =
       by_slots ? ReadSlots(layout, &places) : ReadBlockTable(layout, &places);

@@ -1,6 +1,6 @@
 // The layout of a paged cache: the order of its dimensions, and the slots that
-// hold its tokens. A slot holds one token; its number is block * block_size +
-// the token's index in the block.
+// hold its tokens. A slot holds one token; the slot's number is block *
+// block_size + the token's index in the block.
 
 #pragma once
 

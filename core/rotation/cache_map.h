@@ -19,10 +19,10 @@ class CacheMap final : public RowMap {
  public:
   using Keys = std::vector<std::unique_ptr<const RotationMap>>;
 
-  // Each element of `keys` rotates the same tokens in a tensor [sequences,
-  // length, heads, head_dim]. keys_of_layer: the index in `keys` of each layer
-  // of the cache; -1 for a layer that does not rotate. If it is empty, keys[0]
-  // rotates all moved layers.
+  // Each element of `keys` is a rotation of the same tokens, made for a tensor
+  // [sequences, length, heads, head_dim]. `keys_of_layer` has the index in
+  // `keys` for each layer of the cache, or -1 if the layer does not rotate. If
+  // `keys_of_layer` is empty, keys[0] rotates all moved layers.
   CacheMap(CachePlaces places, Keys keys,
            std::vector<std::int32_t> keys_of_layer);
 

@@ -59,7 +59,7 @@ HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
                               std::vector<Segment> segments, Pairing from,
                               Pairing to);
 
-// The same for keys of int8.
+// Like MakeHeadRotation(), for int8 keys.
 HeadRotation MakeQuantisedRotation(BlockFormat format, std::int64_t head_dim,
                                    const RopeSpec& spec,
                                    std::vector<Segment> segments, Pairing from,

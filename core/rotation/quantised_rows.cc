@@ -22,8 +22,8 @@ constexpr std::int32_t kMagnitude = 0x7fffffff;  // a float without its sign
 constexpr std::int32_t kInfinity = 0x7f800000;
 constexpr std::uint16_t kNanScale = 0x7e00;
 
-// Numbers without blocks. A sum with this number is rounded to an integer, to
-// nearest even, and the last bits of the sum are the bits of this integer.
+// For int8 numbers without blocks. Adding kRound rounds a float to an integer,
+// to nearest even; the last bits of the sum are the bits of this integer.
 constexpr float kRound = 0x1.8p23f;
 constexpr auto kZero = std::bit_cast<std::int32_t>(kRound);
 
@@ -48,8 +48,8 @@ void NarrowNumbers(const float* src, std::byte* dst) {
   std::memcpy(dst, numbers, sizeof(numbers));
 }
 
-// Calls convert(src, dst) for every 32 of the n numbers. If fewer than 32
-// numbers are left, converts them in padded copies.
+// Calls convert(src, dst) for each group of 32 numbers. If fewer than 32 of the
+// n numbers are left, converts them in padded copies.
 template <typename From, typename To>
 void ForEach32(const From* src, std::size_t n, To* dst,
                void (*convert)(const From*, To*)) {

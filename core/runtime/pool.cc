@@ -61,9 +61,9 @@ using Clock = std::chrono::steady_clock;
 // (Zen 3).
 constexpr std::chrono::microseconds kWorthSpreading{200};
 
-// The longest time for which a caller polls until the workers leave. After this
-// time it sleeps. Waking up takes about as long as this. Each worker has less
-// than a tile to do, unless it is interrupted.
+// A caller polls for at most this time until the workers leave; then it sleeps.
+// The limit is about the time that waking up takes. Each worker has less than a
+// tile to do, unless it is interrupted.
 constexpr std::chrono::microseconds kLooking{30};
 
 void Pause() {

@@ -8,10 +8,10 @@ namespace posenc::simd {
 namespace {
 
 // The instruction rounds like RoundBf16, but flushes subnormals to 0. One test
-// of 32 results for zeros finds all flushed numbers; testing the 32 numbers
-// would cost four more operations. One branch for each slice (Bf16Rounding) is
-// 1.2 times as fast as one branch for each line (heads of 128 in the
-// second-level cache, Zen 5).
+// of 32 results for zeros finds all flushed numbers; testing the 32 inputs for
+// subnormals would cost four more operations. One branch for each slice
+// (Bf16Rounding) is 1.2 times as fast as one branch for each line (heads of 128
+// in the second-level cache, Zen 5).
 struct Avx512Bf16 : Avx512 {
   // PlaneStep is not faster (Xeon), because the instruction's results would
   // have to be interleaved.

@@ -273,8 +273,8 @@ struct Bf16 {
   }
 };
 
-// Calls convert(src, dst) for every kLanes of the n elements. If fewer than
-// kLanes elements are left, converts them in padded copies.
+// Calls convert(src, dst) for each group of kLanes elements. If fewer than
+// kLanes of the n elements are left, converts them in padded copies.
 template <std::size_t kLanes, class From, class To, class Function>
 void ConvertAll(const From* src, To* dst, std::size_t n,
                 const Function& convert) {

@@ -77,7 +77,8 @@ template <class Isa>
 class LineStream {
  public:
   // The fastest size of a piece that is gathered and then streamed. Smaller
-  // pieces wait for their own stores, larger pieces for the memory (Xeon).
+  // pieces wait for their own stores, and larger pieces wait for the memory
+  // (Xeon).
   static constexpr std::size_t kPiece = 1024;
   // The greatest size that is gathered.
   static constexpr std::size_t kMaxBytes = 2048;

@@ -31,8 +31,8 @@ struct Walk {
   std::size_t tokens, turns, places;
   std::ptrdiff_t token_stride, turn_stride, place_stride;
   std::size_t pairs;
-  // The distance in bytes from src to the prefetched bytes. In a cache, 0 means
-  // that nothing is prefetched.
+  // The distance in bytes from src to the prefetched bytes. If the tensor is in
+  // a cache, 0 means that nothing is prefetched.
   std::ptrdiff_t ahead;
   // Copies the pass_bytes bytes at offset `pass` from the start of each slice.
   std::ptrdiff_t pass;
