@@ -15,8 +15,8 @@
 
 namespace posenc::core {
 
-// Return the extents of an encoding, or the error of a field, whose path is
-// relative to the encoding's message.
+// The functions Validate() return the extents of an encoding, or the error of a
+// field. The field's path is relative to the encoding's message.
 
 // Errors: dim < 2 or > 65536, base out of range, order missing, endpoint with
 // dim < 4, odd_dim_sine with an order other than interleaved, or with endpoint

@@ -24,9 +24,9 @@ class DeltaRows {
  public:
   // Evaluating a row costs 10 times as much as computing it from another row
   // (AVX-512). Evaluating every anchor would add a third to the cost of its 32
-  // rows. So only one anchor in 32, the base, is evaluated, and it gives the
-  // other anchors. 32 rows of 64 pairs take 32 KiB, which stay in or near the
-  // first-level cache.
+  // rows. So only one anchor in 32, the base, is evaluated, and the other
+  // anchors are computed from the base. 32 rows of 64 pairs take 32 KiB, which
+  // stay in or near the first-level cache.
   static constexpr std::size_t kRows = 32;
   // Rows of wider encodings are evaluated one by one, because their two
   // DeltaRows, of steps 1 and kRows, would take more than half a MiB.

@@ -103,8 +103,8 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
   // Pairs are evaluated in steps whose positions, factors and float32 angles
   // fit on the stack. Angles that are sums over the axes are an exception: the
   // kernel expects the frequencies of the next axis after all pairs_ of one
-  // axis, so all pairs must be in one kernel call. Such angles have no axis for
-  // each pair and no xPos, so they do not use the stack.
+  // axis, so all pairs must be in one kernel call. An encoding with such angles
+  // has neither axis_of_pair nor xPos, so its rows do not use the stack.
   const bool summed = frequency_axes_ > 1 && !float32_angles_;
   const std::size_t step = summed ? pairs_ : std::min(pairs_, kStackPairs);
 

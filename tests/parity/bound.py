@@ -1,4 +1,5 @@
-"""The bound between moved keys and the keys that a class computes: caches.py explains it."""
+"""The bound on the difference between moved keys and the keys that a class computes: caches.py
+explains it."""
 
 import math
 

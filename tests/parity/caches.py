@@ -7,7 +7,7 @@ the same tokens at positions from p on and from p + s on. Every layer gets the h
 run, so that the keys of all layers differ by the rotation alone. posenc.transformers.caches.shift() moves
 the first cache by s.
 
-A pair of channels of length L, which turns by w for each position, must agree with the class's within
+A pair of channels of length L, which turns by w for each position, must agree with the class's pair within
 
     L (w 2^-24 (p + q + (3 + |ln w|) d) + 12 u),    q = p + s
 
@@ -20,7 +20,7 @@ A pair of channels of length L, which turns by w for each position, must agree w
   rotates the error at the first position, so a channel may get sqrt(2) times this error. posenc rounds once:
   (4 sqrt(2) + 4 + 1) u L < 12 u L.
 
-Channels without rotation, layers without it, and values must be equal bit by bit.
+Channels without rotation, layers without rotation, and values must be equal bit by bit.
 """
 
 import base64
@@ -108,7 +108,7 @@ class Run:
             inputs["inputs_embeds"] = torch.ones(2, TOKENS, self.config.hidden_size, dtype=self.model.dtype)
         answer = self.model(**inputs, **({"use_cache": True} if "use_cache" in takes else {}))
         cache = getattr(answer, "cache", None)
-        if cache is None and "cache" in takes:  # this part does not make its own
+        if cache is None and "cache" in takes:  # this part makes no cache itself
             self.count.clear()
             cache = DynamicCache(config=self.config)
             if "encoder_hidden_states" in takes:
@@ -199,7 +199,7 @@ LONGROPE = {"max_position_embeddings": 2048, "original_max_position_embeddings":
     "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": SHORT, "long_factor": LONG, "factor": 32.0,
     "original_max_position_embeddings": 64}}
 # Arguments of compare(): positions below and above a length of 64, and moves across it.
-# transformers chooses by the last position of a call.
+# transformers chooses the frequencies by the last position of a call.
 BELOW = {"start": 5, "shift": 40, "length": 64}
 ABOVE = {"start": 100, "shift": 900, "length": 108, "new_length": 1008}
 OVER = {"start": 5, "shift": 900, "length": 13, "new_length": 913}

@@ -93,7 +93,8 @@ def row_of(config):
     for other, key in sorted(kind.attribute_map.items()):
         if key not in KEYS:
             other, key = key, other
-        # Files of such a class lack the number of key heads.
+        # Leaves out num_key_value_heads: a class maps it to another key if the class's files lack the number of key
+        # heads.
         if key in KEYS and other != "num_key_value_heads":
             names.setdefault(key, other)
     numbers = tuple(default(fields, key, names.get(key)) for key in KEYS)

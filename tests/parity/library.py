@@ -37,7 +37,7 @@ PARTS = ["text_config", "thinker_config", "decoder", "decoder_config",
          "language_config", "llm_config", "vlm_config", "text_encoder",
          "backbone_config", "encoder", "encoder_config"]
 
-# The rotary classes of types for which the constructor names the configuration of another model.
+# Rotary classes whose constructors are annotated with the configuration of another model, by model type.
 CLASSES = {
     "qwen2_5_omni_text": "Qwen2_5OmniRotaryEmbedding",
     "qwen2_5_omni_talker": "Qwen2_5OmniRotaryEmbedding",

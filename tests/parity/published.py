@@ -2,7 +2,8 @@
 
 tests/data/parity/published.jsonl has, for each checkpoint, the keys that concern rotation, in the
 spelling of its file, from public knowledge. If transformers has no class of the type, an entry has
-the formula of the code beside the checkpoint, or the class that it is `like`.
+the formula of the code beside the checkpoint (`formula`), or another type whose class rotates in the
+same way (`like`).
 """
 
 import json

@@ -123,7 +123,8 @@ std::vector<std::int32_t> Sections(const ResolvedRope& rope) {
                         : std::vector<std::int32_t>();
 }
 
-// Compares the class's values beside its frequencies. Returns "" if they agree.
+// Compares the values that the class gives in addition to its frequencies.
+// Returns "" if they agree.
 std::string StatedDifference(const ResolvedRope& rope, const Answer& answer) {
   const bool is_half = rope.spec.pairing == core::Pairing::kHalfSplit;
   if (!answer.pairing.empty() && is_half != (answer.pairing == "half")) {

@@ -19,7 +19,8 @@ struct Answer {
   std::optional<std::int32_t> layer_index;
   std::vector<float> inv_freq;
   double attention_factor = 1;
-  // The class's values beside its frequencies; empty and 0 if it has none.
+  // The values that the class gives in addition to its frequencies; empty or 0
+  // if the class does not give them.
   std::vector<std::int32_t> sections;
   std::string pairing;  // "half", "interleaved"
   std::int64_t length = 0;

@@ -41,7 +41,8 @@ class Functions(TorchFunctionMode):
 
 
 def ordinal(values):
-    """Maps float32 numbers to integers whose differences count units."""
+    """Maps float32 numbers to integers whose differences count units
+    in the last place."""
     bits = numpy.ascontiguousarray(values, numpy.float32).view(numpy.int32)
     bits = bits.astype(numpy.int64)
     return numpy.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
@@ -59,10 +60,6 @@ def heads(tokens, count, width):
     )
     hashed = ((t * 73 + h * 31 + c * 17 + 5) * 2654435761) % 2**32 >> 8
     return torch.tensor(hashed / 2.0**23 - 1, dtype=torch.float32)
-
-
-# A tower's positions for a grid (time, height, width), as in the forward pass
-# of its model, [tokens, axes]; `merge` is its spatial_merge_size.
 
 
 def rows_of(count):

@@ -3,6 +3,10 @@
 import torch
 from transformers.vision_utils import get_vision_position_ids
 
+# The functions up to sequence() return a tower's positions for a grid (time, height, width), as in the forward pass of
+# its model: [tokens, axes].
+
+
 def merged(config, grid):
     merge = getattr(config, "spatial_merge_size", 1)
     return get_vision_position_ids(torch.tensor([grid]), merge)

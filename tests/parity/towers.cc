@@ -175,7 +175,7 @@ void PrintChanges(const json& kept, const json& record) {
       continue;
     }
     for (const auto& [key, value] : tower.items()) {
-      // The units depend on the machine.
+      // The numbers of ulps and of equal elements depend on the machine.
       if (key.find("ulps") != std::string::npos || key == "equal_elements" ||
           was->second.value(key, json()) == value) {
         continue;

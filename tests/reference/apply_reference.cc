@@ -52,7 +52,7 @@ struct Pair {
 Pair BasePair(const core::RopeSpec& spec, int rotary_dim, int i) {
   const int pairs = rotary_dim / 2;
   const long double theta = spec.rope_theta.value_or(10000);
-  // The frequency is the float64 number (core/rope/frequencies.h).
+  // The encoding's frequency is a float64 number (core/rope/frequencies.h).
   const auto power = [](long double base, int index, int n) -> long double {
     return static_cast<double>(
         std::pow(base, -static_cast<long double>(index) / n));

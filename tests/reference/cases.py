@@ -39,7 +39,7 @@ class Numbers:
         return ((self.state >> 16) % 255 - 127) / 64
 
     def float8(self, *shape, dtype):
-        """Returns the same, rounded to FP8."""
+        """Returns a tensor of such numbers, rounded to FP8."""
         tensor = self.tensor(*shape, dtype=dtype)
         tensor["values"] = [float(nearest(mpf(v), dtype))
                             for v in tensor["values"]]

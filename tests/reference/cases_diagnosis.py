@@ -1,5 +1,5 @@
-"""DiagnoseRope: the readers decide which checks fire (docs/doctor.md); this
-file computes a reader's effect on scores."""
+"""DiagnoseRope: which checks report a finding depends on the readers (docs/doctor.md).
+This file computes a reader's effect on scores."""
 
 import base64
 import json

@@ -15,7 +15,7 @@ FORMATS = {
 }
 # Largest numbers of FP8, which results may exceed.
 LARGEST = {"DTYPE_FLOAT8_E4M3FN": 448, "DTYPE_FLOAT8_E5M2": 57344}
-# A unit of the arithmetic for tensors of this type.
+# The relative error of one rounding in the arithmetic for each element type.
 UNIT = {
     "DTYPE_FLOAT64": mpf(2) ** -53,
     "DTYPE_FLOAT32": mpf(2) ** -24,

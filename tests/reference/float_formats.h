@@ -79,7 +79,7 @@ inline constexpr Format8 kE4m3 = {3, 7, 0x7e, false};
 inline constexpr Format8 kE5m2 = {2, 15, 0x7b, true};
 inline constexpr std::uint8_t kNan8 = 0x7f;
 
-// Returns the number of a code if no code were reserved for infinity or NaN.
+// Returns the number that the code would have if no code meant infinity or NaN.
 inline double Magnitude8(const Format8& format, int code) {
   const int mantissa = code & ((1 << format.mantissa_bits) - 1);
   const int exponent = code >> format.mantissa_bits;
@@ -100,8 +100,8 @@ inline double Decode8(const Format8& format, std::uint8_t bits) {
 }
 
 // Returns the code of the nearest number, ties to the even code, by a search of
-// all codes. A number that is nearer to the number past the largest overflows,
-// to the largest if `finite`. Any NaN becomes kNan8.
+// all codes. If the nearest number is the one past the largest, x overflows; if
+// `finite`, the result is then the largest number. Any NaN becomes kNan8.
 inline std::uint8_t Encode8(const Format8& format, double x, bool finite) {
   if (std::isnan(x)) return kNan8;
   const int sign = std::signbit(x) ? 0x80 : 0;

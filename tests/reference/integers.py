@@ -7,9 +7,8 @@ from exact import mp, mpf, nearest
 BLOCKS = {"BLOCK_FORMAT_Q8_0": 34, "BLOCK_FORMAT_Q4_0": 18}
 CHANNELS = 32
 
-# The server rounds float32 numbers, which have errors of up to 10 * 2^-24 of 180
-# (the largest magnitude of a pair). So no result of a case may be this close to
-# the middle of two integers, in steps of the result.
+# The server rounds float32 numbers, which have errors of up to 10 * 2^-24 times 180 (the largest magnitude of a pair).
+# So no result of a case may be this close to the middle of two integers, in steps of the result.
 MARGIN = mpf(3) / 10000
 
 

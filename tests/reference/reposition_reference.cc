@@ -166,7 +166,7 @@ std::vector<Encodings> AllEncodings() {
 
 double ElementBound(core::Dtype dtype, double norm) {
   return (dtype == core::Dtype::kFloat64 ? 7 * 0x1p-53 : 3 * 0x1p-24) * norm *
-         (1 + 0x1p-20);  // squares of u
+         (1 + 0x1p-20);  // covers squares of u
 }
 
 double PairBound(core::Dtype dtype, double norm) {

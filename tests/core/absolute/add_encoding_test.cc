@@ -170,7 +170,7 @@ TEST(AddEncodingTest, BlocksAndBatchesShareRows) {
   // There are more tokens than a block has rows.
   Check(args, Dtype::kFloat32, 8, {3, 700, 8},
         [](int, int t) { return t + 3.; });
-  args.encoding = Encoding(65'536);  // a row exceeds a block
+  args.encoding = Encoding(65'536);  // the widest encoding
   Check(args, Dtype::kBfloat16, 65'536, {2, 3, 65'536},
         [](int, int t) { return t + 3.; });
 }

@@ -357,8 +357,9 @@ TEST(AbsoluteTest, Disagreement14SinCosOrderAndDivisor) {
   EXPECT_EQ(swapped, b);
 }
 
-// MAE's first half encodes the column, though its variable's name is the
-// height; other projects put the row first.
+// In MAE, the first half of the channels encodes the column, although the
+// code's variable is named after the height. Other projects encode the row
+// first.
 TEST(AbsoluteTest, Disagreement15MaeAxisOrder) {
   SincosGrid mae = {.dim = 8, .extents = {2, 3}, .last_axis_first = true};
   SincosGrid row_first = mae;

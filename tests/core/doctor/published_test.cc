@@ -136,7 +136,8 @@ TEST(DoctorPublishedTest, ModelsThatLostBaseScalingAndLengthAreTold) {
         part.erase(key);
       }
       part["rope_theta"] = 10000;
-      // The record has the class's value for some models.
+      // For some models, the record has the vocab_size of the class instead of
+      // the model's own. With it, doctor would take the file for another model.
       part.erase("vocab_size");
       if (length > 0) part["max_position_embeddings"] = length;
       EXPECT_EQ(Told(config).count("config.unlike-published") > 0,

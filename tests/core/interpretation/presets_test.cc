@@ -85,8 +85,8 @@ TEST_P(PresetTest, HasTheNearestFrequencies) {
   }
 }
 
-// The published files of two presets have a factor that is not the ratio of the
-// lengths, and a base that transformers' class does not read.
+// The published file of afm-4.5b has a factor that is not the ratio of its
+// lengths. The file of dbrx has a base that transformers' class does not read.
 bool WarnsAsPublished(const std::string& name) {
   return name == "afm-4.5b" || name == "dbrx";
 }

@@ -1,4 +1,4 @@
-// Rows with differences between readers, and versions
+// The rows of differences between readers, and the comparison of versions
 // (core/interpretation/classes/reading_rules.h).
 
 #include "core/interpretation/classes/reading_rules.h"
@@ -22,7 +22,7 @@ TEST(ReadingRulesTest, RowsAreComplete) {
                                       row.rule == ReadingRule::kFailsAtType ||
                                       row.rule == ReadingRule::kBaseKey))
         << row.says;
-    // A width's number may be 0.
+    // In this rule the number may be 0.
     if (row.rule == ReadingRule::kWidthMultiple) continue;
     EXPECT_EQ(row.number == 0, row.rule != ReadingRule::kDefaultBase &&
                                    row.rule != ReadingRule::kDefaultFactor &&

@@ -345,9 +345,9 @@ TEST(SandwichTest, IsTheFormula) {
                      }
                      const Quad compression = Quad(8 * (h + 1)) / heads;
                      const Quad value = (sum - dim / 2) / compression;
-                     // Errors: an ulp of 1 for each cosine, an ulp of dim for
-                     // each partial sum, 2^-63 for frequencies, and the
-                     // quotient.
+                     // Errors: 2^-52 for each cosine, 2^-53 of the sum for each
+                     // partial sum, 2^-62 of each angle for its frequency, and
+                     // the quotient.
                      const Quad slack =
                          (dim / 2 * (0x1p-52 + fabsq(sum - dim / 2) * 0x1p-53) +
                           angles * 0x1p-62) /

@@ -178,7 +178,7 @@ TEST(GeometricPointTest, DecidesWhereLongDoubleCannot) {
     EXPECT_EQ(root.floor, off < 0 ? 46339 : 46340) << off;
     EXPECT_EQ(root.exact, off == 0) << off;
   }
-  // (first * k)^3 = first^2 * last, an integer at a late point of the sequence.
+  // The point after 2 of 3 steps: point^3 = first * last^2 = 2000000^3.
   const GeometricPoint third = FindGeometricPoint(2, 2 * 1000000000, 2, 3);
   EXPECT_EQ(third.floor, 2000000);
   EXPECT_TRUE(third.exact);
@@ -230,8 +230,8 @@ TEST(DebertaBucketsTest, TwoBucketsHoldOneSideEach) {
 }
 
 TEST(DebertaBucketsTest, TheLastBucketEndsAtTheLastPosition) {
-  // ceil: distance max_position - 1 has bucket 2 m - 1 exactly, and the next
-  // distance exceeds it.
+  // The last logarithmic bucket, 2 mid - 1, ends exactly at distance
+  // max_position - 1; the next distance is in the next bucket.
   const DebertaIndex index(DebertaBuckets{256, 512});
   EXPECT_EQ(index.span(), 256);
   EXPECT_EQ(index(511), 256 + 255);

@@ -108,7 +108,7 @@ struct Case {
   std::int64_t key_start;
 };
 
-// Shapes beyond one tile of 32 queries and 128 keys, decode steps, odd widths.
+// Shapes beyond one block of 32 queries and 128 keys, decode steps, odd widths.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const Dtype dtype : kFloatingDtypes) {
@@ -366,7 +366,7 @@ TEST(ScoreTest, AStopEndsItBeforeTheNextBlock) {
   EXPECT_EQ(scores[39 * 300 + 128], 0);
 }
 
-// Tiles of wide heads are smaller: here 6 queries and 26 keys.
+// Blocks of wide heads are smaller: here 6 queries and 26 keys.
 TEST(ScoreTest, WideHeadsAreScoredAsOthers) {
   const OwnedTensor q =
       OwnedTensor::Random(Dtype::kFloat32, {1, 1, 7, 5000}, 1);

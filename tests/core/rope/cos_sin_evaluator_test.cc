@@ -155,8 +155,8 @@ TEST(CosSinEvaluatorTest, RowsThatSumsWouldNotGiveAreNoSums) {
   }
 }
 
-// The positions are whole, fractional, single and in other steps, in one call
-// and alternating with runs.
+// One call has runs of whole positions, a run of fractional positions, and
+// single positions.
 TEST(CosSinEvaluatorTest, RowsOfAnyPositionsAreTheirOwn) {
   constexpr std::size_t kPairs = 64;
   const CosSinEvaluator evaluator(Rope(kPairs, 1), Direction::kForward,

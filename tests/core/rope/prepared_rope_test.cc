@@ -22,7 +22,7 @@ class Jobs {
  public:
   explicit Jobs(int seed) : random_(seed) {}
 
-  // Runs one job: Expects the same bytes from `rope`, which other jobs have
+  // Runs one job. Expects the same bytes from `rope`, which other jobs have
   // used, and from an encoding that is resolved only for this job.
   void Run(const core::RopeSpec& spec, const core::RopeLookup& rope) {
     const core::Layout layout = Any<core::Layout>(

@@ -213,7 +213,7 @@ TEST(TableTest, HeadsOfTheirOwnComeInFront) {
 }
 
 TEST(TableTest, AnglesOfSeveralAxesAddUp) {
-  // [axes, pairs] = 2 x 300, so that a row is longer than any chunk.
+  // [axes, pairs] = 2 x 300: a row has more pairs than kStackPairs.
   std::vector<double> frequencies;
   for (int i = 0; i < 600; ++i) frequencies.push_back(0.001 * (i + 1));
   for (const bool float32 : {false, true}) {

@@ -115,7 +115,7 @@ TEST_P(EachDtype, AppliesAmplitudeThetaAndReverse) {
 
 TEST_P(EachDtype, AppliesXPosToQueriesAndItsReciprocalToKeys) {
   core::RopeSpec spec = Spec(Pairing::kInterleaved);
-  // A wide scale keeps factors moderate at positions of 60000.
+  // This large scale_base keeps factors moderate at positions of 60000.
   spec.xpos = core::XPos{65536, std::nullopt, 100};
   for (const Direction direction : kDirections) {
     CheckBoth(spec, Layout::kBhsd, GetParam(), direction, 1, {2, 5, 3, 16},

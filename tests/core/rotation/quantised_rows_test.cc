@@ -327,7 +327,7 @@ TEST(QuantisedRowsTest, CachesMoveAsInFloat32) {
   for (const char* dimensions : {"BTHD", "BHTD"}) {
     for (const BlockFormat format : kFormats) {
       SCOPED_TRACE(absl::StrCat(dimensions, core::BlockFormatName(format)));
-      // [3 blocks, 4, 4, D]: 4 is the tokens of a block, and the heads.
+      // [blocks, tokens of a block, heads, D].
       Keys keys(format, Layout::kBshd, {3, 4, 4, kHeadDim}, random);
       core::RepositionArgs args = plain.Args(Layout::kBshd);
       args.movement.target = core::ShiftAll{-100};

@@ -28,8 +28,8 @@ constexpr std::int64_t kHeads = 3, kHeadDim = 24, kLayers = 3;
 constexpr std::int64_t kSequences = 2, kLength = 10;
 
 struct Case {
-  std::string dimensions;  // as given
-  std::string letters;     // its dimensions
+  std::string dimensions;  // of CacheLayout: letters, or an engine's name
+  std::string letters;     // the same, always as letters
   std::vector<std::int64_t> layers = {};
   std::int64_t block_size = 4;
 };
@@ -63,8 +63,9 @@ const std::vector<Case>& Cases() {
   return *cases;
 }
 
-// A cache with two sequences of 10 and 5 tokens. It has 7 blocks of 4 tokens,
-// or the same number of tokens in blocks of 1. Both forms have slots.
+// A cache with two sequences of 10 and 5 tokens. It has 28 slots: 7 blocks of 4
+// tokens, or 28 blocks of 1 token. Layout() says where the tokens are, by slots
+// or by a block table.
 class Cache {
  public:
   Cache(const Case& c, Dtype dtype, std::mt19937_64& random)
@@ -306,7 +307,7 @@ TEST(RepositionCacheTest, RejectsMoreThanEightEncodingsOfLayers) {
   const std::vector<std::int32_t> slots = {0};
   for (const std::size_t layers : {8, 9}) {
     core::RepositionArgs args = OfLayers(slots, layers);
-    // Each lookup makes another object.
+    // Each call of this lookup returns a new object.
     args.old_layers = [rope = AllEncodings().front().Args().old_rope](
                           std::int64_t, std::int64_t width) {
       return rope(width);

@@ -409,7 +409,7 @@ TEST(RepositionTest, AnAbsentNewEncodingIsTheOldOne) {
   EXPECT_EQ(Reposition(args, k).bytes, moved.bytes);
 }
 
-// NaNs keep every payload, too: nothing is computed.
+// NaNs keep their payloads, too, because nothing is computed.
 TEST(RepositionTest, NopeToNopeIsTheIdentity) {
   core::RopeSpec spec;
   spec.nope = true;

@@ -129,8 +129,8 @@ TEST_P(AnglesTest, NumbersAwayFromHalfwayAreNotInDoubt) {
 TEST_P(AnglesTest, AnglesOfZeroAreNotInDoubt) {
   for (const std::size_t n : {1, 8, 15, 16, 24, 40, 64, 80, 100, 128}) {
     for (std::size_t place = 0; place < n; ++place) {
-      // A factor that is halfway between floats: Row() would round it the same
-      // way.
+      // The factor is halfway between floats. CosSinEvaluator::Row() would
+      // round it the same way, so there is no doubt.
       constexpr double kFactor = 1 + 0x1p-24;
       Sums sums = OfKnownResults(n);
       sums.cos[place] = kFactor;

@@ -303,8 +303,8 @@ class Float8RotationTest : public testing::TestWithParam<Rounding> {
  protected:
   const Format8& format() const { return *GetParam().format; }
 
-  // Rotates slices of `width` pairs. Their turns are repeated in a row that
-  // begins with turn `shift`.
+  // Rotates slices of `width` pairs. Pair i of each slice rotates by turn
+  // number i + shift, counted modulo the number of turns.
   void ExpectFormula(const std::vector<CodePair>& pairs,
                      const std::vector<Turn>& turns, std::size_t width,
                      std::size_t shift) {
@@ -323,7 +323,7 @@ class Float8RotationTest : public testing::TestWithParam<Rounding> {
       for (std::size_t k = 0; k < slices * width; ++k) {
         const std::size_t i = k % width;
         const std::size_t at = k / width * 2 * width + i * step;
-        // The last slice is filled with the first pairs.
+        // The rest of the last slice has the first pairs again.
         const auto [x, y] = pairs[k % pairs.size()];
         src[at] = x;
         src[at + second] = y;
@@ -442,7 +442,8 @@ TEST_P(Float8RotationTest, EveryPairOfCodesFollowsTheFormulaForAnyFactor) {
 TEST_P(Float8RotationTest, OneSpecialNumberAtAnyPlaceLeavesAllOthersRight) {
   const auto largest = static_cast<std::uint8_t>(format().largest);
   for (const std::size_t width : {32, 40, 64, 128}) {
-    // The second of three slices has one special code. The others are below 2.
+    // The second of three slices has one special code. All other codes are
+    // numbers of magnitudes below 2.
     std::vector<CodePair> pairs(3 * width);
     for (std::size_t k = 0; k < pairs.size(); ++k) {
       pairs[k] = {static_cast<std::uint8_t>(k * 37 & 0xbf),
@@ -453,7 +454,7 @@ TEST_P(Float8RotationTest, OneSpecialNumberAtAnyPlaceLeavesAllOthersRight) {
         const auto code = static_cast<std::uint8_t>(special);
         const CodePair before = pairs[place];
         (place % 2 == 0 ? pairs[place].first : pairs[place].second) = code;
-        // The largest number overflows by this factor.
+        // The largest number overflows if it is multiplied by 1.25.
         ExpectFormula(pairs, {{1.25f, 0.1f}}, width, 0);
         pairs[place] = before;
       }

@@ -1,7 +1,7 @@
 // Digests of the kernels' results for the same numbers on every machine:
 // rotations of all dtypes, conversions, and cosines and sines in float64
-// (posenc-exactness has those in float32). ./run neon compares them with
-// another architecture's.
+// (posenc-exactness has those in float32). ./run neon compares the digests with
+// those of another architecture.
 //
 //   posenc-kernel-digest
 //

@@ -1,6 +1,7 @@
-// Ten thousand random rotations: the bytes do not depend on instruction set,
-// alignment, place in the batch, order of memory, or whether they are in place.
-// rotate_test.cc checks that they are right.
+// Ten thousand random rotations: the bytes do not depend on the instruction
+// set, the alignment, the place in the batch or the order of memory. A rotation
+// in place gives the same bytes, too. rotate_test.cc checks that they are
+// right.
 
 #include "tests/fixtures/core/random_jobs.h"
 
@@ -34,8 +35,8 @@ TEST_P(RandomJobsTest, BytesDependOnTheNumbersAlone) {
   }
 }
 
-// Repeats this with tensors that are processed by several pages at once; few of
-// the jobs above have such tensors.
+// Repeats the test above with tensors of which several pages are processed at
+// once; few of the jobs above have such tensors.
 TEST_P(RandomJobsTest, BytesOfSomePagesDependOnTheNumbersAlone) {
   for (int i = GetParam(); i < kJobs / 10; i += 16) {
     RandomJob job(static_cast<unsigned>(i), true);
