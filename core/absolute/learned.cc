@@ -32,8 +32,8 @@ absl::StatusOr<AbsoluteExtents> Validate(const LearnedTable& encoding) {
     }
     if (alpha == 0.5) {
       return FieldInvalid("hierarchical_alpha",
-                          "is 0.5; positions i * rows + j and j * rows + i "
-                          "would be one, 0.4 is the article's");
+                          "is 0.5, which gives positions i * rows + j and "
+                          "j * rows + i the same row; 0.4 is the article's");
     }
   }
   return AbsoluteExtents{table.shape[1]};

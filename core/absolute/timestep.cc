@@ -30,7 +30,7 @@ absl::StatusOr<AbsoluteExtents> Validate(const Timestep& encoding) {
   const double scale = encoding.scale.value_or(1);
   if (scale == 0 || !std::isfinite(scale)) {
     return MustBe("scale", scale,
-                  "finite and not 0, which would make all timesteps one");
+                  "finite and not 0, which would make all timesteps equal");
   }
   const double shift = encoding.downscale_freq_shift.value_or(0);
   const std::int32_t n = encoding.dim / 2;
