@@ -181,7 +181,8 @@ class AddMap final : public RowMap {
     }
 
    private:
-    // Returns the encoding's row of a token, valid until the next call.
+    // Returns the encoding's row of a token. The pointer is valid until the
+    // next call.
     const T* Encoded(std::int64_t b, std::int64_t t) {
       if (map_.blocks_.empty()) {
         Fill(b, t, encoded_.data());

@@ -52,7 +52,8 @@ absl::StatusOr<AbsoluteExtents> Validate(const Timestep& encoding) {
     const double magnitude = std::fabs(w);
     if (magnitude >= kMinFrequency && magnitude <= kMaxFrequency) continue;
     // If 1 < shift < n, the last frequency is below scale / max_period. If
-    // shift > n, frequencies rise with i. In both cases the shift is the fault.
+    // shift > n, frequencies rise with i. In both cases the error names the
+    // shift.
     const bool steep = shift > 1;
     return FieldInvalid(
         i == 0  ? "scale"

@@ -79,8 +79,8 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
   }
 
  private:
-  // The indexes of a row in the dimensions before the blocks; -1 for all other
-  // dimensions.
+  // A row's index in each dimension before the blocks; -1 for a dimension that
+  // is not before the blocks.
   struct Indexes {
     std::int64_t head = -1, part = -1, layer = -1;
   };

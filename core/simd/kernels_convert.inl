@@ -80,7 +80,7 @@ using F64 = Native<Isa, double>;
 constexpr int kNearest = 0, kDown = 1, kUp = 2, kToZero = 3;
 
 // Splits and joins pairs as floats, through memory that stays in L1. Rotations
-// of interleaved pairs that do not use TwinStep use this.
+// of interleaved pairs use it unless they use TwinStep.
 template <class Dtype>
 struct PairsAsFloats {
   template <class Storage, class Batch>

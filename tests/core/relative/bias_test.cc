@@ -205,7 +205,7 @@ TEST(AlibiTest, TakesGivenSlopes) {
 
 TEST(AlibiTest, Disagreement17SlopesWhereHeadsAreNoPowerOfTwo) {
   // The paper's code: the slopes of 8 heads, then every second slope of 16
-  // heads. Slopes of one geometric sequence, 2^(-8 h / 12), would be others.
+  // heads. One geometric sequence, 2^(-8 h / 12), would give other slopes.
   const std::vector<double> slopes = AlibiSlopes(12, 8);
   const std::vector<double> eight = AlibiSlopes(8, 8);
   const std::vector<double> sixteen = AlibiSlopes(16, 8);

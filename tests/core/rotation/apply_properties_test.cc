@@ -105,7 +105,7 @@ TEST(ApplyProperties, WorkersOfAnyRowsOfHeadMajorTensorsGiveTheSameBytes) {
         for (std::int64_t first = 0; first < map.rows(); first += rows) {
           const std::int64_t n = std::min(rows, map.rows() - first);
           const auto worker = map.StartWorker(first, n);
-          // Cuts the rows as pieces of memory do.
+          // Calls Run() several times, as for a tensor in pieces of memory.
           for (std::int64_t done = 0; done < n;) {
             const std::int64_t run =
                 std::min(n - done, first == 0 ? n : kSequence + 100);
@@ -160,8 +160,8 @@ Tensor TokensOf(const Tensor& x, std::int64_t first, std::int64_t n) {
 }
 
 // Tensors from 1 MiB on are read from memory, and tensors from 24 MiB on are
-// also written by non-temporal stores. Positions are consecutive, jump, and
-// have fractions.
+// also written by non-temporal stores. Some positions are consecutive; other
+// positions jump and have fractions.
 TEST(ApplyProperties, LargeTensorsHaveTheBytesOfTheirTokens) {
   for (const Dtype dtype :
        {Dtype::kFloat32, Dtype::kFloat16, Dtype::kFloat64}) {

@@ -101,7 +101,8 @@ TEST_P(EachEncoding, FollowsTheFormulaToNewPositions) {
     }
 }
 
-// Shifts of fractional positions so large that float64 cannot hold p + shift.
+// Shifts by an integer. The largest one is so large that float64 cannot hold
+// the sum of a fractional position and the shift.
 TEST_P(EachEncoding, FollowsTheFormulaByShifts) {
   const bool far =
       GetParam().reach > 10000 &&
@@ -437,7 +438,8 @@ TEST(RepositionTest, EmptyTensorsNeedNoPositions) {
   }
 }
 
-// A single key moves as in its batch, across blocks of rows.
+// A key that is moved alone gets the bytes that it gets in its batch, which has
+// several blocks of rows.
 TEST(RepositionTest, BytesDoNotDependOnThePlaceInTheBatch) {
   const Encodings encodings = Find("none to yarn");
   const Tensor k = Seeded(Dtype::kFloat32, Layout::kBshd, {2, 500, 3, 24});
