@@ -53,7 +53,7 @@ constexpr std::size_t kColdBytes = 1 << 20;
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
 // int8 heads are converted in a buffer of 16 KiB, so that it stays in the
-// first-level cache. It is larger only if one head needs more.
+// first-level cache. The buffer is larger only if one head needs more.
 constexpr std::int64_t kMostFloats = 4096;
 
 // Upper bounds on the size of all tokens' cosines and sines, in float32 and in

@@ -55,10 +55,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // After its first tile, a computation is spread if one thread would need longer
-// than this for the other tiles. A sleeping worker needs 30 us to wake up, more
-// in a virtual machine, and data has to move from the first core's cache. For
-// tensors of 1 to 4 MB in caches, spreading made the computation slower
-// (Zen 3).
+// than this for the other tiles. A sleeping worker needs 30 us to wake up, or
+// longer in a virtual machine, and data has to move from the first core's
+// cache. For tensors of 1 to 4 MB in caches, spreading made the computation
+// slower (Zen 3).
 constexpr std::chrono::microseconds kWorthSpreading{200};
 
 // A caller polls for at most this time until the workers leave; then it sleeps.

@@ -21,9 +21,9 @@
 namespace posenc::simd {
 namespace {
 
-// True if Isa has fused multiply-add, which saves a tenth of a table's time
-// (AVX-512, Zen 4). It rounds less often, but the bytes are the same, because
-// rows in doubt are evaluated directly.
+// True if Isa has fused multiply-add, which saves a tenth of the time for a
+// table (AVX-512, Zen 4). Fused sums are rounded less often, but the bytes are
+// the same, because rows in doubt are evaluated directly.
 template <class Isa>
 inline constexpr bool kFuses = requires(typename Isa::Doubles x) {
   Isa::MulAdd(x, x, x);

@@ -118,7 +118,7 @@ class Float8Slice {
   static constexpr std::size_t kLanes = Dtype::kLanes;
   static constexpr std::size_t kStep = 2 * kLanes;
   static constexpr std::size_t kMaxPairs = PreparedRow<Isa, float>::kMaxPairs;
-  // E4M3 is computed at 2^-8 of its size.
+  // Numbers of E4M3 are computed at 2^-8 of their size.
   static constexpr bool kScales = Format::kMantissa == 3;
   // The least magnitude that rounds to more than the largest number.
   static constexpr int kOver = ((Format::kLargest << 8) + 0x80) >>

@@ -67,9 +67,10 @@ Sinusoidal Variant(const json& peer) {
 
 void CheckSinusoidal(const json& peer) {
   Sinusoidal encoding = Variant(peer);
-  // If a peer shifts positions, `rows` are the shifted ones (XGLM: p + 2). If
-  // positions are signed distances, rows are counted from the first distance
-  // instead.
+  // If a peer shifts positions, the contract needs the shifted positions, which
+  // are in `rows` (XGLM: p + 2). If positions are signed distances, the
+  // contract needs the distances themselves; `rows` then count from the first
+  // distance.
   std::vector<double> positions = List<double>(peer["positions"]);
   if (*std::min_element(positions.begin(), positions.end()) >= 0) {
     positions = List<double>(peer["rows"]);

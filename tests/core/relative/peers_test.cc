@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-// One rounding to float32, relative.
+// The relative error of one rounding to float32.
 constexpr double kRounding = 0x1p-24;
 
 std::vector<double> Numbers(const json& list) {

@@ -275,8 +275,9 @@ INSTANTIATE_TEST_SUITE_P(Recorded, LowPrecisionPeerTest,
 
 class TiledPeerTest : public testing::TestWithParam<std::string> {};
 
-// Channel c of D has frequency c mod D/2, but channels 2i and 2i + 1 are mixed:
-// even channels belong to one rotation, odd channels to another.
+// Channel c of D channels has frequency number c mod D/2, but the peer mixes
+// channels 2i and 2i + 1: even channels belong to one rotation, and odd
+// channels belong to another.
 TEST_P(TiledPeerTest, IsEvenAndOddChannelsOfTwoRotations) {
   const json peer = LoadPeer("rope", GetParam());
   const int width = peer["head_dim"].get<int>();

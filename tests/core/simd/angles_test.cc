@@ -145,7 +145,8 @@ TEST_P(AnglesTest, AnglesOfZeroAreNotInDoubt) {
   }
 }
 
-// All numbers within the error of such a value round to the same float.
+// If a row is not in doubt, all numbers within the error of one of its values
+// round to the same float.
 TEST_P(AnglesTest, RowsThatAreNotInDoubtAreRoundedRight) {
   std::mt19937_64 random(1);
   std::uniform_real_distribution<double> angle(0, 6.283185307179586);

@@ -68,8 +68,7 @@ void AddNarrowed(void (*narrow)(const float*, T*, std::size_t),
   digest->Add(narrowed);
 }
 
-// Adds the codes below `end`, the code of infinity: the codes after it are
-// NaNs.
+// Adds the results for codes up to `end`. The codes after `end` are NaNs.
 template <typename T>
 void AddWidened(void (*widen)(const T*, float*, std::size_t), int end,
                 Digest* digest) {

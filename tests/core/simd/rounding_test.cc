@@ -42,7 +42,8 @@ class RoundingTest : public reference::KernelTest<> {
     table[token * width + pairs + place] = sine;
     std::vector<std::uint16_t> expected(numbers.size(), kOne);
     for (std::size_t h = 0; h < kHeads; ++h) {
-      // All heads of the token share the row; its other heads have ones there.
+      // All heads of the token share the row of cosines and sines. The other
+      // heads have ones at this place.
       const std::size_t at =
           (token * kHeads + h) * width + (pairing == kHalf ? place : 2 * place);
       expected[at] = sine == 0 ? kOne : 0x3f7f;              // 1 - 2^-8
