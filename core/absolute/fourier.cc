@@ -13,9 +13,9 @@ namespace {
 // 4 B x is at most 2^51 quarter turns, which is the kernel's limit.
 constexpr double kLargest = 0x1p18;
 
-// The greatest number of frequencies. Each tile of a table cuts all frequencies
-// into pieces again (CutQuarterTurns()), which takes milliseconds for 65536
-// frequencies.
+// The greatest number of frequencies. Each request cuts all its frequencies
+// into pieces (CutQuarterTurns()), which takes milliseconds for 65536
+// frequencies, and each tile of a table copies the pieces.
 constexpr std::int64_t kMostFrequencies = 65536;
 
 }  // namespace

@@ -121,9 +121,9 @@ class CosSinEvaluator {
   bool has_sums_;
 };
 
-// Returns OUT_OF_RANGE (`field`, metadata index) if an xPos factor would leave
-// the range of float32: the factor is exponential in |position - center|. The
-// index is `first` plus the position's index in `positions`.
+// Returns OUT_OF_RANGE for `field` if an xPos factor would leave the range of
+// float32: the factor is exponential in |position - center|. The index in the
+// error's metadata is `first` plus the position's index in `positions`.
 absl::Status CheckXPosReach(const ResolvedRope& rope,
                             const TokenPositions& positions,
                             absl::string_view field, std::int64_t first = 0);

@@ -54,8 +54,8 @@ class RepositionCosSin : public CosSinSource {
   void Fill(std::int64_t b, std::int64_t t, float* row) override;
   void Fill(std::int64_t b, std::int64_t t, double* row) override;
 
-  // Returns OUT_OF_RANGE (metadata index) if an xPos factor leaves the range of
-  // float32.
+  // Returns OUT_OF_RANGE, with a token's index as metadata, if an xPos factor
+  // leaves the range of float32.
   absl::Status CheckReach(std::int64_t batch, std::int64_t tokens);
 
  private:

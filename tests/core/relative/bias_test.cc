@@ -1,5 +1,5 @@
 // Values of every relative bias and index against the formulas of
-// relative.proto in __float128, and tiles against the whole.
+// relative.proto in __float128, and tiles against the whole bias.
 
 #include "core/relative/bias.h"
 

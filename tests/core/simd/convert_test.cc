@@ -54,7 +54,8 @@ std::vector<std::uint16_t> All16BitNumbers() {
 }
 
 // Random bit patterns (all magnitudes), and the neighbourhood of every rounding
-// boundary: 16-bit numbers, the midpoints between them, one ulp to both sides.
+// boundary: 16-bit numbers, the midpoints between them, and the floats next to
+// both.
 std::vector<float> FloatsToNarrow(const Format16& format) {
   std::vector<float> floats = {
       0.0f,     -0.0f,    INFINITY, -INFINITY, 65504.0f,   65519.9f,  65520.0f,
