@@ -1,20 +1,32 @@
 // The kernels, written once for all instruction sets. Each kernels_<isa>.cc
 // defines a struct Isa with
 //   Arch                       xsimd's architecture
+//   Floats, Doubles, Words, Ints  batches of this architecture
+//   kRegisters                 the number of vector registers
+//   kBf16Planes                true if PlaneStep makes bfloat16 faster
+//   kConvertsBf16              true if there are instructions that convert to
+//                              bfloat16; NarrowBf16, StoreTwoBf16 and
+//                              StorePairsBf16 then use these instructions
+//   SwapPairs                  a vector x0 y0 x1 y1 .. as y0 x0 y1 x1 ..
+//   NarrowDoubles              two batches of doubles as one batch of floats
+//   LowWords                   the lower words of two batches of doubles
 //   Load/StoreF16, LoadBf16    one batch of floats from or to 16-bit values
 //   StoreHigh16                the upper halves of 32-bit words
 //   UpperHalves, UpperPairs    upper halves of two batches, in one vector
 //   StoreWords                 stores such a vector
-//   Bf16Rounding               rounds quickly, and says whether the result is
-//                              right; may be left out
 //   TwoF16                     two batches of floats as one vector of float16
 //   LoadBytes, StoreBytes      one batch of 32-bit words from or to bytes
-//   LoadHalves, StoreHalves    a vector of bytes from or to two places; for
-//                              kernels_float8_slice.inl; may be left out
-//   RoundBf16                  floats to bfloat16, in the upper halves
-//   HasAny, LesserMagnitudes, AllAtLeast  tests of kernels_doubt.inl; may be
-//                              left out
+//   Stream, StreamLine         non-temporal stores, if there are such stores
 //   EndStreams                 orders streamed stores, if that is needed
+// and may leave out
+//   Bf16Rounding               rounds quickly, and says whether the result is
+//                              right
+//   LoadTwoBf16                two batches of floats from bfloat16
+//   RoundBf16                  floats to bfloat16, in the upper halves
+//   MulAdd, MulSub             products and sums that are rounded once
+//   LoadHalves, StoreHalves    a vector of bytes from or to two places; for
+//                              kernels_float8_slice.inl
+//   HasAny, LesserMagnitudes, AllAtLeast  tests of kernels_doubt.inl
 // in its unnamed namespace and then includes this file. Nothing here may be
 // visible to other files, or depend on anything but xsimd and kernels.h.
 // Otherwise the linker could give the baseline an inline function that was
