@@ -1,5 +1,6 @@
 // The kernels, written once for all instruction sets. Each kernels_<isa>.cc
-// defines a struct Isa with
+// defines a struct Isa in its unnamed namespace, and then includes this file.
+// Isa has
 //   Arch                       xsimd's architecture
 //   Floats, Doubles, Words, Ints  batches of this architecture
 //   kRegisters                 the number of vector registers
@@ -18,7 +19,7 @@
 //   LoadBytes, StoreBytes      one batch of 32-bit words from or to bytes
 //   Stream, StreamLine         non-temporal stores, if there are such stores
 //   EndStreams                 orders streamed stores, if that is needed
-// and may leave out
+// Isa may have
 //   Bf16Rounding               rounds quickly, and says whether the result is
 //                              right
 //   LoadTwoBf16                two batches of floats from bfloat16
@@ -26,11 +27,12 @@
 //   MulAdd, MulSub             products and sums that are rounded once
 //   LoadHalves, StoreHalves    a vector of bytes from or to two places; for
 //                              kernels_float8_slice.inl
-//   HasAny, LesserMagnitudes, AllAtLeast  tests of kernels_doubt.inl
-// in its unnamed namespace and then includes this file. Nothing here may be
-// visible to other files, or depend on anything but xsimd and kernels.h.
-// Otherwise the linker could give the baseline an inline function that was
-// compiled for AVX-512.
+//   Lanes, kAllLanes, HasAny, LesserMagnitudes, AllAtLeast  for
+//                              kernels_doubt.inl
+//
+// Nothing here may be visible to other files, or depend on anything but xsimd
+// and kernels.h. Otherwise the linker could give the baseline an inline
+// function that was compiled for AVX-512.
 
 #include "core/simd/kernels_angles.inl"
 #include "core/simd/kernels_convert.inl"
