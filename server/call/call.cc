@@ -16,13 +16,14 @@ namespace posenc::server {
 namespace {
 
 // Largest response of a unary call that is sent together with the status, in
-// one write. One write saves an event; only small calls notice this. A larger
+// one write. This saves an event, which only small calls notice. A larger
 // response is written alone, so that the call's claim is released while the
-// status waits for the peer. Tick() can end both kinds of write.
+// status waits for the peer. Tick() ends a write of either kind if it takes too
+// long.
 constexpr std::size_t kWithStatusBytes = 64 << 10;
 
-// Largest message of an exempt method. Such a message holds a name, and for
-// reflection also a host, which the response repeats.
+// Largest message of an exempt method. Such a message holds a name. A message
+// for reflection also holds a host, and the response repeats the message.
 constexpr std::int64_t kExemptBytes = 4 << 10;
 
 // In the queue, a call without a deadline is treated as if it had the server's
@@ -37,11 +38,12 @@ constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
 constexpr double kLeastBytesPerSecond = 8 << 20;
 
-// Assumed size of connections and cached encodings in the heap.
+// Part of HeldMemory that is assumed to belong to connections and cached
+// encodings, not to messages.
 constexpr std::int64_t kHeldBeside = std::int64_t{32} << 20;
 
-// A call loses its place if it waits for its peer longer than kPlaceLease, and
-// longer than kPlaceLeaseTimes times the time that calls of its method take.
+// A unary call loses its place if it waits for its peer longer than both
+// kPlaceLease and kPlaceLeaseTimes times the mean time of its method's calls.
 constexpr absl::Duration kPlaceLease = absl::Milliseconds(40);
 constexpr double kPlaceLeaseTimes = 4;
 
@@ -137,7 +139,8 @@ absl::Status Call::CheckHeaders() {
 }
 
 absl::Status Call::Route() {
-  // The observers also hear of a call whose routing ran out of memory.
+  // Converts a failed allocation to an error here, so that the observers are
+  // notified of this call, too.
   const absl::Status status = OrOutOfMemory(
       [this] { return service_->Route(headers_, &spec_, &slot_, &handler_); });
   for (CallObserver* const observer : *resources_.observers) {
@@ -434,8 +437,8 @@ absl::Duration Call::DefaultDeadline() const {
   return absl::Nanoseconds(resources_.default_deadline_ns->load());
 }
 
-// Messages may hold more memory than was claimed, if no size or too small a
-// size was announced.
+// Messages may hold more memory than their calls have claimed, for example if
+// the clients announced no size.
 bool Call::HoldsTooMuch(absl::Time now) const {
   return resources_.held->Bytes(now) - kHeldBeside >
          resources_.admission->budget();
@@ -445,8 +448,8 @@ bool Call::HoldsTooMuch(absl::Time now) const {
 void Call::Tick(absl::Time now) {
   const bool writes = writing_.since != absl::InfiniteFuture();
   const auto& [since, bytes] = writes ? writing_ : reading_;
-  // The status may report that the server's deadline has passed, so it gets
-  // more time to be sent. It holds no memory.
+  // A write of 0 bytes is the status. The status gets more time than a message,
+  // because it may report that the server's deadline has passed.
   const bool is_status = writes && bytes == 0;
   absl::Time due = absl::InfiniteFuture();
   if (spec_.exempt) {
@@ -498,8 +501,8 @@ void Call::Tick(absl::Time now) {
   }
 }
 
-// A message that is being written can only be ended by cancelling its call. The
-// client then gets no error details.
+// A write can only be ended by cancelling the call in gRPC. The client then
+// gets no error details.
 void Call::CutOff(const absl::Status& why) {
   stop_->Request(why);
   if (writing_.since != absl::InfiniteFuture()) stream_->Cancel();

@@ -98,9 +98,8 @@ class Call final : private Loop::Ticked {
 
   // Checks the headers. An error refuses the call.
   absl::Status CheckHeaders();
-  // Answers an accepted call. Returns the error that ends the call, or OK. If
-  // it returns OK, the status was sent with the last message, or must still be
-  // sent.
+  // Answers an accepted call. Returns the error that ends the call, or OK.
+  // After OK, status_written() says whether the status must still be sent.
   Task Answer() { return spec_.stream ? AnswerStream() : AnswerUnary(); }
   // Returns whether the status was sent with the last message.
   bool status_written() const { return status_written_; }
@@ -118,7 +117,7 @@ class Call final : private Loop::Ticked {
     std::int64_t bytes = 0;
   };
 
-  absl::Status Route();  // CheckHeaders() for a call that is counted
+  absl::Status Route();  // the checks of CheckHeaders()
   Task AnswerUnary();
   Task AnswerStream();
   Task ReadAll(Handover<RequestMessage>* received);
@@ -141,9 +140,9 @@ class Call final : private Loop::Ticked {
   absl::Status Written(bool taken);
 
   Step::With StepWith();
-  // Releases the place. Run() takes another if the call goes on. computed: the
-  // computing time of a successful call, else nullopt. unread: as in
-  // Places::Leave().
+  // Releases the place. Run() asks for a new place if the call goes on.
+  // computed: the computing time of a successful call, else nullopt. unread: as
+  // in Places::Leave().
   void LeavePlace(std::optional<absl::Duration> computed,
                   absl::Duration unread = absl::ZeroDuration());
   bool HoldsTooMuch(absl::Time now) const;
@@ -174,7 +173,8 @@ class Call final : private Loop::Ticked {
   bool counted_ = false;  // CallsInProgress counts this call
   bool status_written_ = false;
   UnderWay reading_, writing_;
-  std::int64_t answered_ = 0;  // messages of a stream with computed responses
+  // Number of a stream's messages whose responses are computed.
+  std::int64_t answered_ = 0;
 
   // Messages, bytes and computing time are counted from the start; Observe()
   // sets the other fields.

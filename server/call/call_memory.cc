@@ -55,7 +55,7 @@ std::optional<absl::Status> CallMemory::ClaimRequest(
     case Admission::Entry::kWaiting:
       entering_ = true;
       return std::nullopt;
-    case Admission::Entry::kNever:  // impossible: the claim is bounded
+    case Admission::Entry::kNever:  // impossible: bytes <= budget
     case Admission::Entry::kFull:
       break;
   }

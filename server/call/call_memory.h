@@ -69,11 +69,10 @@ class CallMemory final : public RequestMessage::Claimer {
   void Lend();
 
   // Adjusts the claim for data made from the message. The claim of a stream
-  // already covers two copies of a message. So a stream claims only the bytes
-  // beyond two copies. This additional claim only grows: a later, smaller
-  // message does not reduce it. kOverloaded if
-  // the bytes cannot be claimed immediately, kMessageTooLarge if they can never
-  // be claimed.
+  // already covers two copies of a message, so a stream claims only the bytes
+  // beyond two copies. This additional claim is not reduced when a later
+  // message needs less. kOverloaded if the bytes cannot be claimed immediately,
+  // kMessageTooLarge if they can never be claimed.
   absl::Status ClaimMade(std::int64_t bytes,
                          std::int64_t message_bytes) override;
 

@@ -79,9 +79,10 @@ class Computation {
 
   std::int64_t tiles() const { return tiles_; }
 
-  // Returns a measure of the work, except for the storing of outputs: the bytes
-  // that are read, or the nanoseconds that the work takes. (A byte takes about
-  // a nanosecond.) This measure decides which thread computes.
+  // Returns a measure of the work, except for the storing of outputs: the
+  // number of bytes that are read, or the number of nanoseconds that the work
+  // takes. Both numbers are comparable, because a byte takes about a
+  // nanosecond. This measure decides which thread computes.
   std::size_t work() const { return work_; }
 
   // Returns the bytes of the request that output `i` may overwrite; null if it

@@ -11,7 +11,7 @@ namespace {
 // about a millisecond of work.
 constexpr int kMostReady = 64;
 
-// Each poll of gRPC 1.51 reads one socket.
+// Number of polls in one Poll(). Each poll of gRPC 1.51 reads one socket.
 constexpr int kPolls = 4;
 
 // While events are ready, the loop spends this many times as much time on
@@ -69,9 +69,10 @@ grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
   return waited;
 }
 
-// gRPC reads sockets while a thread asks for an event and none is ready. A
-// stream of small messages can have a ready event at all times. So the loop
-// asks for an event of a queue that never has one.
+// gRPC reads sockets only while a thread asks for an event and no event is
+// ready. With a stream of small messages, `queue_` may have a ready event at
+// all times, so that nothing would be read. So the loop asks for an event of
+// `polled_`, which never has one.
 void Loop::Poll() {
   const absl::Time began = SteadyNow();
   if (began < next_poll_) return;

@@ -47,7 +47,7 @@ class Loop {
 
    private:
     friend class Loop;
-    std::size_t at_ = 0;  // in ticked_
+    std::size_t at_ = 0;  // index in ticked_
   };
 
   // Interval between two ticks.
@@ -82,8 +82,8 @@ class Loop {
   // Returns the time since the loop was last idle. A call that arrives now may
   // have waited in its socket for that time.
   absl::Duration Lag() const { return SteadyNow() - idle_at_; }
-  // Count coroutines that await or serve a call. The loop ends after the last
-  // of them has ended.
+  // These count the coroutines that wait for a call or serve one. The loop ends
+  // after the last of them has ended.
   void Begin() { ++coroutines_; }
   void End() { --coroutines_; }
 

@@ -53,9 +53,10 @@ class OpenCalls {
   // Returns an empty slot if the connection has reached its limit of calls. The
   // limit is a fixed number. While kMostInAll calls are open, the limit can be
   // lower: an equal part of kMostInAll for each connection. Sets `far` if the
-  // fixed number is reached, which never happens to a client that respects its
-  // limit. shared: several connections have the same `connection`, as on a unix
-  // socket. Then the fixed number is kMostInAll, and `far` is never set.
+  // fixed number is reached. A client that respects max_concurrent_streams
+  // never reaches it. shared: several connections have the same `connection`,
+  // as on a unix socket. Then the fixed number is kMostInAll, and `far` is
+  // never set.
   Slot Open(std::uint64_t connection, bool shared, bool* far) {
     Slot slot;
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -51,8 +51,8 @@ class PendingResponse final {
   std::int64_t tiles() const {
     return answer_.computation == nullptr ? 0 : answer_.computation->tiles();
   }
-  // Returns a measure of the work: the bytes that are read and written, or the
-  // nanoseconds of the computation. It decides which thread computes.
+  // Returns a measure of the work: Computation::work() plus the number of bytes
+  // of the outputs. This measure decides which thread computes.
   std::size_t work_bytes() const { return work_bytes_; }
 
   // Returns the number of bytes that Allocate() will allocate in addition to

@@ -16,8 +16,8 @@ constexpr std::size_t kFewBytes = 1 << 20;
 constexpr std::size_t kFewPart = 2;
 
 // The memory of a freed message stays in the heap. If the message has at least
-// this size, the memory is returned to the kernel, which then takes little time
-// compared with parsing the message.
+// this size, its memory is returned to the kernel. For such a message, parsing
+// takes much more time than returning the memory.
 constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace

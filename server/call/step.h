@@ -86,7 +86,7 @@ class Step {
   std::optional<RequestMessage> message_;
   Stage stage_ = Stage::kReceive;
   std::unique_ptr<PendingResponse> response_;
-  std::int64_t computed_ = 0;  // tiles
+  std::int64_t computed_ = 0;  // number of tiles
   absl::Status status_;
   bool has_response_ = false;
   grpc::ByteBuffer output_;

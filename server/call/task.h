@@ -66,11 +66,11 @@ class [[nodiscard]] Task {
 };
 
 // A coroutine that no other coroutine awaits. It destroys itself when it ends.
-// If an allocation fails in this coroutine itself, the process ends; a failure
-// in a Task that it awaits becomes the Task's status. Otherwise gRPC would use
-// the memory of a call whose coroutine is gone. Ending the process is
-// acceptable, because clients call again, and the server has no state that a
-// restart would lose.
+// If an allocation fails in a Task that it awaits, the failure becomes the
+// Task's status. If an allocation fails in this coroutine itself, the process
+// ends, because gRPC would otherwise use the memory of a call whose coroutine
+// is gone. Ending the process is acceptable: clients call again, and the server
+// has no state that a restart would lose.
 struct Detached {
   struct promise_type {
     Detached get_return_object() { return {}; }

@@ -48,8 +48,8 @@ FileValue ValueOf(const toml::node& node) {
   if (const auto* const number = node.as_integer()) {
     return {kWholeNumber, absl::StrCat(number->get())};
   }
-  // When this text is parsed again, it gives the same number, like the text
-  // that KeyText() returns.
+  // SetKey() parses this text and gets the same number, because NumberText()
+  // writes enough digits.
   if (const auto* const number = node.as_floating_point()) {
     return {kFloat, core::NumberText(number->get())};
   }
@@ -141,8 +141,9 @@ absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
   }
   absl::ConsumePrefix(&text, "\xEF\xBB\xBF");  // a byte order mark
   // toml++ has undefined behaviour for characters beyond ASCII outside strings
-  // and comments. So it first parses a copy that has '!' instead of these
-  // characters: there '!' is an ordinary error.
+  // and comments. So it first parses a copy that has '!' instead of all
+  // characters beyond ASCII: outside strings and comments, '!' is an ordinary
+  // error.
   std::string ascii(text);
   std::replace_if(ascii.begin(), ascii.end(), std::not_fn(IsAscii), '!');
   toml::parse_result parsed = toml::parse(ascii);

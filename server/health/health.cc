@@ -67,9 +67,10 @@ class Health::Watch final : public CallHandler {
   friend class Health;
   Health* const health_;
   const std::uint64_t connection_;
-  std::optional<std::string> name_;          // none: no request yet
-  std::optional<std::optional<bool>> told_;  // sent last; none: nothing yet
-  Waiter* waiter_ = nullptr;                 // null: it does not wait
+  std::optional<std::string> name_;  // none: no request yet
+  // The state that was sent last; none: no state was sent yet.
+  std::optional<std::optional<bool>> told_;
+  Waiter* waiter_ = nullptr;  // null: it does not wait
 };
 
 std::optional<bool> Health::Find(const std::string& name) const {

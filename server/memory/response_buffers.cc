@@ -10,7 +10,7 @@
 namespace posenc::server {
 namespace {
 
-// Size of a cache line, and of the widest vector.
+// Size of a cache line, and of the widest vector register.
 constexpr std::size_t kAlignment = 64;
 
 // Buffers of this size and more come from the pool; the heap handles smaller

@@ -133,7 +133,8 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
       core::ValidateAbsolute(input->encoding);
   faults.Note(core::Prefixed("absolute", extents.status()));
   if (!extents.ok() || !extents->rows.has_value()) {
-    // Only a grid defines its own number of rows, even if the grid is invalid.
+    // All encodings except a grid take the rows from `rows` and the positions.
+    // A grid comes here only if it is invalid; its number of rows is then 0.
     const bool grid = request.absolute().has_sincos_grid();
     const absl::StatusOr<std::int64_t> rows =
         grid ? 0 : TableRows(request.rows(), positions_.positions);

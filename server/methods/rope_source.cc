@@ -139,8 +139,9 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
     Prepared& same = (*known)[core::interpretation::ContentHash(*resolved)];
     if (same == nullptr) {
       same = std::make_shared<const core::PreparedRope>(*std::move(resolved));
-      // The cache counts an object for each of its keys, so it gets only one
-      // key of each encoding. Otherwise one call could fill it.
+      // The cache counts the bytes of an object once for each key. So only the
+      // first layer of several layers with the same encoding is inserted.
+      // Otherwise one call could fill the cache.
       cache->Insert(key, same);
     }
     return same;

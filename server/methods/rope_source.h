@@ -38,9 +38,9 @@ struct ComparedRopes {
 };
 
 // Resolves the fields "rope" and "compare_with" (null: not given) with the
-// field "head_dim" (0: not given). A scaling that needs a length takes the
-// original length. An error names all wrong fields. more: an error of another
-// field, which is reported together with these fields.
+// field "head_dim" (0: not given). A scaling that needs a sequence length is
+// resolved for the original length. An error names all wrong fields. more: an
+// error of another field, which is reported together with these fields.
 absl::StatusOr<ComparedRopes> ResolveCompared(
     const v1::RopeSource& rope, const v1::RopeSource* compare_with,
     std::int32_t head_dim, const absl::Status& more = absl::OkStatus());

@@ -17,8 +17,9 @@ namespace pb = google::protobuf;
 
 void Find(const std::string& path, pb::Message* message, SharedParts* parts);
 
-// `number`: field number of `found` if it is a direct field of the root
-// message; else 0.
+// Adds `found` to `parts` if it is a tensor in shared memory, or a place in
+// shared memory. Looks at the fields of other messages. `number`: field number
+// of `found` if it is a direct field of the root message; else 0.
 void Look(const std::string& path, int number, pb::Message* found,
           SharedParts* parts) {
   // The casts are safe: all messages are of generated classes.
@@ -32,7 +33,8 @@ void Look(const std::string& path, int number, pb::Message* found,
   }
 }
 
-// `path` is the prefix of the field names in this message.
+// Calls Look() for each message in the fields of `message`. `path` is the
+// prefix of these fields' names.
 void Find(const std::string& path, pb::Message* message, SharedParts* parts) {
   const pb::Reflection& reflection = *message->GetReflection();
   std::vector<const pb::FieldDescriptor*> fields;

@@ -118,7 +118,7 @@ class RotationStream final : public CallHandler {
     absl::Status status;
     if (call_->may_share) status = FindSharedParts(call).CheckNone();
     if (status.ok()) status = describe(call, &bytes_);
-    // While the ids grow, they may take twice their size.
+    // While the list of ids grows, its memory may be twice as large as the ids.
     if (status.ok()) status = Keep(2 * bytes_.ids_bytes());
     return status;
   }

@@ -86,7 +86,8 @@ Histograms& MakeHistograms(prometheus::Registry* registry, const char* name,
 
 }  // namespace
 
-// A registry returns the same family again for the same name.
+// Each call of this function gets the same families, because a registry makes
+// one family for each name.
 CallMetrics::Method CallMetrics::Add(const std::string& type,
                                      const std::string& service,
                                      const std::string& name) {
@@ -140,7 +141,7 @@ CallMetrics::CallMetrics(const google::protobuf::ServiceDescriptor* more)
            .Add({}, Buckets());
   computing_ =
       &MakeHistograms(registry, "posenc_compute_seconds",
-                      "How long calls computed, streams' messages summed up.")
+                      "How long calls computed; for streams, all messages.")
            .Add({}, Buckets());
   Counters& bytes = MakeCounters(registry, "posenc_bytes_total",
                                  "Bytes of messages in calls that are over.");

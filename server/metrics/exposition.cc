@@ -79,7 +79,7 @@ void AddCalls(const ServerStatus& status, Families* all) {
              "Calls that wait for a place or for memory.",
              status.calls_waiting);
   all->Gauge("posenc_calls_limit",
-             "The most calls that have a place at work now.",
+             "Limit for the calls that have a place at work.",
              status.calls_limit);
   all->Counter("posenc_cache_hits_total",
                "Encodings that were found in the cache.", status.cache_hits);

@@ -3,9 +3,9 @@
 // server's contract, gRPC's own services, and the details of errors.
 //
 // gRPC's own reflection service is not used, because it exists only as v1alpha.
-// Its descriptors do not have the JSON names of fields (ropeTheta for
-// rope_theta), so some tools would write the one and other tools the other.
-// It has no descriptors of the health service and of the details of errors.
+// Its descriptors do not have the JSON names of fields, so some tools would
+// write rope_theta and other tools ropeTheta. It has no descriptors of the
+// health service and of the details of errors.
 
 #pragma once
 

@@ -176,7 +176,8 @@ void Admission::Release(std::int64_t bytes) {
       while (!queue->empty()) {
         Ticket* const ticket = queue->front();
         const std::int64_t held = ticket->held_, wanted = ticket->bytes_;
-        // The budget may have become lower since the call began to wait.
+        // True if the budget was lowered while the call waited, and can no
+        // longer hold the call.
         const bool never = held > 0 && wanted > budget_ - held;
         if (!never && !(held > 0 ? Fits(wanted) : FitsFirst(wanted))) break;
         told.emplace_back(ticket->waiter_, never ? NoRoom() : absl::OkStatus());

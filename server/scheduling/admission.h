@@ -88,8 +88,8 @@ class Admission {
   // Claims `bytes` more for a call that holds a claim of `held`. kFull: no
   // other call is left that could release bytes. For the same reason, a waiting
   // call may later be resumed with an error. Without a waiter (null), kWaiting
-  // means that the call would have to wait. Does not call OnClaim's function,
-  // because that would free kept memory that the caller may reuse.
+  // means that the call would have to wait. Does not call the function of
+  // OnClaim(), which would free kept memory that the caller may reuse.
   Entry EnterMore(std::int64_t bytes, std::int64_t held, Ticket* ticket,
                   Waiter* waiter);
 

@@ -36,7 +36,8 @@ class CallerBudgets {
       held_ += bytes;
       return true;
     }
-    // Claims bytes that are already in memory, or releases them (negative).
+    // Claims `bytes` that are already in memory, even beyond the limit. If
+    // `bytes` is negative, releases them.
     void Add(std::int64_t bytes) {
       if (limit_ == 0 || bytes == 0) return;
       const std::lock_guard<std::mutex> lock(budgets_->mutex_);

@@ -53,10 +53,11 @@ double Places::SecondsOf(int method) const {
   return Expected(method);
 }
 
-// Parties are served in turn. So these calls come before this call: from its
-// own party, the calls with earlier deadlines; from each other party, calls
-// whose times add up to T, the time of this call plus the time of those earlier
-// calls. If a party's calls take less than T, all of them come first.
+// Returns the expected time until this call gets a place. The calls of its own
+// party with earlier deadlines come first. T is the time of these calls and of
+// this call together. Parties are served in turn, so calls of each other party
+// come first, too: calls that together take the time T, or all calls of a party
+// whose calls take less.
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
   const auto mine = parties_.find(request.party);
@@ -121,7 +122,8 @@ void Places::Remove(Ticket* ticket) {
   const auto at = parties_.find(ticket->request_.party);
   Party& party = at->second;
   party.calls.erase(ticket->position_);
-  // The expected time of the method may have changed since the call was added.
+  // The expected time of the method may have grown since the call was added.
+  // The difference could then be negative.
   party.seconds =
       std::max(0.0, party.seconds - Expected(ticket->request_.method));
   ticket->waiter_ = nullptr;

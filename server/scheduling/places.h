@@ -84,8 +84,8 @@ class Places {
 
   // Releases the place, if the call has one. computed: the computing time, if
   // the call was served; nullopt if it was not. Only served calls change the
-  // means of their method. unread: the last part of the call's time, in which
-  // the peer did not read the response; it does not count.
+  // means of their method. unread: the time at the end in which the peer did
+  // not read the response; it does not count as time with a place.
   void Leave(Ticket* ticket, std::optional<absl::Duration> computed,
              absl::Duration unread = absl::ZeroDuration());
 
@@ -102,7 +102,7 @@ class Places {
     double computing = 0;  // mean of computing, in seconds
     bool known = false;
     double seconds = 0;       // mean time with a place
-    double idle_seconds = 0;  // this mean if the server is nearly idle
+    double idle_seconds = 0;  // the same mean while the server is nearly idle
   };
   struct Party {
     std::multimap<double, Ticket*> calls;  // by deadline
@@ -130,7 +130,8 @@ class Places {
   std::size_t max_waiting_;
   double limit_;
   std::size_t at_work_ = 0, waiting_ = 0;
-  double crowded_at_ = -1;  // last time more than lowest_limit_ were at work
+  // The last time at which more than lowest_limit_ calls were at work.
+  double crowded_at_ = -1;
   std::vector<Method> methods_;
   absl::flat_hash_map<std::uint64_t, Party>
       parties_;                      // parties whose calls wait

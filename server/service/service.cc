@@ -40,7 +40,8 @@ absl::string_view Authorization(const CallHeaders& headers) {
   return CallHeaders::View(first->second);
 }
 
-// Counts bytes as HTTP/2 does, without gRPC's own headers (":authority", "te").
+// Returns an error if the metadata exceed `limit`. Counts bytes as HTTP/2 does,
+// but without gRPC's own headers (":authority", "te").
 absl::Status CheckMetadata(const CallHeaders& headers, std::int64_t limit) {
   constexpr std::size_t kOfEach = 32;  // RFC 9113, section 6.5.2
   std::size_t bytes = headers.method().size() + kOfEach;
@@ -127,10 +128,10 @@ void RpcService::ReturnUnneededMemory() {
   looks_ = 0;
   const auto needed = static_cast<std::size_t>(admission_->TakePeak());
   buffers_.KeepAtMost(needed);
-  // Free memory between used blocks cannot be returned. `idle_` is the idle
-  // memory that was left after the last attempt. The next attempt comes only
-  // when there is more idle memory than this. When fewer bytes are in use, more
-  // can be returned, so `idle_` is set to 0.
+  // Free memory between used blocks cannot be returned. `idle_` is the size of
+  // the idle memory that was left after the last attempt. The next attempt
+  // comes only when the idle memory is larger than `idle_`. When fewer bytes
+  // are in use, more memory can be returned, so `idle_` is set to 0.
   const std::size_t used = UsedMemory();
   if (used + kLittleFreed < used_at_return_) idle_ = 0;
   if (IdleMemory() <= needed + idle_ + kLittleFreed) return;
@@ -184,7 +185,7 @@ absl::Status RpcService::Route(const CallHeaders& headers, CallSpec* spec,
                                std::unique_ptr<CallHandler>* handler) {
   absl::Status status = OpenCall(headers, slot);
   if (!status.ok()) return status;
-  // gRPC 1.51 announces this limit to peers and does not always enforce it.
+  // gRPC 1.51 announces this limit to peers, but does not always enforce it.
   status = CheckMetadata(headers, max_metadata_bytes_);
   if (!status.ok()) return status;
   const auto found = by_path_.find(headers.method());

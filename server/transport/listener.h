@@ -107,9 +107,10 @@ class Listener {
     Descriptor fd;             // the duplicate
     std::optional<Peer> peer;  // none on a unix socket
     bool ended = false;        // by EndConnectionOf()
-    // Takes() compares the socket's number of bytes with `mark`. moved: the
-    // last time when the peer took bytes.
+    // The number of bytes that Takes() has noted: bytes that the peer has taken
+    // (TCP), or bytes that it has not read (unix socket).
     std::int64_t mark = 0;
+    // The last time when the peer took bytes.
     SteadyTime moved = std::chrono::steady_clock::now();
   };
 
