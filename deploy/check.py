@@ -72,7 +72,7 @@ def listener_faults(pod, container, flags):
     """Finds faults in TLS, tokens, addresses and probes."""
     tls = "tls-cert" in flags
     if tls == ("--allow-insecure" in container["args"]):
-        yield "not one of TLS and --allow-insecure"
+        yield "must have either TLS or --allow-insecure"
     if "token-file" in flags and not tls:
         yield "tokens without TLS"
     mounts = {each["mountPath"]: each for each in container.get("volumeMounts", [])}
@@ -94,7 +94,7 @@ def listener_faults(pod, container, flags):
         if not tls and asked.get("grpc", {}).get("service") != f"posenc.{service}":
             yield f"{probe} does not ask for posenc.{service}"
         if ("grpc" in asked) == ("httpGet" in asked):
-            yield f"{probe} does not ask one thing"
+            yield f"{probe} must ask either by grpc or by httpGet"
 
 
 def admin_faults(objects, container, flags):
@@ -155,14 +155,14 @@ def shared_memory_faults(pod, container, flags):
         server = container["securityContext"].get("runAsUser", pod["securityContext"]["runAsUser"])
         trusted = f"--shared-memory-uid={user}" in container["args"] and "fsGroup" in pod["securityContext"]
         if user != server and not trusted:
-            yield f"the container {other['name']} is another user than the server, who then takes no file of its"
+            yield f"the container {other['name']} has another user than the server, so the server refuses its files"
 
 
 def reference_faults(objects):
     """Finds autoscalers and routes whose target is not one of these objects."""
     scalers = [each for (kind, _), each in objects.items() if kind in ("HorizontalPodAutoscaler", "ScaledObject")]
     if len(scalers) != 1:
-        yield "not one HorizontalPodAutoscaler or ScaledObject"
+        yield "there must be exactly one HorizontalPodAutoscaler or ScaledObject"
     for each in scalers:
         if ("Deployment", each["spec"]["scaleTargetRef"]["name"]) not in objects:
             yield f"the {each['kind']} scales no Deployment"
@@ -210,7 +210,7 @@ def faults(objects):
                 if kind == "Service" and each["spec"].get("clusterIP") == "None"
                 and each["spec"]["ports"][0]["name"] == "grpc"]
     if len(headless) != 1 or headless[0]["spec"].get("publishNotReadyAddresses"):
-        yield "not one headless Service of ready addresses"
+        yield "there must be exactly one headless Service for gRPC, with only ready addresses"
     (deployment,) = [each for (kind, _), each in objects.items() if kind == "Deployment"]
     spec, pod = deployment["spec"], deployment["spec"]["template"]["spec"]
     (container,) = [each for each in pod["containers"] if each["name"] == "posenc"]
@@ -232,7 +232,7 @@ def faults(objects):
     if lame_duck <= readiness["periodSeconds"] * readiness["failureThreshold"]:
         yield "--lame-duck ends before the readiness probe has failed"
     if spec["strategy"]["rollingUpdate"]["maxUnavailable"] != 0 or spec.get("minReadySeconds", 0) < 10:
-        yield "rollouts are not paced"
+        yield "rollouts are too fast: maxUnavailable must be 0, and minReadySeconds at least 10"
     yield from listener_faults(pod, container, flags)
     yield from admin_faults(objects, container, flags)
     yield from shared_memory_faults(pod, container, flags)
@@ -245,7 +245,7 @@ def faults(objects):
     security = container["securityContext"]
     if (security["allowPrivilegeEscalation"] or not security["readOnlyRootFilesystem"]
             or security["capabilities"] != {"drop": ["ALL"]}):
-        yield "the container may do too much"
+        yield "the container has more rights than it needs"
     if pod["automountServiceAccountToken"]:
         yield "a service account token is mounted"
     labels = deployment["spec"]["template"]["metadata"]["labels"].items()

@@ -98,7 +98,7 @@ refused 'sidecar.memory' --set sidecar.enabled=true,sidecar.memory=lots,sidecar.
 helm template --kube-version 1.30.0 posenc helm --set tls.secretName=a >"$work/tls.yaml"
 check "$work/tls.yaml"
 grep -q -- '--tls-ca, /ca/ca.crt' "$work/tls.yaml"
-# The blocks of docs/how-to/scale.md; also a GRPCRoute and addresses of IPv6.
+# Checks the YAML blocks of docs/how-to/scale.md, and also a GRPCRoute and addresses of IPv6.
 /usr/bin/python3 - ../docs/how-to/scale.md "$work" <<'EOT'
 import re, sys, yaml
 page, work = open(sys.argv[1]).read(), sys.argv[2]
@@ -154,7 +154,7 @@ boards = [each["data"]["posenc.json"] for each in yaml.safe_load_all(open(sys.ar
           if each and each["kind"] == "ConfigMap"]
 assert [json.loads(each) for each in boards] == [json.load(open(sys.argv[2]))]
 EOT
-echo "helm: lint passes, the chart renders what the base is, wrong values are refused"
+echo "helm: lint passes, the chart's objects equal the base's, wrong values are refused"
 
 /usr/bin/python3 - "$work/base.yaml" kserve/servingruntime.yaml kserve/inferenceservice.yaml <<'EOT'
 import sys, yaml
@@ -170,13 +170,13 @@ ends = sum(int(flags[each].rstrip("s")) for each in ("lame-duck", "drain-timeout
 ends += predictor["model"]["lifecycle"]["preStop"]["sleep"]["seconds"]
 assert predictor["terminationGracePeriodSeconds"] > ends
 EOT
-echo "kserve: the runtime has the base's budgets, and its pods time to drain"
+echo "kserve: the runtime has the base's budgets, and its pods have enough time to drain"
 
 promtool check rules helm/files/alerts.yaml >/dev/null
 promtool test rules alerts_test.yaml >/dev/null
 sed "s|helm/files|$PWD/helm/files|; s/10% of the calls fail/11% of the calls fail/" alerts_test.yaml >"$work/alerts_test.yaml"
 if promtool test rules "$work/alerts_test.yaml" >/dev/null 2>&1; then exit 1; fi
-echo "promtool: $(grep -c 'alert:' helm/files/alerts.yaml) alerts, each tested with series that deserve it, and quiet on a server that is well"
+echo "promtool: each of $(grep -c 'alert:' helm/files/alerts.yaml) alerts fires on its own series, and none fires on a healthy server"
 
 # The checks must fail on wrong manifests.
 sed 's/in-flight-bytes=256MiB/in-flight-bytes=512MiB/' "$work/chart.yaml" >"$work/wrong.yaml"

@@ -148,7 +148,7 @@ register_qemu() {
 
 locked=(--read-only --cap-drop ALL --security-opt no-new-privileges)
 
-# client ARGUMENT...: runs posenc in a container beside the server's.
+# client ARGUMENT...: runs posenc in a second container, which shares the server's network.
 client() {
   docker run --rm "${locked[@]}" --network "container:$container" \
     -v "$work/tensors:/tensors" --entrypoint posenc "$image" "$@" \
@@ -157,7 +157,8 @@ client() {
 
 healthy() { [[ $(docker inspect -f '{{.State.Health.Status}}' "$container") == healthy ]]; }
 
-# try ARCHITECTURE: does the image's main job in a container.
+# try ARCHITECTURE: runs the image in a container, checks the container's rights, and rotates a
+# tensor.
 try() {
   local architecture=$1 archive=$work/$1.tar
   export DOCKER_DEFAULT_PLATFORM=linux/$architecture

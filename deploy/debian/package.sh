@@ -2,7 +2,7 @@
 # Makes a Debian package of the folder TREE, which has bin, lib and share, without
 # debhelper, and checks it with lintian:
 #   package.sh TREE ARCH FOLDER
-# The server is not started by the installation: systemctl enable --now posencd
+# The installation does not start the server; `systemctl enable --now posencd` does.
 set -euo pipefail
 tree=$1 arch=$2 folder=$3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -46,6 +46,6 @@ Description: exact positional encodings over gRPC
  and posenc-load is a load generator.
 END
 (cd "$root" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
-# One thread: the number of threads changes xz's bytes.
+# Uses one thread, because xz's output depends on the number of threads.
 dpkg-deb --root-owner-group -Zxz --threads-max=1 --build "$root" "$folder/posenc_${version}_$arch.deb" >/dev/null
 lintian --allow-root --fail-on error,warning --no-cfg "$folder/posenc_${version}_$arch.deb"

@@ -1,7 +1,8 @@
-// posencd, posenc and posenc-load in one file. The name by which the file is
-// called selects the program, or else the first argument, or else it is
-// posencd: emulators of other CPUs replace argument 0 by the file's own name.
-// Three files would have three copies of gRPC, OpenSSL and protobuf.
+// posencd, posenc and posenc-load in one file. Argument 0, the name by which
+// the file is called, selects the program. If argument 0 is not a program's
+// name, argument 1 selects the program, because emulators of other CPUs replace
+// argument 0 by the file's own name. If argument 1 is none either, posencd
+// runs. Three files would have three copies of gRPC, OpenSSL and protobuf.
 
 #include <string_view>
 

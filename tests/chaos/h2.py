@@ -1,8 +1,9 @@
 """Raw HTTP/2 (RFC 9113) as far as attacks and slow peers need it.
 
 This is not a complete client: it sends any bytes, also wrong ones, and reads frames
-without checking them. Sent headers are plain literals; so are received headers, because
-the settings forbid a dynamic table, and gRPC's server does not use Huffman codes.
+without checking them. It sends headers as plain literals. The server's headers are plain
+literals, too, because the settings forbid a dynamic table, and gRPC's server does not use
+Huffman codes.
 """
 import socket
 import ssl
@@ -74,7 +75,8 @@ def message(body=b"", compressed=0):
 
 
 def connect(address, timeout=10.0, source=None, context=None, server_name="localhost"):
-    """A socket to unix:/path or host:port, with TLS if there is a context."""
+    """Returns a socket that is connected to unix:/path or host:port, with TLS if there is a
+    context."""
     if address.startswith("unix:"):
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(timeout)
@@ -247,7 +249,7 @@ class Connection:
 
 
 def status_of(headers):
-    """The grpc-status in a block of headers, or None."""
+    """Returns the grpc-status in a block of headers, or None."""
     at = headers.find(b"grpc-status")
     if at < 0:
         return None

@@ -1,5 +1,5 @@
-"""Pauses of the machine: a thread with the highest priority sleeps for 5 ms at a time,
-and records when it woke up late. The server did not cause delays at these times."""
+"""Pauses of the machine: a thread with a real-time priority sleeps for 5 ms at a time,
+and records when it woke up late. The server did not cause these delays."""
 import os
 import threading
 import time
@@ -21,7 +21,7 @@ class Pauses(threading.Thread):
         try:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         except PermissionError:
-            pass  # then a busy machine looks like a paused one
+            pass  # without this priority, a busy machine looks like a paused machine
         began = last = time.monotonic()
         while not self.ending.is_set():
             time.sleep(0.005)

@@ -8,7 +8,7 @@ import tempfile
 import time
 
 MIB = 1 << 20
-# The server has its own core; clients and attackers have the other.
+# The server has its own core; clients and attackers have another core.
 SERVER_CORES, CLIENT_CORES = {0}, {1}
 
 

@@ -52,7 +52,8 @@ within() {
 }
 
 # start N: starts server N on its port. The first start picks a free port below
-# the kernel's range for outgoing connections, so that none of them takes it.
+# the kernel's range of ports for outgoing connections, so that no outgoing
+# connection takes the port before the next start.
 start() {
   local n=$1 try
   for ((try = 0; try < 20; ++try)); do

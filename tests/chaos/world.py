@@ -1,4 +1,4 @@
-"""Shared by all rows: programs, sizes of the run, load programs, and the table
+"""Code that all rows share: programs, sizes of the run, load programs, and the table
 of figures."""
 import functools
 import json
@@ -9,7 +9,7 @@ from process import CLIENT_CORES, pin
 
 
 class Figure:
-    """Adds a line to the table. `passed` is None for a figure without a goal."""
+    """A line of the table. `passed` is None for a figure without a goal."""
 
     def __init__(self, row, what, goal, seen, passed):
         self.row, self.what, self.goal, self.seen, self.passed = row, what, goal, seen, passed

@@ -290,8 +290,8 @@ restart() { k rollout restart deploy/posenc && rolled_out 180 && until_true 60 p
 update() { k set image deploy/posenc posenc="$1" && rolled_out 180 && until_true 60 pods_left 3; }
 delete() { k delete pod "$(first)" --wait=true && rolled_out; }
 drain() {
-  # The only node: the drain removes one pod, and the disruption budget keeps the
-  # others.
+  # The cluster has only this node, so a removed pod cannot start elsewhere. The
+  # drain removes one pod; the disruption budget keeps the other pods.
   ! kubectl drain "$NODE" --ignore-daemonsets --delete-emptydir-data --force --timeout=20s || return 1
   [[ $(k get deploy posenc -o 'jsonpath={.status.readyReplicas}') == 2 ]] || return 1
   kubectl uncordon "$NODE" && rolled_out
@@ -327,8 +327,8 @@ oom() {
   k logs "$name" --previous | grep 'WARNING.*--in-flight-bytes: ' || return 1
   rolled_out
 }
-# Allows failures of calls that are in flight at the killed server: a third of
-# the calls of one pause.
+# Allows the failures of calls that are in flight at the killed server: a third
+# of the calls that are due in one pause.
 under_load "OOM kill of one of 3" 4 oom
 ok "the server said so at its start" "$(grep -h WARNING "$work/out" | head -n 1)"
 kubectl delete -k "$HERE/manifests/oom" --ignore-not-found --wait=false >/dev/null

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# Shared by up.sh, node.sh, down.sh, cluster.sh and deploy/check.sh: pins, places, addresses. Sourced,
-# never run.
+# Versions, places and addresses for up.sh, node.sh, down.sh, cluster.sh and deploy/check.sh, which source
+# this file.
 K8S_VERSION=v1.35.4
 # Projects whose types the manifests are checked against.
 KSERVE_VERSION=v0.15.2
@@ -17,5 +17,5 @@ NODE=node1
 CRI=$STATE/containerd.sock
 # module PATH@VERSION: fetches a Go module, and prints its folder.
 module() { go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'; }
-# every cgroup hierarchy: many of v1, or the one of v2, or both
+# All mounted cgroup hierarchies: several of v1, one of v2, or both.
 mapfile -t CGROUPS < <(findmnt -rno TARGET -t cgroup,cgroup2)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# PID 1 of the node: runs inside its own mount, network, PID, IPC and UTS
-# namespaces (up.sh makes them), so ending it ends every daemon and container.
+# PID 1 of the node. It runs in mount, network, PID, IPC and UTS namespaces that
+# up.sh makes for it, so every daemon and container ends with it.
 set -euo pipefail
 # shellcheck source=tests/cluster/env.sh
 . "$(dirname "$0")/env.sh"
@@ -10,7 +10,7 @@ mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/lock /run/netns
 hostname "$NODE"
 mkdir -p "$STATE"/{log,pods,kubelet,containerd,var-log,netlib}
-# kubelet and the CNI plugins have these two places fixed in their code
+# These two paths are constants in the code of kubelet and of the CNI plugins.
 mkdir -p /var/log/containers /var/lib/cni
 mount --bind "$STATE/var-log" /var/log/containers
 mount --bind "$STATE/netlib" /var/lib/cni

@@ -22,7 +22,8 @@ kill_container() {
     until_true 60 has_restarted "$1" "$before"
 }
 
-# shared_calls CONTAINER ARGUMENT...: calls over the unix socket, for a row.
+# shared_calls CONTAINER ARGUMENT...: makes the calls of a row in CONTAINER, over
+# the unix socket.
 shared_calls() {
   in_pod "$1" posenc-load --server unix:/run/posenc/posenc.sock --size 64KiB --verify 1 --rates "$sidecar_rate" \
     --warm-up 1s --duration "${sidecar_seconds}s" --timeout 10s --max-in-flight 256 --max-error-rate 1 --quiet \
@@ -88,14 +89,14 @@ share_memory() {
 
   printf '\n%-46s %7s %7s %12s %7s  %s\n' "$sidecar_rate calls a second in shared memory" calls failed \
     "longest" took errors
-  # While the server is down, each call fails at once, unless it may be retried;
-  # kubelet restarts it within a second or two.
+  # While the server is down, each call fails at once, unless it may be retried.
+  # kubelet restarts the server within two seconds.
   shared_row "server killed; in place" $((10 * sidecar_rate)) application posenc --shared-memory in-place
   fresh_pod
   shared_row "server killed; out of place, with retries" $((10 * sidecar_rate)) application posenc --shared-memory out-of-place
   fresh_pod
-  # No other container may have files there: the application removes all when
-  # it starts.
+  # No other container may have files in /shm, because the application removes
+  # all of them when it starts.
   shared_row "application killed; another caller" 0 posenc application
   # The killed application's files are gone, and the new one has made its own.
   one_region() { [[ $(in_pod posenc bash -c 'echo /shm/*' | wc -w) == 1 ]]; }

@@ -3,11 +3,11 @@
 
 usage: stall.py DNS_SERVER NAME PORT SENDERS
 
-Each sender has its own connection, with the headers of an ApplyRope and eight
-bytes of a message of 1 MiB. It answers pings, and never sends another byte.
-NAME is looked up every second, so that a new replica gets its SENDERS. A sender that has ended
-begins again as long as the name has its replica. Senders at a replica that the name no longer has
-stay until the replica closes them.
+Each sender has its own connection, on which it sends the headers of an ApplyRope and eight
+bytes of a message of 1 MiB. After that it only answers pings. NAME is looked up every second,
+so that a new replica also gets SENDERS senders. A sender that has ended begins again if NAME
+still has the address of its replica. If NAME no longer has the address of a replica, the
+senders there stay until the replica closes them.
 
 Prints at the end: BEGUN MOST_AT_A_TIME REPLICAS_SEEN
 """
@@ -65,7 +65,7 @@ def main():
         for address in addresses(server, name):
             seen.add(address)
             for _ in range(wanted - sum(at == address for at, _ in senders.values())):
-                with contextlib.suppress(OSError):  # it does not exist yet, or no longer
+                with contextlib.suppress(OSError):  # the replica is gone, or does not listen yet
                     connection = stall(f"{address}:{port}", False)
                     senders[connection.sock.fileno()] = address, connection
                     poll.register(connection.sock, select.POLLIN)

@@ -58,7 +58,7 @@ for b in kube-apiserver kube-controller-manager kube-scheduler kubelet kube-prox
   build $b k8s.io/kubernetes/cmd/$b
 done
 build metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server metrics # for the autoscaler
-build coredns . dns # its own module: its pins differ from those of Kubernetes
+build coredns . dns # from its own module, because its pinned versions differ from those of Kubernetes
 
 # --- images -----------------------------------------------------------------
 if [ ! -s "$CACHE/images/pause.tar" ]; then
@@ -69,7 +69,7 @@ fi
 [ "${1:-}" != build ] || { say "built in $BIN"; exit 0; }
 
 export PATH=$BIN:$PATH KUBECONFIG=$STATE/admin.conf
-alive() { # the recorded process, and not a later one with the same number
+alive() { # whether the recorded process runs, and not a later process with the same number
   [ -s "$STATE/pid" ] && read -r pid born <"$STATE/pid" && [ "$(cut -d' ' -f22 "/proc/$pid/stat" 2>/dev/null)" = "$born" ]
 }
 if alive; then kubectl get nodes; say "already up"; exit 0; fi
@@ -121,7 +121,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   address = "$CRI"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "cluster.local/pause:1"
-  # without CAP_SYS_RESOURCE nothing may lower its OOM score, as the pod sandbox (-998) would
+  # Without CAP_SYS_RESOURCE, no process may lower its OOM score, which a pod's sandbox would set to -998.
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"
@@ -165,7 +165,7 @@ clientConnection: {kubeconfig: $STATE/kube-proxy.conf}
 hostnameOverride: $NODE
 clusterCIDR: $POD_NET
 mode: iptables
-# the conntrack limits belong to the host's network namespace: read-only in ours
+# Sets no conntrack limits: they belong to the host's network namespace, and are read-only in ours.
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 Y
 cat >"$STATE/Corefile" <<Y
@@ -185,7 +185,8 @@ chmod +x "$STATE/load"
 say "starting"
 for d in "${CGROUPS[@]}"; do
   mkdir -p "$d/$NAME/system"
-  if [ -e "$d/cgroup.controllers" ]; then # v2: enables its controllers. Beside v1 it has none; v2 alone is untested
+  # Enables the controllers of v2. If v1 is mounted, too, v2 has no controllers; v2 alone is untested.
+  if [ -e "$d/cgroup.controllers" ]; then
     read -ra controllers <"$d/cgroup.controllers" || true
     for p in "$d" "$d/$NAME"; do for c in "${controllers[@]}"; do echo "+$c" >"$p/cgroup.subtree_control"; done; done
   elif [ -e "$d/cpuset.cpus" ]; then

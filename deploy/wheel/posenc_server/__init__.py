@@ -1,4 +1,4 @@
-"""The programs of posenc: posencd, posenc, posenc-load. `python -m posenc_server` is posencd."""
+"""The programs of posenc: posencd, posenc, posenc-load. `python -m posenc_server` runs posencd."""
 
 import importlib.metadata
 import os

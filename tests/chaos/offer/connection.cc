@@ -22,7 +22,7 @@ namespace posenc::offer {
 namespace {
 
 constexpr std::uint32_t kLargestWindow = 0x7fffffff;
-// Bytes of one writev(), and frames of DATA.
+// Limits for one writev(): bytes, and frames of DATA.
 constexpr std::size_t kWriteBytes = std::size_t{256} << 10;
 constexpr std::size_t kWriteFrames = 30;
 // Messages up to this size are copied behind their headers.
@@ -324,8 +324,8 @@ void Connection::OnFrame(const Frame& frame, absl::string_view payload) {
       break;
     case kReset:
       if (Stream* const stream = Find(frame.stream)) {
-        // If the reset comes after the trailers of a refusal, the status is
-        // known.
+        // If the reset comes after the trailers of a refusal, the call has the
+        // status of the trailers, else the reset's code.
         End(frame.stream,
             stream->status != kNoStatus || payload.size() != 4
                 ? stream->status
@@ -383,7 +383,8 @@ bool Connection::Read() {
   static thread_local std::vector<char> buffer(kWholeFrame + kFrameHeaderBytes +
                                                kReadBytes);
   bool more = true;
-  // A few rounds: one busy connection must not keep the others waiting.
+  // Reads at most four times, so that one busy connection does not delay other
+  // connections.
   for (int round = 0; round < 4 && more && fd_ >= 0; ++round) {
     std::memcpy(buffer.data(), part_.data(), part_.size());
     const ssize_t n =

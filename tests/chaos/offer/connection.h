@@ -93,7 +93,7 @@ class Connection {
   void End(std::uint32_t id, int status);
   void Close();
   std::string HeaderBlock(std::int64_t timeout_micros);
-  // True if a message can be sent whole, in one frame.
+  // Whether a message is small and can be sent now, in one frame.
   bool SendsAtOnce() const;
   // The next DATA frame that windows allow: its header and its part of the
   // message. False if there is none.

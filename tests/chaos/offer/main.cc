@@ -135,23 +135,27 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--path", flags->path,
                   "Another method: /package.Service/Method; with --message");
   app->add_option("--message", flags->message,
-                  "File of its request (by default it is empty)");
+                  "File with the request of --path; by default it is empty");
   app->add_option("--rate", options.rate, "Calls due per second")
       ->check(CLI::Range(0.001, 1e7));
-  app->add_option("--seconds", options.seconds, "How long, after the warm-up")
+  app->add_option("--seconds", options.seconds,
+                  "Measured time, after the warm-up")
       ->check(CLI::Range(0.01, 1e5));
   app->add_option("--warm-up", options.warm_up, "Seconds that do not count")
       ->check(CLI::Range(0.0, 1e5));
-  app->add_option("--deadline-ms", flags->deadline_ms, "From when it is due")
+  app->add_option("--deadline-ms", flags->deadline_ms,
+                  "Deadline of a call, counted from when it is due")
       ->check(CLI::Range(0.1, 9e4));
   app->add_option("--connections", options.connections, "")
       ->check(CLI::Range(1, 10000));
-  app->add_option("--retries", options.retries, "Of a refused call")
+  app->add_option("--retries", options.retries,
+                  "How often a refused call is tried again")
       ->check(CLI::Range(0, 10));
-  app->add_option("--cancel-ms", flags->cancel_ms, "Give calls up after it")
+  app->add_option("--cancel-ms", flags->cancel_ms,
+                  "Give up each call this long after it was sent")
       ->check(CLI::Range(0.0, 9e4));
   app->add_flag("--no-announce", flags->no_announce,
-                "Do not say a message's size before it");
+                "Do not announce the size of the message");
   app->add_option("--header", flags->headers, "NAME=VALUE, may be repeated");
   app->add_option("--seed", options.seed, "");
   app->add_option("--write", flags->write,

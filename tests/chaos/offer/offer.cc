@@ -236,7 +236,7 @@ void Offer::Loop() {
 }
 
 absl::Status Offer::Run() {
-  // Linux by default lets sleeps end 50 us late.
+  // Lets sleeps end on time: by default, Linux may end them 50 us late.
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   const absl::Status connected = Connect();
   if (!connected.ok()) return connected;

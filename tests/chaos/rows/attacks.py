@@ -1,11 +1,11 @@
 """R17: wrong and hostile HTTP/2, while another client uses the server. R18: a
 message that inflates.
 
-A case passes if the process lives and the other client's calls all succeed. The
-heavy cases (resets, CONTINUATION, header strings) are limits of the RPC library
-in Debian. Only a peer's certificate or an edge can stop them before the parser.
-So their memory is a figure here, with a goal only behind a certificate (this
-file) or the edge (edge.py).
+A case passes if the process lives and the other client's calls all succeed. Debian's
+RPC library cannot stop the heavy cases (resets, CONTINUATION, header strings). Only
+client certificates, or an edge, can stop them before the library's parser. So the
+memory of these cases has a goal only behind client certificates (this file) or the
+edge (edge.py).
 """
 import contextlib
 import os
@@ -192,7 +192,7 @@ def rapid_reset(address):
 
 
 def continuation_flood(address):
-    """CVE-2023-33953: headers that never end, in one frame after the other."""
+    """CVE-2023-33953: headers that never end, in many CONTINUATION frames."""
     connection = opened(address)
     connection.send(h2.frame(h2.HEADERS, 0, 1, GOOD))
     piece = h2.header("x", "y" * 900)
@@ -217,8 +217,8 @@ def endless_string(address):
 
 
 def many_streams(address):
-    """Calls beyond the limit in the server's settings, which the case never
-    acknowledges."""
+    """Makes more calls than the server's settings allow, and never acknowledges these
+    settings."""
     connection = opened(address)
     for i in range(2000):
         if not connection.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 2 * i + 1, GOOD)):
@@ -227,8 +227,7 @@ def many_streams(address):
 
 
 def unread_answers(address):
-    """Calls without a method, and without reading answers, until the server
-    closes."""
+    """Calls a method that does not exist, again and again, and reads no answer."""
     wrong, stream = h2.block(h2.SERVICE + "NoSuchMethod"), 1
     # Sends until the server stops reading.
     with contextlib.closing(opened(address)) as connection, contextlib.suppress(TimeoutError):

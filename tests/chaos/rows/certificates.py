@@ -75,7 +75,8 @@ def answered(address, context):
 
 
 def presented(address, context):
-    """The serial number of the certificate that the server shows."""
+    """Returns the serial number of the certificate that the server shows, or "" if there
+    is no handshake."""
     try:
         with h2.connect(address, timeout=3, context=context) as sock:
             return sock.getpeercert()["serialNumber"].lstrip("0").lower()

@@ -77,8 +77,8 @@ def closed_after(sockets, began, patience):
 
 def slowloris(world):
     limits = {"handshake_timeout": "2s", "max_connection_idle": "4s"}
-    # gRPC varies ages by a tenth. The fresh client ends before its connections
-    # age, because it does not retry calls that cross a GOAWAY.
+    # gRPC varies ages by a tenth. The fresh client ends before its connections reach
+    # their age, because it does not retry calls that a GOAWAY refuses.
     aged = {"max_connection_age": "2s", "max_connection_age_grace": "1s"}
     each = world.size(100, 1000)
     for name, limit, make, more in (("that say nothing", 2, silent, {}),

@@ -1,5 +1,5 @@
-"""deploy/envoy.yaml in front of a server: calls of all kinds pass, and attacks
-on the RPC library stop. Envoy is installed as a wheel, in its own folder."""
+"""deploy/envoy.yaml in front of a server: calls of all kinds pass, and Envoy stops
+attacks on the RPC library. Envoy is installed as a wheel, in its own folder."""
 import os
 import socket
 import subprocess
@@ -66,8 +66,8 @@ class Edge(Process):
 
 
 def calls(world, edge):
-    """Calls every unary RPC of the load, and streams, and compares
-    answers."""
+    """Makes calls of five unary RPCs, and compares their answers. Then sends messages of
+    64 MiB."""
     report = os.path.join(world.work, "edge.json")
     subprocess.run(
         [world.program("posenc-load"), "--server", edge.address, "--mix",

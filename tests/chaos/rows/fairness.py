@@ -1,5 +1,4 @@
-"""R7: one client that asks for five times the capacity, beside ten small
-clients."""
+"""R7: one client that offers five times the capacity, beside ten small clients."""
 from process import Server
 from world import failures, ms, within
 

@@ -83,9 +83,9 @@ def busy_drain(world):
 
 
 def cancelled_work(world):
-    """Measures the CPU time that the server still uses when no client waits. The calls compute for 100
-    ms or more; clients give them up after 30 ms, by a reset or by closing the
-    connection."""
+    """Measures the CPU time that the server still uses when no client waits. The calls
+    compute for 100 ms or more; clients give them up after 30 ms, by a reset or by
+    closing the connection."""
     body = world.request("BuildTable", "256MiB")
     with Server(world) as server:
         def begin():

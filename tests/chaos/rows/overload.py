@@ -1,8 +1,8 @@
 """More load than the server can serve: goodput, latencies of admitted and
 refused calls, health, and recovery (R2, R3, R29).
 
-The goal past capacity excludes the cost of refusals: each takes the RPC library
-some microseconds of the same core, which the server cannot avoid:
+The goal past capacity excludes the cost of refusals: for each refusal, the RPC library
+needs some microseconds of the server's core, which the server cannot avoid:
 
     good >= share * peak * (1 - (offered - peak) * refusal)
 
@@ -160,7 +160,8 @@ def one_multiple(world, kind, server, peak_rate, before, multiple, share, refusa
     world.add("R2", f"{name}: the server's core stood still for over 20 ms", "-",
               f"{len(halts)} times, {ms(1000 * max((long for _, long in halts), default=0))} "
               f"at most", None)
-    # The kernel refuses calls, too: they also count as not good.
+    # The generator cannot send these calls, because sockets or streams are full. They
+    # count as not good, too.
     world.add("R2", f"{name}: calls that no socket or stream had room for", "-",
               f"{seen['dropped'] / max(seen['due'], 1):.1%}", None)
     unclear = seen["other"] + seen["lost"]

@@ -38,7 +38,7 @@ def rounds(world, kills, starts):
 
 
 def leaving(world):
-    """A watcher of readiness must learn of a drain before its connection ends."""
+    """Checks that a watcher of readiness is told of a drain before its connection ends."""
     with Server(world, "--lame-duck", "500ms") as server, h2.Connection(server.address) as watch:
         name = b"posenc.readiness"
         stream = watch.headers("/grpc.health.v1.Health/Watch")

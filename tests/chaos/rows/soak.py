@@ -92,7 +92,8 @@ def closed(world, server):
 
 
 def drift(step):
-    """Returns p99 of the last tenth of the time divided by p99 of the first tenth."""
+    """Returns the median p99 of the last tenth of the time, divided by that of the first
+    tenth."""
     points = [point["p99_us"] for point in step["series"]]
     part = max(len(points) // 10, 1)
     first, last = sorted(points[:part])[part // 2], sorted(points[-part:])[part // 2]
@@ -100,7 +101,7 @@ def drift(step):
 
 
 def failing(step):
-    """Returns when calls failed: the second, and the number in that point of the series."""
+    """Returns a text with the seconds at which calls failed, and how many failed there."""
     points = [(point["start_s"], point["errors"]) for point in step["series"] if point["errors"]]
     return ", ".join(f"{errors} at {at:.0f} s" for at, errors in points[:10]) or "never"
 
