@@ -1,6 +1,6 @@
 // Messages and answers in a budget of a few MiB. The server is a separate
-// process, because a client's memory in the same process would count as the
-// server's, and would end its messages.
+// process: in the same process, the memory of clients would count as the
+// server's memory, and the server would end calls to free memory.
 
 #include <memory>
 #include <string>
@@ -83,13 +83,14 @@ TEST_F(BinaryMemoryTest, AMessageClaimsMemoryForItsParsedData) {
     resolve.mutable_rope()->set_config_json(std::string(bytes, ' '));
     EXPECT_EQ(reason_of(&Stub::ResolveRope, resolve), reason);
   }
-  // The same text beside a tensor: then the tensor's bytes are not borrowed.
+  // The tensor's bytes are not borrowed, because the long text is in the same
+  // message.
   v1::ApplyRopeRequest apply;
   apply.mutable_q()->set_data("q");
   apply.mutable_rope()->set_config_json(std::string(5 << 20, ' '));
   EXPECT_EQ(reason_of(&Stub::ApplyRope, apply),
             "ERROR_REASON_MESSAGE_TOO_LARGE");
-  // Each token has 2 bytes, and a position of 8.
+  // Each token takes 2 bytes in q, and its position takes 8 bytes.
   apply.mutable_rope()->mutable_spec()->set_pairing(v1::PAIRING_HALF_SPLIT);
   apply.mutable_positions()->set_start(0);
   apply.set_layout(v1::LAYOUT_BSHD);

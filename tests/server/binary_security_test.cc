@@ -45,7 +45,8 @@ TEST_F(BinarySecurityTest, ProbeSpeaksTls) {
     Process probe(right);
     return probe.ReadAll().empty() && probe.Wait() == 0;
   }));
-  // The environment of the server's own container.
+  // A probe over a unix socket ignores --tls-ca, which a container may have in
+  // its environment.
   EXPECT_TRUE(test::Eventually([&] {
     return Process({"--probe", "unix:" + socket(), "--tls-ca", ca}).Wait() == 0;
   }));
@@ -88,7 +89,8 @@ TEST_F(BinarySecurityTest, ABadCertificateAtSighupHoldsUpNoOtherKey) {
   files.Write("cert", "garbage");
   WriteConfig("max-waiting = 6\n");
   process.Signal(SIGHUP);
-  // The server also checks its files by itself, and may be first.
+  // The server also checks its files by itself, and may notice the change
+  // before the signal.
   bool told = false, taken = false;
   for (int i = 0; i < 4 && !(told && taken); ++i) {
     const std::string line = process.ReadLine();

@@ -30,7 +30,7 @@ using testing::StartsWith;
 
 constexpr char kHealth[] = "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 
-// Returns a peer with a small window, which some KiB fill.
+// Returns a peer with a small window, which a few KiB fill.
 Socket NewPeer(int family = AF_INET) {
   Socket peer = Socket::NotConnected(family);
   const int bytes = 1024;
@@ -72,7 +72,7 @@ TEST_F(AdminServerTest, AnswersAtTheReportedAddress) {
   EXPECT_THAT(Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
-// The peer connects to 127.0.0.1; "localhost" may be ::1 first.
+// The peer connects to 127.0.0.1, even if "localhost" resolves to ::1 first.
 TEST_F(AdminServerTest, AnswersAtEveryAddressOfItsHost) {
   Start("localhost:0");
   EXPECT_THAT(Ask(kHealth), StartsWith("HTTP/1.1 200 OK\r\n"));
@@ -178,8 +178,9 @@ TEST_F(AdminServerTest, EndsPeersThatStall) {
   Socket deaf = Connect();
   deaf.Send("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
   EXPECT_EQ(silent.ReadAll(), "");
-  // The time of `deaf` begins when the buffers are full. A second silent peer
-  // comes later, so `deaf` has been ended before it.
+  // The time limit of `deaf` begins when the buffers are full. A second silent
+  // peer connects later, so the server has already ended `deaf` when it ends
+  // this peer.
   EXPECT_EQ(Connect().ReadAll(), "");
   // The peer gets only the bytes that arrived before the server ended the
   // connection.

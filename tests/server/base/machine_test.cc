@@ -18,7 +18,7 @@ namespace {
 
 class MachineTest : public testing::Test {
  protected:
-  // Expects these limits of a machine with these files, by path and text.
+  // Expects these limits on a machine that has `files` (path and text).
   void ExpectLimits(
       const std::vector<std::pair<std::string, std::string>>& files,
       std::optional<int> cpus, std::optional<std::int64_t> memory_bytes) {

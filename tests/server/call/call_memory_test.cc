@@ -33,8 +33,8 @@ struct Case {
 
 class HoldsNothingTest : public testing::TestWithParam<Case> {};
 
-// Otherwise a client that does not read its calls' statuses would keep its
-// token's other calls out.
+// If calls kept their claims until their statuses are read, a client that reads
+// no status would block all other calls with its token.
 TEST_P(HoldsNothingTest, AnotherCallWithItsTokenGetsItsShare) {
   Admission admission(kBudget, 1);
   CallerBudgets callers;

@@ -81,7 +81,8 @@ TEST_F(MemoryOfCallsTest,
   Start(
       {.limits = {.max_request_bytes = 64 << 10, .in_flight_bytes = 16 << 20}});
   {
-    // More than gRPC's client reads from the connection by itself.
+    // The responses together have more bytes than gRPC's client reads from the
+    // connection by itself.
     std::vector<std::unique_ptr<RawCall>> unread;
     for (int i = 0; i < 40; ++i) {
       unread.push_back(std::make_unique<RawCall>(

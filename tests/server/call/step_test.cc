@@ -15,7 +15,8 @@
 namespace posenc::server {
 namespace {
 
-// Has one response of many tiles of a millisecond each. Notes their threads.
+// Has one response with many tiles, each of which takes a millisecond. Records
+// the threads that compute them.
 class ManyTiles final : public CallHandler {
  public:
   static constexpr int kTiles = 64;

@@ -251,7 +251,7 @@ TEST_F(StreamTest, ImpossibleAnnouncementsAreRefusedUnread) {
 class CrowdedTest : public StreamTest {
  protected:
   void SetUp() override {
-    // A large table leaves less than a call's claim.
+    // A large table leaves less memory than a call claims.
     Start({.limits = {.max_request_bytes = 1 << 20,
                       .in_flight_bytes = kLargeTableBytes + (32 << 10),
                       .max_waiting = 1}});
@@ -315,7 +315,7 @@ TEST_F(StreamTest, AWaitingStreamEndsWhileMemoryIsOverTheBudget) {
   ASSERT_TRUE(stream->Write(
       StreamOf<v1::ApplyRopeStreamRequest>(call, data, {data.size() / 2})[0]));
   ASSERT_TRUE(stream->Read(&response));
-  // The server measures the heap of this process.
+  // The server measures the heap of this process, so `much` exceeds the budget.
   const std::string much(128 << 20, 'x');
   EXPECT_FALSE(stream->Read(&response));
   const grpc::Status status = stream->Finish();

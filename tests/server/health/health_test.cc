@@ -36,7 +36,8 @@ std::string Request(const std::string& service) {
 
 class HealthTest : public ServerTest {
  protected:
-  // Starts another watch; returns whether a message came, which is health_.
+  // Starts another watch. Returns whether a message came, and stores it in
+  // health_.
   bool Watch(const std::string& service = "",
              const std::shared_ptr<grpc::Channel>& channel = nullptr) {
     watches_.push_back(std::make_unique<RawCall>(

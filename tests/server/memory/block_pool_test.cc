@@ -87,7 +87,8 @@ std::int64_t Faults() {
   return usage.ru_minflt;
 }
 
-// The address sanitizer has shadow pages for a block, which also fault.
+// With the address sanitizer, faults cannot be compared, because a block's
+// shadow pages fault, too.
 bool CountsFaults() {
 #ifdef ABSL_HAVE_ADDRESS_SANITIZER
   return false;
@@ -121,7 +122,7 @@ TEST(ResponseBuffers, FaultsItsPagesInOnce) {
       EXPECT_EQ(admission->claimed(), 64 * kMega);
     }
     EXPECT_EQ(admission->claimed(), 0);
-    // 16384 pages, or 32 huge ones.
+    // New memory of this size would cause 16384 faults, or 32 with huge pages.
     if (round > 0 && CountsFaults()) {
       EXPECT_LT(Faults() - before, 16) << round;
     }

@@ -27,8 +27,8 @@ void AllowProcesses(rlim_t count) {
   }
 }
 
-// Returns whether the limit holds: in some sandboxes it does not, or not for
-// users that they do not know.
+// Returns whether the limit has an effect. In some sandboxes it has none, or
+// none for users that the sandbox does not know.
 bool LimitsHold() {
   const pid_t child = fork();
   if (child == 0) {

@@ -148,9 +148,11 @@ TEST(Admission, TheNewestIsRefusedIfAllHoldersWait) {
   EXPECT_EQ(admission.EnterMore(50, 40, &b.ticket, &b), Entry::kWaiting);
   EXPECT_EQ(admission.EnterMore(1, 20, &c.ticket, &c), Entry::kFull)
       << "the last to run";
-  admission.Release(20);  // c fails and ends: b, the later call, gives way
+  // c fails, and releases its claim. Then a and b both wait, so b, the later
+  // call, is refused.
+  admission.Release(20);
   EXPECT_EQ(admitted, (std::vector<int>{-2}));
-  admission.Release(40);  // so does b
+  admission.Release(40);  // b releases its claim
   EXPECT_EQ(admitted, (std::vector<int>{-2, 1}));
   EXPECT_EQ(admission.claimed(), 90);
   admission.Release(90);
@@ -265,7 +267,7 @@ TEST(Admission, LargeResponsesToSmallRequestsWaitOutside) {
   EXPECT_EQ(admission.Enter(100, &other.ticket, &other), Entry::kWaiting);
   EXPECT_EQ(admission.Enter(5, &next.ticket, &next), Entry::kAdmitted);
   EXPECT_EQ(admission.EnterMore(20, 5, &next.ticket, &next), Entry::kWaiting);
-  admission.Release(2505);  // the unread one
+  admission.Release(2505);  // the claim of `unread`
   EXPECT_EQ(admitted, (std::vector<int>{1, 2, 3}));
 }
 
@@ -278,7 +280,8 @@ TEST(Admission, SmallHoldersThatAllWaitDoNotWaitForEver) {
   admission.Enter(10, &c.ticket, &c);
   EXPECT_EQ(admission.EnterMore(2545, 10, &a.ticket, &a), Entry::kWaiting);
   EXPECT_EQ(admission.EnterMore(2545, 10, &b.ticket, &b), Entry::kWaiting);
-  admission.Release(10);  // c has failed: b, the newest, gives way
+  // c fails, and releases its claim. Then b, the newest call, is refused.
+  admission.Release(10);
   EXPECT_EQ(admitted, (std::vector<int>{-2}));
   admission.Release(10);
   EXPECT_EQ(admitted, (std::vector<int>{-2, 1}));

@@ -171,8 +171,8 @@ TEST_F(PlacesTest, AnotherPartysQueueDelaysACallByOneTurnOnly) {
     queue.emplace_back(this, 'q');
     EXPECT_EQ(Enter(&queue.back(), 1), 'w');
   }
-  // It waits for the rest of the calls at work and for one call of the queue:
-  // 0.5 s. The whole queue takes 3 s.
+  // The call of party 2 waits for the rest of the calls at work and for one
+  // call of the queue: 0.5 s. The whole queue takes 3 s.
   Call other(this, 'o');
   EXPECT_EQ(Enter(&other, 2, 3), 'w');
   EXPECT_TRUE(places_.StopWaiting(&other.ticket));

@@ -29,7 +29,7 @@ TEST_F(SharedRefusalsTest, CopiesOfSmallTensorsAreBoundedAndClaimed) {
                                           {"8192", "4096"}});
 }
 
-// A request of a few bytes may name a file of many.
+// A request of a few bytes may name a file of many MiB.
 TEST_F(SharedRefusalsTest, CopiesThatTheBudgetCannotHoldAreRefused) {
   StartWith({.max_request_bytes = 4 << 20,
              .max_response_bytes = 4 << 20,

@@ -240,7 +240,7 @@ TEST_F(SharedTensorsTest, SmallTensorsAreReadFromSharedMemory) {
   const grpc::Status status = Apply(request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(response.SerializeAsString(), wire.SerializeAsString());
-  // The server checks them as if they had been sent.
+  // The server checks ids in shared memory in the same way as ids in a message.
   const std::int64_t bad[] = {5, std::int64_t{1} << 40};
   file.Write(8, std::string(reinterpret_cast<const char*>(bad), sizeof(bad)));
   EXPECT_EQ(Apply(request, &response).error_code(), kOutOfRange);

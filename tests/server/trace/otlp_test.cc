@@ -110,7 +110,7 @@ TEST(OtlpTraces, SendsTheSpanOfASampledCall) {
   ASSERT_TRUE(traces.ok()) << traces.status();
   (*traces)->Started("ApplyRope", false);
   (*traces)->Finished(Record(kSampled));
-  traces->reset();  // sends what it has
+  traces->reset();  // sends the spans that are left
   const std::string received = collector.Received();
   EXPECT_THAT(
       received,

@@ -92,9 +92,9 @@ class ListenerTest : public ServerTest {
   }
   bool Serves() const { return Serves(Connect(address())); }
 
-  // Returns a connection that has made a call and got its answer. On a busy
-  // machine a short limit may end the connection first; then the function makes
-  // another.
+  // Returns a connection that has made a call and got its answer. If a short
+  // limit ends the connection before that, which may happen on a busy machine,
+  // makes another connection.
   Socket Caller(const std::string& method = kCheck) const {
     std::optional<Socket> socket;
     EXPECT_TRUE(Eventually([&] {

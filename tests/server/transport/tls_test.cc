@@ -224,8 +224,9 @@ TEST_F(TlsTest, ABrokenFileLeavesTheLastGoodOneInForce) {
        {Identity{"garbage", root_.Issue().key}, Identity{good.cert, "garbage"},
         Identity{good.cert, root_.Issue().key}, Identity{"", ""},
         root_.Issue(expired)}) {
-    // The server also checks its files by itself, and may be first. It never
-    // joins a new half of a pair with an old half.
+    // The server also checks its files by itself, and may read them before the
+    // Reload(). It never uses a new key with an old certificate, or an old key
+    // with a new certificate.
     const std::size_t told = notices().size();
     Write(broken);
     EXPECT_EQ(server_->Reload(options_), absl::OkStatus());

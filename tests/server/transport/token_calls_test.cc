@@ -117,8 +117,8 @@ TEST_F(TokenCallsTest, CallsWithOneTokenAreOnePartyOverAllConnections) {
   options_.limits = {.max_request_bytes = 64 << 20,
                      .in_flight_bytes = 64 << 20};
   Start(options_);
-  // Each call is over its own connection. No two fit into the memory, and their
-  // sizes tell them apart.
+  // Each call has its own connection. Any two calls together exceed the budget.
+  // The calls have different sizes, so that the test can tell them apart.
   const auto call = [this](const std::string& token, std::int64_t bytes) {
     return std::make_unique<RawCall>(
         Connect(server_->addresses()[0]),

@@ -52,8 +52,8 @@ class ModelsTest : public KserveTest {
   }
 
   // Sends the inputs to the model and to the RPC. `native` is the RPC's request
-  // without them, in protobuf's text format. `outputs` are all tensors of the
-  // answer, which have the same names in both.
+  // without the inputs, in protobuf's text format. `outputs` are the names of
+  // all tensors in the model's answer; the RPC's answer has the same names.
   template <typename NativeRequest, typename Native>
   Response ExpectAsByRpc(
       grpc::Status (Stub::*rpc)(grpc::ClientContext*, const NativeRequest&,
@@ -450,7 +450,8 @@ TEST_F(ModelsTest, BytesMayComeBeforeTheirInputs) {
                  &response)
           .ok());
   EXPECT_EQ(response.SerializeAsString(), expected.SerializeAsString());
-  // A model's name with a padded length, which only the generated parser reads.
+  // The length of the model's name has padding; only the generated parser
+  // reads such a length.
   request.clear_model_name();
   ASSERT_TRUE(InferBytes(std::string("\x0a\x8a\x00", 3) + "apply_rope" +
                              bytes.SerializeAsString() +

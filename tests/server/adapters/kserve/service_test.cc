@@ -205,7 +205,7 @@ TEST_F(KserveServiceTest, TellsOfTheServerAndItsModels) {
     EXPECT_EQ(config.max_batch_size(), 0);
     EXPECT_TRUE(config.has_model_transaction_policy());
     EXPECT_FALSE(config.model_transaction_policy().decoupled());
-    // perf_analyzer gives up if the two differ.
+    // perf_analyzer gives up if the configuration and the metadata differ.
     ASSERT_EQ(config.input_size(), metadata.inputs_size());
     for (int i = 0; i < config.input_size(); ++i) {
       EXPECT_EQ(config.input(i).name(), metadata.inputs(i).name());
