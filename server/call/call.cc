@@ -30,10 +30,10 @@ constexpr std::int64_t kExemptBytes = 4 << 10;
 // default deadline or a deadline after this time, whichever is earlier.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
-// While other calls wait for memory, sending or reading a message may take
+// While other calls wait for memory, reading or writing a message may take
 // kSlowAfter, plus the time for its bytes at kLeastBytesPerSecond (two thirds
-// of a 100 Mbit/s link). Streams have more time, because their clients may
-// compute between messages.
+// of a 100 Mbit/s link). If it takes longer, the call is ended. Streams have
+// more time, because their clients may compute between messages.
 constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
 constexpr double kLeastBytesPerSecond = 8 << 20;
@@ -52,7 +52,8 @@ constexpr double kPlaceLeaseTimes = 4;
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kPushbackMs[] = "1000";
 
-// Limit for the size of a text from a peer's metadata in a CallRecord.
+// A CallRecord has at most this many bytes of each text that a peer has sent as
+// metadata.
 constexpr std::size_t kMostObserved = 128;
 
 // Returns whether messages of this peer come over a socket. If they do, the
@@ -221,19 +222,19 @@ Task Call::AnswerUnary() {
   status = CheckTimeLeft(status);
   if (!status.ok()) co_return status;
 
-  // The message.
+  // Reads the message.
   auto reading = Read();
   const bool came = co_await reading;
   absl::StatusOr<RequestMessage> message = TakeMessage(came);
   if (!message.ok()) co_return message.status();
 
-  // The response.
+  // Computes the response.
   Step step(StepWith(), *std::move(message));
   Task computed = Run(&step);
   status = co_await computed;
   if (!status.ok()) co_return status;
 
-  // The answer.
+  // Sends the response.
   const bool with_status = step.output()->Length() <= kWithStatusBytes;
   auto writing = Write(step.output(), with_status);
   const bool taken = co_await writing;

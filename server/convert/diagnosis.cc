@@ -48,7 +48,8 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
                                           kMaxName, " are taken"));
 }
 
-// Notes fields that a description of this kind does not have.
+// Notes a fault for each given field that a description of this kind does not
+// have.
 void CheckPlaces(const v1::ModelDescription& in, NoteFault note) {
   const std::string kind = v1::DescriptionKind_Name(in.kind());
   const auto check = [&](absl::string_view field, bool given, bool belongs) {

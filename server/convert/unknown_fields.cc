@@ -35,7 +35,8 @@ absl::Status CheckEnum(const FieldDescriptor& field, int value) {
   return Unknown(absl::StrCat("value ", value), field.number());
 }
 
-// Returns the size in memory of a number that is a varint on the wire; else 0.
+// Returns the size of a number of this type in memory, or 0 if the type is not
+// a varint on the wire.
 std::size_t NumberBytes(FieldDescriptor::CppType type) {
   switch (type) {
     case FieldDescriptor::CPPTYPE_INT64:

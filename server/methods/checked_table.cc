@@ -310,8 +310,8 @@ TensorAnswer CheckedTable::Answer(std::int64_t first, std::int64_t n) const {
         const std::int64_t begin = tile * tile_rows;
         const std::int64_t rows = std::min(tile_rows, n - begin);
         std::vector<core::TensorView> views;
-        // If frequencies differ by head, the tile's rows of a head lie apart
-        // from its rows of the next head.
+        // If frequencies differ by head, the tile's rows of different heads are
+        // not contiguous in the output. They are first computed in `apart`.
         std::vector<std::vector<char>> apart(
             self->rows_first_ ? 0 : tensors.size());
         for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -157,8 +157,8 @@ void LogStart(const LoadedConfig& running,
   log->Write(LogLevel::kInfo, absl::StrCat("admin port on ", admin->address()));
 }
 
-// From now on, a signal or a drain that takes too long ends the process
-// immediately.
+// From now on, the process ends immediately at a signal, or if the drain takes
+// too long.
 void LimitDrain(const Config& config, const std::shared_ptr<Log>& log) {
   ExitAtSignal(config.ready_file);
   ExitAfter(config.server.lame_duck + config.server.drain_timeout + kAfterDrain,

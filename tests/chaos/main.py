@@ -56,7 +56,7 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="the figures as JSON")
     parser.add_argument("--soak", metavar="HOURS", type=float, help="the soak alone")
     parser.add_argument("groups", nargs="*", choices=[*GROUPS, *ASKED, []], metavar="GROUP")
-    # Groups may follow options: plain parse_args ends their list at the first one.
+    # Groups may follow options: plain parse_args ends the list of groups at the first option.
     arguments = parser.parse_intermixed_args()
     groups = arguments.groups or GROUPS
     work = tempfile.mkdtemp(prefix="posenc-chaos-")

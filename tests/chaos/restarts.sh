@@ -41,7 +41,8 @@ finish() {
 }
 trap finish EXIT
 
-# within TENTHS COMMAND...
+# within TENTHS COMMAND...: waits until the command succeeds, for at most TENTHS
+# tenths of a second.
 within() {
   local end=$(($(now) + $1 * 100))
   shift
@@ -82,7 +83,8 @@ loaded() { kill -0 "$load" 2>/dev/null || die "posenc-load ended: $(tail -n 3 "$
 
 row() { printf '%-34s %7s %9s %7s %14s %14s  %s\n' "$@"; }
 
-# phase NAME SIGNAL LOAD_ARGUMENT...
+# phase NAME SIGNAL LOAD_ARGUMENT...: ends the servers in turn by the signal, and
+# restarts them, under a load; prints a row.
 phase() {
   local name=$1 signal=$2 i n began code took longest=0 calls failed pause errors
   shift 2

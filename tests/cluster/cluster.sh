@@ -44,7 +44,7 @@ bad() {
   printf '%-58s FAILED %s\n' "$1" "${2:-}"
   faults=1
 }
-# hold CLAIM COMMAND...
+# hold CLAIM COMMAND...: prints the claim, and whether the command succeeds.
 hold() {
   local claim=$1
   shift
@@ -67,7 +67,7 @@ trap finish EXIT
 
 k() { kubectl -n "$ns" "$@"; }
 
-# until_true SECONDS COMMAND...
+# until_true SECONDS COMMAND...: waits until the command succeeds.
 until_true() {
   local end=$((SECONDS + $1))
   shift

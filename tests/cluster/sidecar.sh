@@ -8,7 +8,7 @@
 sidecar_rate=100
 sidecar_seconds=20
 
-# in_pod CONTAINER COMMAND...
+# in_pod CONTAINER COMMAND...: runs the command in the container of $pod.
 in_pod() { k exec "$pod" -c "$1" -- "${@:2}"; }
 container_state() { k get pod "$pod" -o "jsonpath={.status.containerStatuses[?(@.name==\"$1\")].$2}"; }
 has_restarted() { [[ $(container_state "$1" restartCount) -gt $2 && $(container_state "$1" ready) == true ]]; }

@@ -39,7 +39,7 @@ inline constexpr int kResetBase = 100;  // + HTTP/2's error code
 // Not thread-safe.
 class Connection {
  public:
-  // Called once for each call: with gRPC's status, or one of the above.
+  // Called once for each call, with gRPC's status or one of the statuses above.
   using OnEnd = std::function<void(std::size_t call, int status)>;
 
   // `address` is unix:/path or 127.0.0.1:port. The request must outlive the
@@ -95,10 +95,11 @@ class Connection {
   std::string HeaderBlock(std::int64_t timeout_micros);
   // Whether a message is small and can be sent now, in one frame.
   bool SendsAtOnce() const;
-  // The next DATA frame that windows allow: its header and its part of the
-  // message. False if there is none.
+  // Sets the header and the part of the message of the next DATA frame that the
+  // windows allow. Returns false if there is none.
   bool NextData(char* header, absl::string_view* part);
-  // Consumes whole frames, and parts of DATA; returns how many bytes.
+  // Consumes whole frames, and parts of DATA frames. Returns the number of
+  // consumed bytes.
   std::size_t OnBytes(absl::string_view bytes);
   void OnFrame(const Frame& frame, absl::string_view payload);
   void OnSettings(const Frame& frame, absl::string_view payload);
@@ -112,7 +113,8 @@ class Connection {
   std::deque<std::uint32_t> ready_;
   std::vector<Stream> streams_;  // by id / 2
   std::int64_t open_ = 0;
-  // The constant headers, once they are in the table.
+  // The headers that are the same in all calls, as indexes of the dynamic
+  // table. Empty before the first call, which adds them to the table.
   std::string indexed_headers_;
 
   // The server's limits.

@@ -111,9 +111,9 @@ class Offer {
   std::size_t turn_ = 0;             // the next connection
 
   std::vector<Call> calls_;          // in the order in which they are due
-  std::deque<std::size_t> backlog_;  // due and not sent yet, oldest first
+  std::deque<std::size_t> backlog_;  // calls due but not sent, oldest first
   std::priority_queue<Retry> retries_;
-  std::size_t oldest_ = 0;  // no earlier call can expire
+  std::size_t oldest_ = 0;  // all calls before this one have ended
   std::deque<std::size_t> to_cancel_;
   std::int64_t open_ = 0;  // calls
   std::mt19937_64 random_;

@@ -17,7 +17,8 @@ MIX = ("--mix", "ApplyRope:6,BuildTable:2,Reposition:1,AddEncoding:1,ResolveRope
 
 
 class Disturbance(threading.Thread):
-    """Makes some churn, cancels and stalled senders every second."""
+    """Every second, makes calls on new connections, cancels a call, and starts a stalled
+    sender."""
 
     def __init__(self, address):
         super().__init__(daemon=True)
@@ -133,7 +134,7 @@ def run(world):
         world.add("R1", "when calls failed; the machine's longest pauses over 0.2 s", "-",
                   f"{failing(step)}; {len(pauses.seen)}: "
                   + ", ".join(f"{long:.1f} s at {at:.0f} s" for at, long in longest), None)
-        world.add("R1", "p99; and of its end against its beginning", "-",
+        world.add("R1", "p99; p99 at the end divided by p99 at the start", "-",
                   f"{ms(step['latency_us']['p99'] / 1000)}, {drift(step):.2f}", None)
         world.add("R23", f"{disturbance.rounds} rounds of churn, cancels, stalled senders",
                   "0 fail", f"{disturbance.failed} fail", disturbance.failed == 0)
