@@ -32,8 +32,10 @@ constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 // While other calls wait for memory, reading or writing a message may take
 // kSlowAfter, plus the time for its bytes at kLeastBytesPerSecond (two thirds
-// of a 100 Mbit/s link). If it takes longer, the call is ended. Streams have
-// more time, because their clients may compute between messages.
+// of a 100 Mbit/s link). If it takes longer, the call is ended. A stream that
+// has received a message has more time, because its client may compute between
+// messages. While such a stream waits for the next message, it is not ended,
+// but its claim is lent to other calls.
 constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
 constexpr double kLeastBytesPerSecond = 8 << 20;

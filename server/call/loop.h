@@ -70,7 +70,7 @@ class Loop {
 
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
 
-  // Makes `event` happen soon on the loop's thread. Any thread may call it
+  // Makes `event` happen soon on the loop's thread. Any thread may call Post()
   // while a call waits. When Post() returns, the event may already have
   // happened and been destroyed. If an allocation fails, the process ends,
   // because the call would wait for ever.

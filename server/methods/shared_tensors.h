@@ -81,11 +81,11 @@ class SharedTensors {
   // the call may not name shared memory.
   static absl::Status CheckAllowed(const CallSharing& call);
 
-  // Makes the request's tensors in shared memory readable. bytes[i] becomes the
-  // bytes of the tensor in fields[i], in shared memory or not. Other tensors in
-  // shared memory are copied into their field `data`. `reserve` claims the
-  // memory of the copies. Errors are those of SharedFiles, of a tensor's size
-  // and of `reserve`, with the tensor's path.
+  // Makes the request's tensors in shared memory readable. Sets bytes[i] to the
+  // bytes of the tensor in fields[i], whether or not they are in shared memory.
+  // Other tensors in shared memory are copied into their field `data`.
+  // `reserve` claims the memory of the copies. Errors are those of SharedFiles,
+  // of a tensor's size and of `reserve`, with the tensor's path.
   absl::Status ReadInputs(const SharedParts& parts,
                           const core::ReserveFunction& reserve,
                           google::protobuf::Message* request,

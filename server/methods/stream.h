@@ -48,11 +48,11 @@ inline absl::Status WithoutCall(const absl::Status& status) {
   return WithField(status, absl::StripPrefix(details->field, kCall));
 }
 
-// Handles a stream that brings the bytes of one unary call's tensors. Request
-// has the field `call`, which the first message sets, and the field `data`.
-// describe(call, bytes) adds the tensors whose bytes the stream brings, in the
-// order of their fields. rotate(call, context) makes the same checks as the
-// unary call, and returns the rotation.
+// Handles a stream that brings the bytes of the tensors of one unary call.
+// Request has the field `call`, which the first message sets, and the field
+// `data`. describe(call, bytes) adds the tensors whose bytes the stream brings,
+// in the order of their fields. rotate(call, context) makes the same checks as
+// the unary call, and returns the rotation.
 template <typename Request, auto describe, auto rotate>
 class RotationStream final : public CallHandler {
  public:

@@ -224,7 +224,8 @@ absl::Status Inference::ReadInput(const Input& input,
                                   const wire::BorrowedBytes* raw) {
   Placed placed;
   for (const auto& [name, value] : Sorted(input.parameters())) {
-    // KServe's client sends this number of bytes. It is not needed.
+    // KServe's client sends the tensor's size in this parameter. The server
+    // does not need it.
     if (name == "binary_data_size" && IsInteger(*value)) continue;
     const absl::Status read = ReadPlaced(name, *value, &placed);
     if (!read.ok()) return read;
