@@ -59,7 +59,7 @@ std::optional<AdminResponse> Refusal(const AdminRequest& request,
                 "name of this server\n");
   }
   if (request.method == "GET" || request.method == "HEAD") return std::nullopt;
-  AdminResponse response = Text(405, "not by this method\n");
+  AdminResponse response = Text(405, "use GET or HEAD\n");
   response.headers.emplace_back("Allow", "GET, HEAD");
   return response;
 }
