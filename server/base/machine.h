@@ -1,6 +1,6 @@
-// Reads how much of the machine this process may use. A container's limits are
-// those of its control group. The numbers of the machine itself do not show
-// these limits.
+// Reads how many CPUs and how much memory this process may use. In a container,
+// the limits are those of the container's control group. The machine's numbers
+// of CPUs and of bytes do not show these limits.
 
 #pragma once
 

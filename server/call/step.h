@@ -65,7 +65,7 @@ class Step {
   const absl::Status& status() const { return status_; }
   bool has_response() const { return has_response_; }
   grpc::ByteBuffer* output() { return &output_; }
-  // Returns the time for which the step was computed.
+  // Returns the time for which Advance() has run in total.
   absl::Duration computing() const { return computing_; }
 
  private:

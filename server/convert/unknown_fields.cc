@@ -112,7 +112,8 @@ bool KnownFields::AddList(CodedInputStream* in, const Field& field,
   const std::size_t size =
       std::min<std::size_t>(bytes, static_cast<std::size_t>(left));
   const auto* const first = static_cast<const std::uint8_t*>(data);
-  // The last byte of a varint is below 128; its other bytes are not.
+  // Counts the varints by their last bytes: only the last byte of a varint is
+  // below 128.
   const auto numbers = static_cast<std::size_t>(std::count_if(
       first, first + size, [](std::uint8_t byte) { return byte < 0x80; }));
   const std::size_t in_memory = numbers * field.number_bytes;

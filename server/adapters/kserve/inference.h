@@ -120,8 +120,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Returns the field at the end of a path, with its parent. none: the text of
   // the error for a wrong path.
   absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
-  // Notes that a path is set. INVALID_ARGUMENT if the path, a path that begins
-  // with it, or the beginning of the path was set before.
+  // Notes that a path is set. INVALID_ARGUMENT if the same path was set before,
+  // or the path of a field inside it, or the path of a message around it.
   absl::Status Take(const std::string& path);
   // Claims memory for the encodings of the native request.
   absl::Status ClaimRopes();

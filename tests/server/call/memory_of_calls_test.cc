@@ -170,7 +170,7 @@ TEST_F(MemoryOfCallsTest, CallsThatWaitForMemoryHoldNoPlace) {
   ExpectNothingInFlight();
 }
 
-// Messages that exceed their announced size fill memory beside the budget.
+// Messages that exceed their announced size take memory that no call claims.
 TEST_F(MemoryOfCallsTest, MessagesOverTheBudgetAreEndedAndSmallCallsGoOn) {
   constexpr std::size_t kLarge = 16 << 20;
   Start({.limits = {.max_request_bytes = kLarge,

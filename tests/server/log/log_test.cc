@@ -268,7 +268,7 @@ TEST_F(LogTest, GrpcsLinesAreLogged) {
   EXPECT_EQ(first["severity"], "ERROR");
   EXPECT_EQ(first["logger"], "grpc");
   EXPECT_EQ(first["source"], "place.cc:7");
-  // Many lines from one place do not suppress the others.
+  // Many lines from one place do not suppress the lines of other places.
   int lines = 1;
   while (Read()["msg"] != "other") ++lines;
   EXPECT_LT(lines, 50);

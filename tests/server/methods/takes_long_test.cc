@@ -177,7 +177,7 @@ TEST_F(TakesLongTest, AStopEndsTheReadingOfLayers) {
   }
 }
 
-// A tile copies at most a MiB, also if a row of the weight is larger.
+// A tile copies at most a MiB, and may begin and end within rows of the weight.
 TEST_F(TakesLongTest, TilesOfConvertPairingAreSmallerThanLongRows) {
   constexpr std::int64_t kRows = 4, kColumns = 5 << 15;  // rows of 640 KiB
   v1::ConvertPairingRequest request;

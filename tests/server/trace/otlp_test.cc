@@ -141,7 +141,7 @@ TEST(OtlpTraces, ADeadCollectorLosesOnlySpans) {
   }
   auto traces = StartTraces(endpoint);
   ASSERT_TRUE(traces.ok()) << traces.status();
-  // More than the queue holds.
+  // These are more spans than the queue holds.
   for (int i = 0; i < 10000; ++i) (*traces)->Finished(Record(kSampled));
   traces->reset();
 }

@@ -252,8 +252,8 @@ TEST_F(TlsTest, NewFilesAreLoadedAutomatically) {
   EXPECT_EQ(notices().back(), "certificates and tokens were read again");
 }
 
-// Old and new connections make calls during the rotations; the long form is
-// `./run chaos`.
+// Old and new connections make calls during the rotations. `./run chaos` has a
+// longer test of rotations.
 TEST_F(TlsTest, RotationsFailNoCall) {
   options_.tls.client_ca = files_.Write("client-ca", other_.cert());
   Start(options_);
