@@ -31,7 +31,8 @@ namespace {
 
 using google::protobuf::Message;
 
-// Position ids of fewer bytes are part of a stream's first message.
+// Position ids with fewer bytes than this are a part of a stream's first
+// message. The bytes of larger ids follow in messages of their own.
 constexpr std::size_t kSmallIds = 64 << 10;
 
 // A tensor of a call: its names in errors, its field number in all messages,

@@ -189,7 +189,8 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
         return absl::OkStatus();
       },
       call.Rest());
-  // `stream` wraps the caller's request in the field `table`.
+  // The caller's request is the field `table` of `stream`, so errors begin
+  // their field names with `table.`, which is removed here.
   if (!status.ok()) return OutsideOf("table", status);
   // All tensors have one owner, so a result is kept or dropped as a whole.
   const auto memory = std::make_shared<std::vector<std::shared_ptr<char>>>();

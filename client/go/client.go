@@ -75,7 +75,7 @@ func NewClient(target string, options ...DialOption) (*Client, error) {
 	return c, nil
 }
 
-// Dial is NewClient.
+// Dial does the same as NewClient.
 //
 // Deprecated: version 0.3.0 removes it.
 func Dial(target string, options ...DialOption) (*Client, error) {
@@ -166,7 +166,7 @@ func DialFromEnv(options ...DialOption) (*Client, error) {
 	return NewClient(cmp.Or(env("POSENC_SERVER"), "localhost:50051"), append(found, options...)...)
 }
 
-// Option is an option of one call: one of this package's, or any of gRPC's.
+// Option is an option of one call: an option of this package, or a call option of gRPC.
 type Option = grpc.CallOption
 
 type settings struct {

@@ -41,7 +41,7 @@ type lentMessage struct {
 	lent sync.WaitGroup
 }
 
-// Fields of fewer bytes are copied, which costs less than waiting until gRPC returns them.
+// Fields with fewer bytes than this are copied, because a copy costs less than waiting until gRPC returns the field.
 const lendFrom = 64 << 10
 
 // marshal returns the message in pieces: first all small fields, then, for each large field, its tag and length and its

@@ -20,7 +20,7 @@ type Error struct {
 	Code       codes.Code
 	Reason     string                                  // ErrorReason without its prefix, such as "FIELD_REQUIRED", or empty; branch on it
 	Field      string                                  // the request's field that is at fault
-	Metadata   map[string]string                       // ErrorInfo's: field, limitBytes, messageIndex, ...
+	Metadata   map[string]string                       // facts that come with the reason: field, limitBytes, messageIndex, ...
 	Violations []*errdetails.BadRequest_FieldViolation // all fields at fault, if the server found several
 	RequestID  string                                  // the call's id in the server's log
 	Message    string                                  // what is wrong, and how to fix it

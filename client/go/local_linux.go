@@ -100,7 +100,7 @@ func (s *localServer) start(posencd string, flags []string) error {
 	s.cmd.Args[0] = "posencd"
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "POSENC_") })
-	s.cmd.Env = append(s.cmd.Env, "POSENC_DRAIN_TIMEOUT=1s", "POSENC_LOG_LEVEL=warning", "POSENC_LOG_FORMAT=text") // flags win
+	s.cmd.Env = append(s.cmd.Env, "POSENC_DRAIN_TIMEOUT=1s", "POSENC_LOG_LEVEL=warning", "POSENC_LOG_FORMAT=text") // flags override these
 	// posencd gets a session of its own, so that Control-C at a terminal ends only this process.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	// posencd ends when this pipe is closed. When this process ends, the kernel closes it.

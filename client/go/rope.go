@@ -156,7 +156,7 @@ func (r *Rope) Spec() *posencv1.RopeSpec { return r.source.message.GetSpec() }
 // Saturate.
 func (r *Rope) Apply(ctx context.Context, layout Layout, positions *Positions, q, k Tensor, options ...Option) error {
 	args := ApplyRopeArgs{Rope: r.source, Layout: layout, Positions: positions, Q: q, K: k}
-	_, _, err := r.client.ApplyRope(ctx, args, append([]Option{Into(q, k)}, options...)...) // later options win
+	_, _, err := r.client.ApplyRope(ctx, args, append([]Option{Into(q, k)}, options...)...) // a later option overrides an earlier one
 	return err
 }
 

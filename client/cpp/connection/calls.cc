@@ -60,7 +60,8 @@ absl::Status ToAbsl(const grpc::Status& status) {
 }
 
 // Adds the request id of a call to its error. If the error already has an id,
-// keeps it: a stream's callback then returned the error of another call.
+// keeps it: then a callback of the stream returned the error of another call,
+// and the id is that call's.
 absl::Status WithRequestId(absl::Status status, const std::string& request_id) {
   if (!status.ok() && !status.GetPayload(kRequestIdType)) {
     status.SetPayload(kRequestIdType, absl::Cord(request_id));
@@ -72,7 +73,7 @@ absl::Status WithRequestId(absl::Status status, const std::string& request_id) {
 // sets no deadline.
 absl::Status SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   // gRPC would not refuse a timeout of 0 or less. gRPC rounds deadlines up to
-  // its next millisecond, and a quick call may end before that.
+  // its next millisecond, so a quick call could succeed.
   if (timeout <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError(absl::StrCat(
         "timeout: ", absl::FormatDuration(timeout), "; must be above 0"));

@@ -32,8 +32,8 @@
 
 namespace posenc {
 
-// Returns RESOURCE_EXHAUSTED for 2 GiB and more: protobuf would abort or
-// overflow before the message is sent.
+// Returns RESOURCE_EXHAUSTED if a message of `bytes` bytes has 2 GiB or more,
+// because protobuf would abort or overflow before it sends such a message.
 absl::Status CheckBytes(std::int64_t bytes);
 
 // Returns true if a message is over a limit of the server or the client. Then a
@@ -65,7 +65,7 @@ class Calls {
   Calls(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout);
 
   Regions& regions() { return regions_; }
-  // Larger requests of ApplyRope and Reposition are sent as a stream.
+  // Requests of ApplyRope and Reposition with more bytes are sent as a stream.
   std::int64_t stream_above_bytes() const { return stream_above_bytes_; }
 
   // Sets the deadline, request id and traceparent of a context. Returns the
@@ -169,7 +169,8 @@ class Calls {
 
   // Asks the server for its version, and waits at most until `deadline`.
   // Returns "; the server is posencd 0.1.0, this client is 0.2.0", or "" if
-  // both versions are the same.
+  // both versions are the same. If the server's version cannot be read, the
+  // text has only the client's version.
   std::string VersionsText(
       std::chrono::system_clock::time_point deadline) const;
 

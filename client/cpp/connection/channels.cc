@@ -26,8 +26,8 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   // KiB, would exclude most tensors. The buffer keeps references, not copies.
   args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
   // A retry of a call helps only if gRPC has tried to reconnect before the
-  // retry. So the first reconnect comes after the first backoff of retries,
-  // instead of gRPC's 1 s.
+  // retry. So gRPC first reconnects after 100 ms, which is the first backoff of
+  // retries. By default it would wait for 1 s.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // By default gRPC resolves a name at most every 30 s. That is too rare if all
   // known servers were replaced. Names in Kubernetes may be cached for 5 s.
@@ -65,8 +65,8 @@ std::shared_ptr<Channels::Connection> Channels::Create(bool own_connection,
   const grpc::ChannelArguments arguments =
       ChannelArguments(options_, own_connection, retries);
   auto connection = std::make_shared<Connection>();
-  // Without valid security the channel has null credentials. Calls over this
-  // channel would fail, but Begin() refuses every call.
+  // Without valid security the channel has null credentials. No call uses this
+  // channel, because Begin() refuses every call.
   connection->channel =
       security_.ok()
           ? security_->CreateChannel(options_.target, arguments)

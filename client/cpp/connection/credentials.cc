@@ -197,7 +197,7 @@ class Bearer final : public grpc::MetadataCredentialsPlugin {
   std::string token_;
   const std::string path_;
   absl::Time checked_;
-  File file_;  // of which token_ was read; empty before the first check
+  File file_;  // state when token_ was read; empty before the first check
 };
 
 // Kinds of addresses on this machine. kNo: the target's text does not show that
@@ -256,7 +256,8 @@ absl::StatusOr<ChannelSecurity> ChannelSecurity::Of(
                            absl::StrCat("would be sent in the clear to ",
                                         options.target, "; must have TLS"));
     }
-    // Plaintext credentials. gRPC closes their connections to other machines.
+    // These credentials send plaintext, and gRPC closes their connections to
+    // other machines.
     security.credentials_ = grpc::experimental::LocalCredentials(
         local == Local::kUnix ? UDS : LOCAL_TCP);
     level = GRPC_SECURITY_NONE;

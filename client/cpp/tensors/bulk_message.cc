@@ -21,9 +21,9 @@ using google::protobuf::Message;
 // Field number of `data` in the messages of byte streams.
 constexpr int kData = v1::ApplyRopeStreamRequest::kDataFieldNumber;
 
-// Smaller tensors are copied, because that costs less than waiting until gRPC
-// has returned a slice. So only bulk connections (calls.cc), which carry
-// messages of at least this size, hold the caller's memory.
+// Tensors with fewer bytes than this are copied, because a copy costs less than
+// waiting until gRPC has returned a slice. So only bulk connections (calls.cc),
+// which carry messages of at least this size, hold the caller's memory.
 constexpr std::size_t kLentBytes = 64 << 10;
 
 // Size in bytes of a cache line, and of the largest vector register.

@@ -66,7 +66,7 @@ class TensorReader {
 
  private:
   absl::Span<const absl::Span<const char>> pieces_;
-  std::size_t offset_ = 0;  // read in the first piece
+  std::size_t offset_ = 0;  // bytes of the first piece that were read
 };
 
 // A response whose tensors' bytes have not been copied yet. It keeps gRPC's

@@ -2,8 +2,8 @@
 //
 // gRPC's threads send and receive. The caller's thread provides messages and
 // takes responses: the callbacks of the public API run in this thread, and a
-// slow callback delays only its own stream. The two threads share a few flags
-// under one mutex:
+// slow callback delays only its own stream. The caller's thread and gRPC's
+// threads share a few flags under one mutex:
 //
 //   caller's thread                      gRPC's threads
 //   Await() waits for an event     <--   OnReadDone, OnWriteDone: set a flag

@@ -93,7 +93,10 @@ export class SharedRegion {
     if (!this.isOpen) throw invalid(field, fact);
   }
 
-  /** @internal Copies the region's bytes from `offset` on to `memory` (read), or `memory` to these bytes (write). */
+  /**
+   * @internal If `way` is "read", copies the region's bytes from `offset` on to `memory`. If it is "write", copies
+   * `memory` to these bytes.
+   */
   copy(memory: Uint8Array, offset: number, way: "read" | "write"): void {
     this.checkOpen("region");
     const own = this.memory?.subarray(offset, offset + memory.length);

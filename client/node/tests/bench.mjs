@@ -46,8 +46,8 @@ async function startEchoOfBytes() {
 }
 
 // As in the benchmarks of all clients, unmeasured calls come first: for `warmUp`
-// seconds, and at least `connections` calls. Other clients need two seconds, but V8
-// compiles for longer.
+// seconds, and at least `connections` calls. Clients without a just-in-time compiler
+// need two seconds, but V8 compiles for longer.
 const warmUp = 6;
 const connections = 4;
 

@@ -23,13 +23,14 @@ use crate::target::{Target, host_name};
 /// arrive, so a large window needs little memory. A small window would make servers wait.
 const WINDOW_BYTES: u32 = 16 << 20;
 
-/// Larger frames need fewer system calls. With HTTP/2's default of 16 KiB, 64 MiB would be 4096 frames.
+/// Size in bytes of the largest HTTP/2 frame. Larger frames need fewer system calls. With HTTP/2's default of 16 KiB,
+/// 64 MiB would be 4096 frames.
 const FRAME_BYTES: u32 = 1 << 20;
 
-/// gRPC's own implementations use this timeout for an address that does not answer.
+/// The timeout for an address that does not answer, as in gRPC's own implementations.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// DNS names in Kubernetes are valid for 5 s.
+/// The shortest time between two resolutions of a name. In Kubernetes, the addresses of a name may be cached for 5 s.
 const RESOLVE_AGAIN: Duration = Duration::from_secs(5);
 
 /// `None` means the unix socket.

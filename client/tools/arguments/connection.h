@@ -1,6 +1,6 @@
-// The client of a command. It calls the server of --server. Without --server it
-// calls a server inside this process, so that no command needs a running
-// server.
+// The client of a command. It calls the server that --server names. Without
+// --server it calls a server inside this process, so that no command needs a
+// running server.
 
 #pragma once
 

@@ -75,7 +75,8 @@ absl::Status Transform(
     tensors[entry->name.empty() ? "tensor" : entry->name] =
         TensorJson(result->tensor);
     bytes += static_cast<double>(tensor.bytes.size());
-    // Bytes of blocks stay U8.
+    // The bytes of llama.cpp's blocks are INT8 in calls, but may be U8 in the
+    // file: the entry keeps the file's name of the dtype.
     if (result->tensor.dtype == tensor.dtype) replaced->dtype = entry->dtype;
     *entry = *std::move(replaced);
     results.push_back(*std::move(result));

@@ -103,7 +103,8 @@ std::string DtypeName(v1::Dtype dtype) {
 }
 
 std::int64_t ElementCount(const std::vector<std::int64_t>& shape) {
-  // A zero extent makes the product 0, even if the others overflow.
+  // A zero extent makes the product 0, even if the product of the other extents
+  // overflows.
   std::int64_t count = 1;
   bool overflow = false;
   bool empty = false;

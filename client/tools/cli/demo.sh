@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Runs the main job from end to end, as a user would try it.
+# Starts a server, and rotates, checks and moves tensors with it, as a user
+# would.
 #   demo.sh BIN_DIR [WORK_DIR]
-# WORK_DIR (default: a new directory, removed at the end) keeps the files.
+# WORK_DIR keeps the files. The default is a new directory, which is removed at
+# the end.
 set -euo pipefail
 
 bin=$(cd "$1" && pwd)

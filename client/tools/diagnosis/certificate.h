@@ -14,12 +14,13 @@
 // above 0 are therefore judged by the angles of their keys.
 //
 // The bound for keys of 16 bits is 2 ulps. This is the sum of four errors: 0.71
-// of the inputs, 0.5 of Reposition, 0.5 of the engine, and 0.29 of the engine's
-// float32 table. The bound is 4 ulps if the engine's tables have the dtype of
-// the keys. The bound for float32 and float64 keys is also 4 ulps,
-// because their tables have the dtype of the keys. If an engine rotates float64
-// keys with float32 tables, the bound is 4 ulps of float32, which are 2^31 ulps
-// of float64. The error of angles is added to the bound (key_motion.h).
+// ulp from the inputs, 0.5 ulp from Reposition, 0.5 ulp from the engine, and
+// 0.29 ulp from the engine's float32 table. The bound is 4 ulps if the engine's
+// tables have the dtype of the keys. The bound for float32 and float64 keys is
+// also 4 ulps, because their tables have the dtype of the keys. If an engine
+// rotates float64 keys with float32 tables, the bound is 4 ulps of float32,
+// which are 2^31 ulps of float64. The error of angles is added to the bound
+// (key_motion.h).
 
 #pragma once
 

@@ -443,8 +443,8 @@ constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr const char* kModelTexts[] = {"config.json", "params.json",
                                        "tokenizer_config.json"};
 
-// Returns the names in a folder, in order. A folder with the name config.json
-// is an error; other folders are ignored.
+// Returns the names in a folder, in order. A subfolder with the name
+// config.json is an error; other subfolders are ignored.
 std::set<std::string> NamesIn(const std::string& path, std::error_code* error) {
   std::set<std::string> names;
   for (fs::directory_iterator at(path, *error), end; !*error && at != end;

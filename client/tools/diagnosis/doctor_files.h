@@ -13,8 +13,8 @@
 
 namespace posenc::cli {
 
-// Makes a text valid UTF-8, as messages require: other bytes, which files and
-// their names may have, become U+FFFD.
+// Replaces bytes that are not UTF-8 by U+FFFD. Files and their names may have
+// such bytes, but messages must not.
 std::string Utf8(const std::string& text);
 
 // Returns the inputs that the paths name: files, and the files of folders,

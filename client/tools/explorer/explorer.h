@@ -19,8 +19,8 @@ struct MHD_Daemon;
 
 namespace posenc::explorer {
 
-// The largest body of a call: a config.json, or a GGUF file's keys without its
-// vocabulary.
+// Size of the largest body of a call. It is enough for a config.json, or for
+// the keys of a GGUF file without its vocabulary.
 inline constexpr std::size_t kMaxBodyBytes = 1 << 20;
 
 class Explorer final {

@@ -33,7 +33,7 @@ constexpr NamedDtype kDtypes[] = {{"F64", 8, v1::DTYPE_FLOAT64},
                                   {"U64", 8, v1::DTYPE_UNSPECIFIED},
                                   {"U32", 4, v1::DTYPE_UNSPECIFIED},
                                   {"U16", 2, v1::DTYPE_UNSPECIFIED},
-                                  {"U8", 1, v1::DTYPE_INT8},  // of blocks
+                                  {"U8", 1, v1::DTYPE_INT8},  // bytes of blocks
                                   {"BOOL", 1, v1::DTYPE_UNSPECIFIED},
                                   {"F8_E4M3", 1, v1::DTYPE_FLOAT8_E4M3FN},
                                   {"F8_E5M2", 1, v1::DTYPE_FLOAT8_E5M2}};

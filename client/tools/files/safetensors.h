@@ -31,13 +31,14 @@ namespace posenc::cli {
 struct SafetensorsEntry {
   std::string name;
   // The dtype's name in the file, "BF16". Tensors that pass through may have
-  // any dtype. "U8" has the contract's dtype INT8: bytes of blocks.
+  // any dtype. Calls send "U8" as INT8, because it holds bytes of llama.cpp's
+  // blocks.
   std::string dtype;
   std::vector<std::int64_t> shape;
   // The bytes in the file, or the bytes that replace them. If only the header
   // was read, the pointer is null, but the size is right.
   absl::Span<const char> bytes;
-  std::uint64_t begin = 0;  // in the file, after its header
+  std::uint64_t begin = 0;  // offset of the bytes, from the end of the header
 };
 
 struct Safetensors {

@@ -83,7 +83,7 @@ struct ClientOptions {
 
   // Default deadline of a unary call. For a stream it is the longest time
   // without any progress, and the whole stream has a deadline of one day.
-  // Infinity: no such limit. CallOptions::timeout overrides it.
+  // Infinity: no limit. CallOptions::timeout overrides this default.
   absl::Duration timeout = absl::Seconds(60);
 
   // Size in bytes of the largest message, sent or received. A larger message

@@ -17,7 +17,7 @@ import (
 
 // The warm-up lasts at least warmUp, and makes at least one call for every
 // connection. Its calls are not measured. The benchmarks of the other clients
-// do the same.
+// do the same; in Java and Node the warm-up lasts 6 s.
 const (
 	warmUp      = 2 * time.Second
 	connections = 4

@@ -3,7 +3,7 @@
     rope = posenc.connect("localhost:50051").rope("config.json")
     q, k = rope.apply(q, k, start=0, layout="bshd")
 
-Client blocks until an answer comes, AsyncClient is for asyncio. posenc.messages
+Client blocks until an answer comes. AsyncClient is for asyncio. posenc.messages
 has the classes of answers and specifications. Errors are PosencError;
 posenc.errors has a subclass for each code.
 """

@@ -154,8 +154,9 @@ class AsyncClient:
             position of each sequence; posenc.packed(cu_seqlens) is for "thd".
         layout: "bshd", "bhsd", "sbhd" or "thd".
         direction: "inverse" undoes a rotation, "adjoint" is its gradient.
-        saturation: required for FP8. Results past the largest FP8 number become
-            that number ("finite"), or infinity ("none"; NaN in E4M3).
+        saturation: required for FP8. With "finite", results past the largest FP8
+            number become that number. With "none", they become infinity, or NaN
+            in E4M3.
         out: arrays for the results: (q, k), or one array if only one tensor is
             given. They may be q and k themselves.
 
@@ -181,9 +182,9 @@ class AsyncClient:
     ) -> A:
         """Moves rotated keys to other positions, or from one encoding to another.
 
-        Takes either `shift` (an int, or an int for each token), or old_positions
-        and new_positions in the forms of apply_rope. rope: the encoding that
-        rotated k. FP8 needs `saturation`, as in apply_rope, and int8 needs
+        shift: an int, or an int for each token. Instead of shift, new_positions may
+        be given, with old_positions; both have the forms of apply_rope. rope: the
+        encoding that rotated k. FP8 needs `saturation`, as in apply_rope, and int8 needs
         saturation="finite". block_format: "q8_0" or "q4_0", if k has the bytes of
         llama.cpp's blocks as int8; its last dimension counts bytes. cache: the
         layout of a paged cache, instead of `layout`: {"dimensions": "vllm_split",

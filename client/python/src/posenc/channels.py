@@ -200,7 +200,8 @@ class Channels:
             # A retry helps only after gRPC has tried to connect again. So this
             # backoff equals the first backoff of retries. gRPC's default is 1 s.
             ("grpc.initial_reconnect_backoff_ms", 100),
-            # DNS names in Kubernetes are valid for 5 s; gRPC's default is 30 s.
+            # In Kubernetes, the addresses of a name may be cached for 5 s. By default
+            # gRPC would ask for them again only after 30 s.
             ("grpc.dns_min_time_between_resolutions_ms", 5000),
             # Without this option, all channels with equal arguments share one
             # connection.

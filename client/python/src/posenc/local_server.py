@@ -21,7 +21,7 @@ from .errors import UnavailableError
 
 _SHARED_MEMORY = "/dev/shm"
 _PREFIX = "posenc-local-"
-# Seconds. posencd starts within 20 ms, but a machine may be busy.
+# Time limits in seconds. posencd starts within 20 ms, but a machine may be busy.
 _LONGEST_START = 30.0
 _LONGEST_END = 10.0
 _INSTALL = f"pip install 'posenc[server]=={VERSION}'"

@@ -219,7 +219,7 @@ def kept(
 
 
 def _named(ropes: Any) -> dict[str, Any]:
-    """Returns a dict of ropes by name. A single rope can also be a dict; its keys are fields."""
+    """Returns a dict of ropes by name. A dict whose keys are fields of a rope is a single rope."""
     if isinstance(ropes, Mapping) and ropes and not SOURCE_FIELDS & set(ropes):
         kinds = (str, Mapping, RopeSource, RopeSpec, Rope)
         if all(isinstance(value, kinds) for value in ropes.values()):

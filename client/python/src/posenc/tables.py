@@ -60,7 +60,7 @@ def rows_of(request: m.BuildTableRequest) -> int:
     """Returns a request's number of rows, 0 if it is unknown."""
     positions = request.positions or m.Positions()
     if positions.ids is not None and positions.ids.shape:
-        # The last extent of ids counts tokens; the others are axes or sequences.
+        # The last extent of ids counts tokens; the other extents count axes or sequences.
         return positions.ids.shape[-1]
     if positions.packed is not None and positions.packed.cu_seqlens:
         return positions.packed.cu_seqlens[-1]

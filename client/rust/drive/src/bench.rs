@@ -6,7 +6,7 @@ use posenc::{Bshd, Options, StartAt, v1, view};
 
 use crate::Outcome;
 
-/// Duration of the unmeasured first calls. The benchmarks of all clients use the same duration.
+/// Duration of the unmeasured first calls. It is the same for all clients without a just-in-time compiler.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 pub async fn run(target: &str, case: &str) -> Outcome {

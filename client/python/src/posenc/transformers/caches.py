@@ -153,7 +153,7 @@ class _Mover:
             raise invalid("config", f"is a {type(config).__name__}; must be the model's configuration: model.config")
         self._config = config.get_text_config(decoder=True)  # the decoder's part, if the model has an encoder
         values = self._config.to_dict()
-        if getattr(self._config, "layer_types", None):  # Dory saves further layers, which cache nothing
+        if getattr(self._config, "layer_types", None):  # Dory's dict also lists layers without a cache
             values["layer_types"] = list(self._config.layer_types)
         self._source = rope_source(values)
         if values.get("model_type") in _NORM_AFTER_ROTATION:

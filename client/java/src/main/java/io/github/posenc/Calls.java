@@ -31,7 +31,7 @@ final class Calls {
 
   final PosencBuilder client;
   private final ManagedChannel channel;
-  private final ManagedChannel once; // for calls without retries, which are an option of channels
+  private final ManagedChannel once; // for calls without retries (an option of the channel)
   private final Token token;
 
   Calls(PosencBuilder client) {

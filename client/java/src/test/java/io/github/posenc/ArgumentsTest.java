@@ -154,7 +154,7 @@ final class ArgumentsTest extends WithServer {
 
   @Test
   void aTimeoutIsThatOfAllRequestsOfACall() throws Exception {
-    CompletableFuture<Long> left = new CompletableFuture<>(); // time of the second request, in ms
+    CompletableFuture<Long> left = new CompletableFuture<>(); // time that the second request has, in ms
     ServerServiceDefinition service = ServerServiceDefinition.builder("posenc.v1.PositionalEncodingService")
         .addMethod(method("ApplyRope", MethodDescriptor.MethodType.UNARY), ServerCalls.asyncUnaryCall((request, answer) -> {
           try {

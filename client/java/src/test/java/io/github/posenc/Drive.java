@@ -13,8 +13,9 @@ import java.util.Map;
 
 /** The program that client/java/run uses beside the tests. It is not in the jar. */
 public final class Drive {
-  // The benchmarks of all clients make unmeasured calls first. The other clients make them for two
-  // seconds. HotSpot compiles for five seconds, in a thread that competes with the calls.
+  // The benchmarks of all clients make unmeasured calls first. Two seconds are enough without a
+  // just-in-time compiler, but HotSpot compiles for five seconds, in a thread that competes with
+  // the calls.
   private static final double WARM_UP_SECONDS = 6;
 
   private Drive() {}
