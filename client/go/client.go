@@ -57,7 +57,7 @@ func NewClient(target string, options ...DialOption) (*Client, error) {
 		stuckTimeout:    10 * time.Second,
 		maxMessageBytes: 512 << 20, // the server's default, too
 		streamAbove:     math.MaxInt64,
-		chunkBytes:      4<<20 - 64<<10, // an answer stays below gRPC's 4 MiB
+		chunkBytes:      4<<20 - 64<<10, // so an answer stays below gRPC's default limit, 4 MiB
 	}}
 	collect(&c.config, options)
 	c.maxMessageBytes = min(max(c.maxMessageBytes, 4<<20), math.MaxInt32) // protobuf's largest: 2 GiB - 1

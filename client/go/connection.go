@@ -129,7 +129,7 @@ var thisMachine = regexp.MustCompile(`^unix(-abstract)?:|^(dns:(///)?|passthroug
 // bearer puts a token into every call's headers. The token's file is read each time, because tokens expire. While the
 // file cannot be read, the last good token stays in use.
 type bearer struct {
-	file   string // empty: the token stays
+	file   string // empty: the token never changes
 	header atomic.Value
 }
 

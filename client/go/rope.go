@@ -87,7 +87,7 @@ func SpecJSON(text string, options ...SourceOption) RopeSource {
 	err := json.Unmarshal([]byte(text), &fields)
 	if err == nil {
 		lengthen(fields, spec.ProtoReflect().Descriptor())
-		long, _ := json.Marshal(fields) // cannot fail: it was JSON
+		long, _ := json.Marshal(fields) // cannot fail: the fields come from JSON
 		err = protojson.Unmarshal(long, spec)
 	}
 	if err != nil {

@@ -162,7 +162,7 @@ var elementBytes = map[Dtype]int64{
 // sizeOf returns the size of a tensor in bytes; -1 if no memory can hold a tensor of this type and
 // shape.
 func sizeOf(m *posencv1.Tensor) int64 {
-	size := float64(elementBytes[m.GetDtype()]) // exact up to 2^53, which no memory has
+	size := float64(elementBytes[m.GetDtype()]) // exact up to 2^53 bytes, more than any memory has
 	if size == 0 || slices.ContainsFunc(m.GetShape(), func(extent int64) bool { return extent < 0 }) {
 		return -1
 	}

@@ -35,7 +35,7 @@ constexpr std::int64_t kBulkBytes = 64 << 10;
 // responses overlap and a message stays in the cache during its computation.
 constexpr std::int64_t kStreamedBytes = (4 << 20) - (64 << 10);
 
-// Largest size of the framing of a stream's message.
+// Largest number of bytes that framing adds to a stream's message.
 constexpr std::int64_t kFramingBytes = 6;
 
 // Deadline of a stream without a timeout of its own. Without a deadline, the
@@ -95,8 +95,9 @@ bool IsNotShared(const absl::Status& status) {
           reason == "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE");
 }
 
-// Returns true if the error needs no advice to write the tensor again. Then the
-// call wrote nothing, or the server's message has the advice (ABORTED).
+// Returns true if the error needs no advice to write the tensor again. This is
+// so if the call wrote nothing, or if the server's message already has the
+// advice (ABORTED).
 bool NeedsNoAdvice(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:

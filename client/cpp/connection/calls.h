@@ -3,7 +3,7 @@
 //
 // There are three kinds of calls. All use a generic stub, so that the bytes of
 // tensors are sent without a copy, and are copied only once when they arrive:
-// - Answer(), Bulk(): a unary call without and with tensors.
+// - Answer(): a unary call without tensors. Bulk(): a unary call with tensors.
 // - StreamBytes(): a bidirectional stream that carries the bytes of tensors.
 // - Receive(): one small request, and a stream of bulk responses.
 //
@@ -77,8 +77,8 @@ class Calls {
   // Makes the error for the caller from the error of a call that the server or
   // gRPC ended. Adds the request id; the target if no server answered; and the
   // versions of client and server if the server does not know the request. To
-  // learn the server's version, it sends a request, which ends at the latest at
-  // `deadline`, the deadline of the failed call.
+  // learn the server's version, Ended() sends a request, which ends at the
+  // latest at `deadline`, the deadline of the failed call.
   absl::Status Ended(const absl::Status& status, const std::string& request_id,
                      std::chrono::system_clock::time_point deadline) const;
 
@@ -98,8 +98,8 @@ class Calls {
   // tensors in regions it sends only their places (v1::SharedMemory), or their
   // bytes if the server shares no memory with this client. `response` gets
   // everything except the tensors' bytes, which go to the outputs of `wanted`.
-  // `expected_bytes` is the approximate size of the response, if it is larger
-  // than the request.
+  // `expected_bytes` is the approximate size of a response that is larger than
+  // the request; 0 for other responses.
   absl::StatusOr<ReceivedTensors> Bulk(const std::string& name,
                                        const google::protobuf::Message& request,
                                        absl::Span<const TensorField> sent,

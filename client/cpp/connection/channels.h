@@ -69,11 +69,11 @@ class Channels {
   Lease Small() const { return Lease(small_); }
 
   // Returns the bulk connection with the fewest calls under way; makes a new
-  // connection if all others have calls. So a caller that makes one call at a
-  // time uses one connection only. That saves memory: gRPC keeps many MiB for
-  // every connection that has received a large message. Connections with the
-  // same number of calls are used in turn. Otherwise a connection whose calls
-  // fail at once would get all calls, because it is nearly always idle.
+  // connection if every connection has calls. So a caller that makes one call
+  // at a time uses one connection only. That saves memory: gRPC keeps many MiB
+  // for every connection that has received a large message. Connections with
+  // the same number of calls are used in turn. Otherwise a connection whose
+  // calls fail at once would get all calls, because it is nearly always idle.
   Lease Bulk();
 
   // Returns a connection that does not retry calls. The first call of Once()

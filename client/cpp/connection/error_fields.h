@@ -12,8 +12,8 @@ namespace posenc {
 // it.
 constexpr char kStatusType[] = "type.googleapis.com/google.rpc.Status";
 
-// Type of the detail that has the reason and the field in such a
-// google.rpc.Status, and the domain of posenc's reasons.
+// Type of the detail of this google.rpc.Status that has the reason and the
+// field, and the domain of posenc's reasons.
 constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr char kErrorDomain[] = "posenc";
 

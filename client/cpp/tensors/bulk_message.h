@@ -69,8 +69,8 @@ class TensorReader {
   std::size_t offset_ = 0;  // bytes of the first piece that were read
 };
 
-// A response whose tensors' bytes have not been copied yet. It keeps gRPC's
-// slices alive, and borrows the message that was parsed from them.
+// A response before the bytes of its tensors are copied. It keeps gRPC's slices
+// alive, and borrows the message that was parsed from them.
 class ReceivedMessage {
  public:
   // Parses the buffer into `message`, except the bytes of the tensors with the
@@ -113,11 +113,11 @@ struct ReceivedTensors {
 struct WantedTensor {
   int field = 0;  // its number
   Output into;
-  // Its size in bytes; negative if it is not known. In shared memory, the
-  // server may write only an output of this size.
+  // The tensor's size in bytes; negative if it is not known. In shared memory,
+  // the server may write only an output of this size.
   std::int64_t bytes = -1;
-  // The type and shape that it must have, without bytes; unset if they are not
-  // known.
+  // The type and shape that the tensor must have, without bytes; unset if they
+  // are not known.
   absl::optional<TensorView> like;
 };
 

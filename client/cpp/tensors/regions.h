@@ -16,8 +16,8 @@
 
 namespace posenc {
 
-// Says which tensors of a unary call are passed as bytes; the others are passed
-// by their places in regions. Keeps these regions alive.
+// Says which tensors of a unary call are passed as bytes; the other tensors are
+// passed by their places in regions. Keeps these regions alive.
 struct SharedParts {
   std::vector<TensorField> sent;  // tensors passed as bytes
   bool any = false;

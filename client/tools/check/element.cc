@@ -34,9 +34,9 @@ struct Format {
   int significand_bits;
   int min_exponent;  // of the smallest normal number
   double largest;
-  // Encode() gives larger numbers the code of this number. For FP8 it is the
-  // largest number, so that samples stay finite. For formats of 16 bits it is
-  // the number whose code is infinity.
+  // Encode() gives larger numbers the code of `limit`. For FP8, `limit` is the
+  // largest number, so that samples stay finite. For formats of 16 bits,
+  // `limit` is the number whose code is infinity.
   double limit = 0;
 };
 constexpr Format kFormats[] = {

@@ -29,7 +29,8 @@ class RoundingBound {
   // better). The product and the sum add 1 unit each. Second-order terms and
   // the reference's own errors get 2 more units: together 8 units of `terms`.
   // An operation with a subnormal result has an error of at most half the least
-  // positive number; the bound has 2 such numbers for the three operations.
+  // positive number; for the three operations, the bound has twice the least
+  // positive number.
   double Arithmetic(double terms, double from_angle) const {
     return terms * 8 * unit_ + 2 * tiny_ + from_angle;
   }

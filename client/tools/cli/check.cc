@@ -120,8 +120,8 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
       magnitude + arithmetic >= 65520) {
     return;
   }
-  // FP8 also overflows. The saturation of the request decides between the
-  // largest number and infinity or NaN.
+  // FP8 also overflows: depending on the request's saturation, the result is
+  // then the largest number, infinity or NaN.
   if (check::IsFloat8(dtype) &&
       magnitude + arithmetic >= check::LargestFinite(dtype) &&
       !(std::fabs(element.actual) < check::LargestFinite(dtype))) {

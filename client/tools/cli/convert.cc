@@ -15,7 +15,8 @@ namespace posenc::cli {
 namespace {
 
 // The projections of q and k, by the names of transformers (q_proj) and of Meta
-// and Mistral (wq). Only q and k are rotated, so only these are reordered.
+// and Mistral (wq). Only q and k are rotated, so only their projections are
+// reordered.
 const char* const kDefaultTensors[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
                                        "*.w[qk].weight", "*.w[qk].bias"};
 

@@ -36,8 +36,8 @@ using core::doctor::Say;
 
 // Number of tokens of a layer on which explanations are tried.
 constexpr std::int64_t kTriedTokens = 32;
-// Noise may change a measured angle by this many radians. Other bases and
-// shifts change it by far more.
+// Noise may change a measured angle by this many radians. A wrong base or a
+// wrong shift changes it by far more.
 constexpr double kMeasuredAngle = 0.05;
 // Bounds on a pair's error, in ulps. They depend on the engine's tables of
 // cosines and sines: tables finer than the keys, tables of the keys' dtype, or

@@ -27,7 +27,7 @@ namespace {
 
 constexpr char kMethodPrefix[] = "/v1/";
 
-// Enough for several browsers, because one browser opens six connections.
+// This is enough for several browsers: one browser opens six connections.
 constexpr unsigned kMaxConnections = 32;
 constexpr unsigned kSecondsOfSilence = 30;
 

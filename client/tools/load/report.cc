@@ -15,8 +15,8 @@ namespace posenc::load {
 namespace {
 
 // The curve of percentiles p has four points for each halving of 1 - p. It ends
-// at this value of 1 - p (p99.9999), or where 1 - p is one call, because all
-// later points would be the maximum.
+// at this value of 1 - p (p99.9999), or where 1 - p is the share of one call,
+// because all later points would be the maximum.
 constexpr double kLastTail = 1e-6;
 
 double Micros(std::int64_t nanos) { return static_cast<double>(nanos) / 1e3; }

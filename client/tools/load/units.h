@@ -26,7 +26,8 @@ absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text,
 // above 0.
 absl::StatusOr<std::int64_t> ParseBytes(absl::string_view text);
 
-// Parses "1000,2000.5", each above 0 and at most `most`; `rule` describes this.
+// Parses "1000,2000.5", each above 0 and at most `most`; `rule` is the text of
+// this rule in errors.
 absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view text,
                                                  double most,
                                                  absl::string_view rule);

@@ -228,7 +228,7 @@ void Worker::Dispatch() {
     return next < last && step_->Claim(next);
   };
   std::deque<std::int64_t> backlog;  // due and not sent yet, oldest first
-  std::int64_t held_until = 0;       // calls due by then found no slot
+  std::int64_t held_until = 0;       // calls due by this time found no slot
   bool more = advance();
   while (!step_->Stopped() && (more || !backlog.empty())) {
     if (backlog.empty()) step_->clock->SleepUntil(next);

@@ -204,9 +204,9 @@ class Client {
       const v1::ResolveRopeRequest& request,
       const CallOptions& options = {}) const;
 
-  // Interprets all files that describe a checkpoint (config.json, GGUF, ...) in
-  // the way of each engine (transformers, vLLM, ...). Returns the disagreements
-  // and their fixes.
+  // Interprets all files that describe a checkpoint (config.json, GGUF, ...) as
+  // each engine (transformers, vLLM, ...) does. Returns the disagreements and
+  // their fixes.
   absl::StatusOr<v1::DiagnoseRopeResponse> DiagnoseRope(
       const v1::DiagnoseRopeRequest& request,
       const CallOptions& options = {}) const;
@@ -217,9 +217,9 @@ class Client {
       const v1::AnalyzeRopeRequest& request,
       const CallOptions& options = {}) const;
 
-  // Builds position ids for batches that are packed, padded, split over
-  // devices, or mix text and images. Other calls take the answer's `positions`
-  // unchanged.
+  // Builds position ids for batches that are packed, padded or split over
+  // devices, or that mix text and images. Other calls take the answer's
+  // `positions` unchanged.
   absl::StatusOr<v1::BuildPositionsResponse> BuildPositions(
       const v1::BuildPositionsRequest& request,
       const CallOptions& options = {}) const;

@@ -1,9 +1,9 @@
 // Arguments and results of the calls of posenc::Client (C++17).
 //
-// The types of other settings are the generated messages of posenc.v1. Their
-// .proto files are the specification and explain formulas, defaults and errors.
-// If a field keeps the value that it has in this file, it is not sent: the
-// server then uses the contract's default, or reports that the field is
+// Other settings of the contract are generated messages and enums of posenc.v1.
+// Their .proto files are the specification and explain formulas, defaults and
+// errors. If a field keeps the value that it has in this file, it is not sent:
+// the server then uses the contract's default, or reports that the field is
 // required.
 //
 // In shapes B is batch, S sequence, H heads, D head_dim and T all tokens of a

@@ -32,7 +32,7 @@ type benchmark struct {
 var benchmarks = map[string]benchmark{
 	"unary1":    {64, 5, nil},
 	"unary64":   {4096, 5, nil},
-	"token1":    {1, 5, nil}, // shows the program's own peak
+	"token1":    {1, 5, nil}, // shows the peak memory of the program itself
 	"stream256": {16384, 2, []posenc.DialOption{posenc.WithStreamAbove(1)}},
 }
 

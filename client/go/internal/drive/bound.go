@@ -108,7 +108,7 @@ func (f format) encode(x float64, width int) uint16 {
 	switch {
 	case x == 0:
 		return sign
-	case exponent < lowest: // subnormal: a number of smallest steps
+	case exponent < lowest: // subnormal: a multiple of the smallest step
 		return sign | uint16(math.Ldexp(fraction, exponent-f.smallest))
 	default:
 		mantissa := uint16(math.Ldexp(fraction, f.bits)) &^ (1 << (f.bits - 1))

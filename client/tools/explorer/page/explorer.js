@@ -308,7 +308,8 @@ async function refresh() {
   view.reach = 2 * view.length;
   const step = Math.max(1, Math.ceil(view.reach / SAMPLES));
   try {
-    // Only llama.cpp reads a GGUF; there are no other readers.
+    // A GGUF is shown only as llama.cpp reads it, so no other readers are
+    // asked.
     const flags = state.spec ? [] : state.readers;
     view.readers = await Promise.all(flags.map((flag, i) => resolveReader(flag, 's' + (i + 1))));
   } catch (gone) {

@@ -1,6 +1,6 @@
-// Figures: curves and dots as SVG, tables of numbers as a canvas. Each has a
-// caption with its finding, a cursor that arrow keys move, and a table of its
-// numbers.
+// Figures: curves and dots as SVG, tables of numbers as a canvas. Each figure
+// has a caption with its finding, a cursor that arrow keys move, and a table of
+// its numbers.
 
 const MOST_POINTS = 512;
 

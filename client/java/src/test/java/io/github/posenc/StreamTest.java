@@ -60,7 +60,7 @@ final class StreamTest extends WithServer {
   private static io.grpc.Server cutting;
   private static Random random;
   private static int extra; // number of bytes too many in the next answers; negative: too few
-  private static final AtomicInteger messages = new AtomicInteger(); // count in the last stream
+  private static final AtomicInteger messages = new AtomicInteger(); // their number in the last stream
 
   @BeforeAll
   static void startCutting() throws Exception {
