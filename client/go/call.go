@@ -28,7 +28,7 @@ const (
 	traceparentKey  = "traceparent"
 	messageBytesKey = "posenc-message-bytes"
 
-	// Deadline of a stream that is limited only by its progress. Without a deadline the server would set its default.
+	// Deadline of a stream that is limited only by its progress. Without a deadline the server would set its own.
 	longestStream = 24 * time.Hour
 )
 
@@ -117,7 +117,7 @@ func (s *stream) progress(err error) error {
 	return s.client.errorOf(err, s.method, s.id)
 }
 
-// SendMsg is part of grpc.ClientStream. If the client sends many messages, it sends them from the caller's memory,
+// SendMsg is part of grpc.ClientStream. Messages of a method that takes a stream are sent from the caller's memory,
 // because copies would take as much memory again. SendMsg then waits until the connection has released this memory.
 // After an io.EOF, RecvMsg returns the error of the stream.
 func (s *stream) SendMsg(message any) error {
@@ -199,9 +199,9 @@ func (r *result) check() error {
 	return r.take(r.into)
 }
 
-// perform makes a call, and puts its results into the response. If a tensor lies in shared memory, it sends places. If
-// no tensor lies in shared memory, or if the server refuses places, it sends bytes: in one message or, if the message
-// would be too large, in a stream.
+// perform makes a call, and puts its results into the response. If a tensor lies in shared memory, the request has
+// places. If no tensor lies in shared memory, or if the server refuses places, the request has bytes: in one message
+// or, if the message would be too large, in a stream.
 func (c *Client) perform(ctx context.Context, k *call, options []Option) (err error) {
 	for i, output := range optionsOf(options).outputs {
 		if i < len(k.results) {

@@ -5,7 +5,7 @@ import "github.com/posenc/posenc/client/go/posencv1"
 // Layout is the order of a tensor's dimensions.
 type Layout = posencv1.Layout
 
-// B batch, S sequence, H heads, D head_dim, T all tokens of a packed batch.
+// The letters mean: B batch, S sequence, H heads, D head_dim, T all tokens of a packed batch.
 const (
 	BSHD = posencv1.Layout_LAYOUT_BSHD
 	BHSD = posencv1.Layout_LAYOUT_BHSD

@@ -37,8 +37,8 @@ func LayerIndex(index int) SourceOption {
 // SequenceLength is the length for length-dependent scalings.
 func SequenceLength(n int64) SourceOption { return func(s *source) { s.SequenceLength = &n } }
 
-// HeadDim is the width of the widest heads that are rotated. Set it if these are wider than the model's heads, for
-// example keys and values side by side, or latent rows.
+// HeadDim is the width of the widest heads that are rotated. Set it if these heads are wider than the model's heads,
+// for example keys and values side by side, or latent rows.
 func HeadDim(channels int) SourceOption { return func(s *source) { s.HeadDim = int32(channels) } }
 
 // Profile selects the project whose interpretation of a configuration applies.

@@ -24,7 +24,8 @@ func newSharedFile(path string, bytes int64) (memory []byte, err error) {
 	for err = syscall.EINTR; err == syscall.EINTR; { // Go's own signals interrupt it
 		err = syscall.Fallocate(int(file.Fd()), 0, 0, bytes)
 	}
-	// Files in a directory with the set-group-ID bit belong to its group, for example in a volume with an fsGroup.
+	// In a directory with the set-group-ID bit, files belong to the group of the directory. A Kubernetes volume with an
+	// fsGroup is an example.
 	directory := filepath.Dir(path)
 	if of, failed := os.Stat(directory); failed == nil && of.Mode()&os.ModeSetgid != 0 {
 		err = errors.Join(err, file.Chmod(0o660))

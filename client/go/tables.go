@@ -115,7 +115,7 @@ func join(results []*result, whole []int64, parts []Tensor, at []int64, progress
 			r.got = Tensor{&posencv1.Tensor{Dtype: part.Dtype(), Shape: whole, Data: r.into.Bytes(), Shared: r.into.m.GetShared()}}
 			size := sizeOf(r.got.m)
 			// Refuses a result that the machine's memory cannot hold. Otherwise Go would end the process if the kernel refuses
-			// memory, and a kernel that overcommits memory would end it later.
+			// memory, and a kernel that overcommits memory would end the process later.
 			if memory := machineMemory(); size < 0 || size > memory/int64(len(results)) {
 				return newError(codes.ResourceExhausted, "the result has shape %v, %d bytes, and this machine %d of memory; ask for less, or take it in parts", whole, size, memory)
 			}

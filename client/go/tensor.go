@@ -47,7 +47,7 @@ const (
 	BlockFormatQ4_0 = posencv1.BlockFormat_BLOCK_FORMAT_Q4_0
 )
 
-// Tensor views a dense row-major tensor in the caller's or a result's memory. The zero Tensor means no tensor.
+// Tensor views a dense row-major tensor in the memory of the caller or of a result. The zero Tensor means no tensor.
 type Tensor struct {
 	m *posencv1.Tensor // has `data`, and also `shared` if the data is in a shared region
 }

@@ -34,7 +34,7 @@ export type WhyGone = () => Promise<string>;
 
 const service = "/posenc.v1.PositionalEncodingService/";
 
-// The deadline of calls without a limit is a year. Without a deadline the server would set its default. For a deadline
+// The deadline of calls without a limit is a year. Without a deadline the server would set its own. For a deadline
 // beyond the range of gRPC's header, grpc-js throws an error that cannot be caught.
 const longestDeadlineMs = 365 * 24 * 3600 * 1000;
 

@@ -159,7 +159,8 @@ export class SharedTensor implements Place {
   }
 }
 
-// With these codes the server has written nothing. ABORTED is an exception, but its text already says what to do.
+// With these codes, except ABORTED, the server has written nothing. The text of an ABORTED error already says what to
+// do.
 const untouched = ["INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED"];
 
 /**

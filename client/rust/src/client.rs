@@ -58,7 +58,8 @@ struct Shared {
 /// A client is cheap to clone: clones share the connections. Any number of tasks may use a client. A call that is
 /// dropped also ends on the server. Calls with [`v1`] messages take tensors in the messages.
 /// [`apply_rope`](Self::apply_rope) and [`reposition`](Self::reposition) also take tensors in the caller's memory.
-/// These are sent without a copy of a whole tensor, and as a stream of chunks if they are too large for a message.
+/// Tensors in that memory are sent without a copy of a whole tensor, and as a stream of chunks if they are too large
+/// for a message.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -248,7 +249,8 @@ impl Client {
 
 /// Adds to the text of an error the names of tensors in shared memory that the call may have replaced.
 fn of_replacing(mut error: Error, slots: &[Slot<'_>]) -> Error {
-    // With these codes the server has written nothing. ABORTED is an exception, but its text already says what to do.
+    // With these codes, except ABORTED, the server has written nothing. The text of an ABORTED error already says what
+    // to do.
     let untouched = [Code::InvalidArgument, Code::NotFound, Code::PermissionDenied, Code::Aborted, Code::Unimplemented];
     let replaced = slots.iter().filter(|slot| slot.in_shared_place()).map(|slot| slot.field.2);
     let names = replaced.collect::<Vec<_>>().join(" and ");

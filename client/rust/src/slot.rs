@@ -33,8 +33,8 @@ pub struct Slot<'a> {
     /// Memory for the result. The sender and the receiver of a call share it. The server sends results only for bytes
     /// that it has received, so a result replaces only elements that were already sent.
     to: Option<Mutex<&'a mut [u8]>>,
-    /// Whether only the response has the tensor. Its shape is then unknown. Its type is also unknown if the memory is
-    /// bytes.
+    /// Whether only the response has the tensor. Its shape is then unknown. If the memory is given as bytes, its type
+    /// is unknown too.
     pub(crate) received: bool,
     /// The places of the tensor and of its result in shared memory. They are equal if the result replaces the tensor.
     pub(crate) place: Option<SharedMemory>,

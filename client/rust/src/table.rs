@@ -1,4 +1,4 @@
-//! Tables and biases. Their requests are small, but their answers may be larger than a message, and then come in parts.
+//! Tables and biases. Their requests are small. Answers that are larger than a message come in parts.
 
 use tonic::Code;
 

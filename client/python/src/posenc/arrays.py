@@ -47,7 +47,7 @@ class Borrowed:
 
 @dataclass
 class Result:
-    """A tensor of an answer: its expected dtype and shape, and its memory, which is the caller's `out` or new."""
+    """A tensor of an answer: its expected dtype and shape, and its memory: the caller's `out`, or new memory."""
 
     name: str  # the answer's field; the request's field for the output is name + "_output"
     wrap: Wrap

@@ -18,8 +18,8 @@ class PosencError(Exception):
     violations: every field at fault with its remedy, if there are several.
     request_id: the call's id, which the server logs.
 
-    str(error) is the server's text: field, fact and remedy; if no server
-    answers, it names the target.
+    str(error) is the server's text: field, fact and remedy. If no server
+    answers, the text names the target.
     """
 
     def __init__(

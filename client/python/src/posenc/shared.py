@@ -24,7 +24,8 @@ from .messages import SharedMemory, SharedMemoryInfo, Tensor
 from .tensor import ELEMENT_BYTES
 from .wire import Buffer, Message
 
-# With these codes the server has written nothing. ABORTED is an exception, but its text already says what to do.
+# With these codes, except ABORTED, the server has written nothing. The text of an ABORTED error already says what to
+# do.
 _UNTOUCHED = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED")
 
 

@@ -1,8 +1,8 @@
 """Protobuf's wire format for the dataclasses of messages.py.
 
-This module is written by hand for two reasons. A tensor is copied only once into
-a request, and never out of an answer. posenc works with every version of the
-protobuf package.
+This module is written by hand for two reasons. It copies a tensor only once into
+a request, and never out of an answer. It lets posenc work with every version of
+the protobuf package.
 """
 
 from __future__ import annotations

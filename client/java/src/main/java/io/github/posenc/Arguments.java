@@ -1,6 +1,6 @@
 package io.github.posenc;
 
-/** Checks what only the client can check. The server reports all other faults of a request. */
+/** Finds the faults that only the client can find. The server reports all other faults. */
 final class Arguments {
   private Arguments() {}
 

@@ -80,7 +80,7 @@ public final class Posenc implements AutoCloseable {
     return builder.connect();
   }
 
-  /** Returns a builder for a client with other options. */
+  /** Returns a builder, which sets the options of a client. */
   public static PosencBuilder builder(String target) {
     return new PosencBuilder(target);
   }

@@ -27,8 +27,8 @@ public final class PosencBuilder {
   Duration timeout = Duration.ofSeconds(60);
   int maxMessageBytes = 512 << 20;
   // Netty holds a whole message when it sends, and again when it receives. A tensor of 64 MiB in
-  // one message needed 240 MB and more, beside the tensor, the result and an idle JVM. In a stream
-  // the tensor needed 55 MB.
+  // one message needed at least 240 MB in addition to the tensor, the result and an idle JVM. In a
+  // stream the tensor needed 55 MB.
   long streamAboveBytes = 16 << 20;
   // Netty copies each message when it sends and when it receives. Messages of 1 MiB fit Netty's
   // pooled buffers and a cache: 64 MiB took half to two thirds of the time that they took in

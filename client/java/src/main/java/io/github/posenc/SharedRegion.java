@@ -120,7 +120,8 @@ public final class SharedRegion implements AutoCloseable {
   }
 
   private void fill() throws IOException {
-    // On a full file system, these writes fail. Otherwise the first use of the bytes would fail.
+    // On a full file system, these writes fail. Without them, the first use of the bytes would
+    // fail.
     ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(bytes, 1 << 20));
     for (long at = 0; at < bytes;) {
       zeros.position(0).limit((int) Math.min(zeros.capacity(), bytes - at));

@@ -110,8 +110,8 @@ final class TensorCall<M extends Message> {
   // Returns whether bytes may be sent after a call with places has failed. If the failed call may
   // have rotated a tensor in place, throws its error, with the remedy in the text.
   private boolean mayBeSent(PosencException error) {
-    // With these codes the server has written nothing. ABORTED is an exception, but its text
-    // already says what to do.
+    // With these codes, except ABORTED, the server has written nothing. The text of an ABORTED
+    // error already says what to do.
     boolean untouched =
         List.of("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "UNIMPLEMENTED")
             .contains(error.code());
