@@ -81,7 +81,7 @@ type stream struct {
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...Option) (grpc.ClientStream, error) {
 	ctx, id := begin(ctx, options)
 	s := &stream{client: c, method: method, id: id, lends: desc.ClientStreams, idle: c.timeout}
-	if s.lends { // for a retry, gRPC would keep all messages that were sent
+	if s.lends { // no retries, for which gRPC would keep all sent messages
 		options = append(slices.Clone(options), neverAgain())
 	}
 	if _, set := ctx.Deadline(); set || c.timeout <= 0 {

@@ -225,7 +225,7 @@ export class Client {
     return (await this.tensors<Fields>(name, { ...rest, out: { [result]: out } }, options))[result] as Tensor;
   }
 
-  /** Makes a call with places in shared memory, in one message, or as a stream. The results are in `out`, or new. */
+  /** Makes a call with places in shared memory, in one message, or as a stream. Results go to `out` or new memory. */
   private async tensors<Answer>(name: string, { out = {}, ...given }: Fields, options?: CallOptions): Promise<Answer> {
     checkObject(out, "out");
     const call = this.calls.begin(options);

@@ -188,7 +188,7 @@ function newFile(file: string, bytes: number): number {
     throw invalid("directory", `${message}; must be the server's, as this process sees it`);
   }
   try {
-    // On a full file system, these writes fail. Otherwise the server would fail when it writes.
+    // On a full file system, these writes fail. Without them, the server would fail when it writes.
     const zeros = new Uint8Array(1 << 20);
     for (let at = 0; at < bytes; at += zeros.length)
       fs.writeSync(handle, zeros, 0, Math.min(zeros.length, bytes - at), at);

@@ -26,7 +26,8 @@ pub struct Options {
     /// Maximum size of a message in bytes, in both directions. The default equals the server's default. If the server's
     /// limits are raised, raise this limit, too.
     pub max_message_bytes: usize,
-    /// Size in bytes above which tensors are sent as a stream instead of one message. `None`: max_message_bytes.
+    /// Size in bytes above which `apply_rope` and `reposition` use a stream instead of one message. `None`:
+    /// max_message_bytes.
     pub stream_above_bytes: Option<usize>,
     /// Number of connections to each server. Calls use them in turn. One connection uses at most one core, so more
     /// connections are faster for many large calls at once.

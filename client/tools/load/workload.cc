@@ -32,7 +32,7 @@ constexpr std::int64_t kHeads = 8;
 constexpr std::int64_t kStart = 1000;
 constexpr std::int64_t kVariantStep = 1 << 20;
 constexpr std::int64_t kShift = -700;
-// A message of protobuf has at most 2 GiB - 1 bytes. The fields beside the
+// A message of protobuf has at most 2 GiB - 1 bytes. All fields except the
 // tensor take much less than 1 MiB.
 constexpr std::int64_t kMaxTensorBytes = (std::int64_t{2} << 30) - (1 << 20);
 

@@ -68,7 +68,7 @@ class ResolveOptions(CallOptions, SourceOptions, total=False):
 
 
 class RotationOptions(CallOptions, total=False):
-    """Keywords of apply_rope() and Rope.apply() beside the positions."""
+    """Keywords of apply_rope() and Rope.apply(), except the positions."""
 
     direction: Optional[m.DirectionLike]
     query_scale: Optional[QueryScale]
@@ -77,7 +77,7 @@ class RotationOptions(CallOptions, total=False):
 
 
 class RepositionOptions(CallOptions, total=False):
-    """Keywords of reposition() beside rope."""
+    """Keywords of reposition(), except rope."""
 
     layout: Optional[m.LayoutLike]
     cache: Optional[Cache]
@@ -91,7 +91,7 @@ class RepositionOptions(CallOptions, total=False):
 
 
 class TableOptions(CallOptions, total=False):
-    """Keywords of build_table() and Rope.table() beside rope and layout."""
+    """Keywords of build_table() and Rope.table(), except rope and layout."""
 
     rows: Optional[int]
     positions: Optional[PositionsLike]

@@ -17,9 +17,9 @@ from .tensor import ELEMENT_BYTES
 from .wire import Buffer, Message, decode, encode, fields_of, size
 
 # Size of a message in bytes, without framing. It is a multiple of the size of
-# nearly every head, so that the server can rotate in place. A stream needs 44 MiB
-# beside its tensors. With messages of 4 MiB it needed 80 MiB, because grpcio
-# copies each message twice.
+# nearly every head, so that the server can rotate in place. A stream needs 44
+# MiB in addition to its tensors. With messages of 4 MiB it needed 80 MiB,
+# because grpcio copies each message twice.
 CHUNK_BYTES = (2 << 20) - (64 << 10)
 # Room for the tag and the length of a message's `data`.
 _FRAMING_BYTES = 16
