@@ -29,8 +29,8 @@ TWO_AXES = spec(64, ',"axes":{"assignment":"ASSIGNMENT_PER_AXIS","sections":[16,
 # Name, title, caption, arguments of `posenc plot`.
 PICTURES = [
     ("frequencies", "Inverse frequency by pair",
-     "A pair rotates by its frequency at every position: fast pairs distinguish single positions, slow pairs "
-     "thousands. Llama 3.1's scaling bends the line: fast pairs stay, slow pairs are divided by 8.",
+     "A pair rotates by its frequency at every position: fast pairs distinguish single positions, slow pairs only "
+     "positions that are thousands apart. Llama 3.1's scaling bends the line: fast pairs stay, slow pairs are divided by 8.",
      ["frequencies", "--preset", "llama-3.1-8b", "--compare-preset", "llama-3-8b"]),
     ("bases", "Base 100 against 10000",
      "The base decides how slow the slowest pairs are. With base 100 the slowest pair completes a rotation within 600 "
@@ -50,7 +50,7 @@ PICTURES = [
      "Position times frequency, in full turns.",
      ["angles", "--spec", spec(256), "--rows", "1024"]),
     ("table", "Cosines and sines",
-     "The table that rotations multiply by. (The command can also draw 8192 rows of 1024 pairs: `--rows 8192`, "
+     "Rotations multiply by this table. (The command can also draw 8192 rows of 1024 pairs: `--rows 8192`, "
      "a head of 2048.)",
      ["table", "--spec", spec(128), "--rows", "512"]),
     ("rotation", "A vector before and after its turn",
@@ -67,7 +67,7 @@ PICTURES = [
      "llama.cpp and mlx-lm round the ends of YaRN's ramp to whole pairs; gpt-oss's own code does not.",
      ["compare", "--preset", "gpt-oss-20b"]),
     ("kept", "What is left of a score",
-     "The same difference in attention: 90 % of a score is left up to distance 5443, and 54 % at 18000.",
+     "The same difference changes attention scores: 90 % of a score is left up to distance 5443, and 54 % at 18000.",
      ["kept", "--preset", "gpt-oss-20b", "--max-distance", "131072"]),
 ]
 
