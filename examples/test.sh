@@ -116,7 +116,7 @@ java_example() {
 rust_example() {
   "$root/client/rust/run" need
   mkdir -p "$out/rust"
-  # A copy, because Cargo writes its lock file beside the manifest.
+  # Copies the example, because Cargo writes its lock file beside the manifest.
   cp -r "$here"/stubs/rust/* "$out/rust"
   (cd "$out/rust" && PROTO=$root/proto cargo run -q -- "$address") | same "$says"
 }
@@ -138,8 +138,8 @@ ray_reposition_example() {
 }
 
 # LMCache and torch are large (6 GB): this example runs only if it is named. LMCACHE_VENV names an environment that has
-# lmcache already. Otherwise lmcache is installed without what it needs only for GPUs and for remote stores: pip takes
-# very long to resolve all that LMCache lists.
+# lmcache already. Otherwise lmcache is installed without the packages that it needs only for GPUs and remote stores,
+# because pip takes very long to resolve all packages that LMCache lists.
 lmcache_packages=(torch 'transformers>=5.4' 'numpy<=2.2.6' 'opentelemetry-sdk<=1.40.0' 'protobuf>=6.31.1,<7'
   aiofile aiofiles aiohttp blake3 cachetools cryptography fastapi grpcio httpx msgspec numba nvtx 'prometheus_client<=0.24.1'
   psutil py-cpuinfo pytest pyyaml pyzmq redis requests safetensors sortedcontainers uvicorn)
@@ -153,7 +153,7 @@ lmcache_example() {
       "$venv/bin/pip" install -q --disable-pip-version-check --no-deps lmcache
     fi
   fi
-  "$venv/bin/python" -c 'import lmcache.v1.cache_engine' >/dev/null # its test would be skipped without lmcache
+  "$venv/bin/python" -c 'import lmcache.v1.cache_engine' >/dev/null # fails without lmcache, for which the test would only be skipped
   POSENCD=$posencd PYTHONPATH=$root/build/clients/python/source/src "$venv/bin/python" -B -m pytest \
     -p no:cacheprovider -c "$root/client/python/pyproject.toml" --rootdir "$root/client/python" \
     "$root/client/python/tests/test_lmcache.py"

@@ -16,8 +16,8 @@ for name in "$@"; do
     grpcurl) GOBIN=$tools go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4 ;;
     ghz) GOBIN=$tools go install github.com/bojand/ghz/cmd/ghz@v0.121.0 ;;
     helm)
-      # A variable, because a failure within ln's arguments would not end this
-      # script.
+      # Uses a variable, because a failure within ln's arguments would not end
+      # this script.
       bin=$("$root/tests/cluster/up.sh" tools)
       ln -sfn "$bin/helm" "$tools/helm"
       ;;

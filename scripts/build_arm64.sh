@@ -9,7 +9,7 @@ scripts/sysroot.sh arm64 "$root" libc6-dev \
   "libstdc++-$(aarch64-linux-gnu-g++ -dumpversion)-dev" "${library_packages[@]}" libc-ares-dev libre2-dev
 ln -sf /usr/bin/protoc* /usr/bin/grpc_*_plugin "$root/usr/bin/"
 if [[ ${1:-} == --static ]]; then
-  # pkg-config finds only libraries below the sysroot.
+  # The static libraries go below the sysroot, because pkg-config finds only libraries there.
   deploy/wheel/static_libraries.sh aarch64-linux-gnu "$root/static"
   build static-arm64 "${@:2}"
 else

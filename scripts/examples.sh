@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# runs what examples/ shows without a client: grpcurl, ghz, plain stubs
+# runs the examples: grpcurl, ghz, plain stubs, a paged cache (names of examples)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need python3 ca-certificates

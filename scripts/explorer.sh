@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests the explorer's page and that of posenc-load in Chromium (names of tests: page,
+# tests the explorer's page and posenc-load's report in Chromium (names of tests: page,
 # access, report)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # fuzzes every parser of outside input under address and undefined sanitizers (SECONDS
-# for each, 600; then names of targets: request split ...)
+# for each parser, by default 600; then names of targets: request split ...)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need clang-19 libclang-rt-19-dev
@@ -11,14 +11,15 @@ cmake --preset asan >/dev/null
   cmake --build build/asan --target help |
     sed -nE 's/^posenc-(.+)-fuzz: phony$/\1/p' | sort
 )
-# shellcheck disable=SC2046  # a name each
+# shellcheck disable=SC2046  # each word is the name of a target
 build asan posenc-fuzz-seeds $(printf 'posenc-%s-fuzz ' "${targets[@]}")
 build/asan/bin/posenc-fuzz-seeds proto/testdata/conformance tests/data/configs \
   tests/data/doctor build/fuzz/seeds
 for target in "${targets[@]}"; do
   seeds=build/fuzz/seeds/$target dictionary=tests/fuzz/$target.dict
   mkdir -p "build/fuzz/corpus/$target" "build/fuzz/findings/$target" "$seeds"
-  # The limit of 60 s is for busy machines: on others an input takes milliseconds.
+  # The limit of 60 s is for busy machines: on an idle machine an input takes
+  # milliseconds.
   options=(-max_total_time="$seconds" -max_len=8192 -timeout=60
     -rss_limit_mb=2048 -print_final_stats=1
     -artifact_prefix="build/fuzz/findings/$target/")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests a server with the published tritonclient, kserve and perf_analyzer, in
-# build/kserve; prints what cannot be installed
+# build/kserve; names the tools that cannot be installed
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need python3 python3-venv

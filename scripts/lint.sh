@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # checks formatting, the contract's rules, libraries and each client's own linters; runs
 # clang-tidy on each source that changed, or includes a change, since it last passed here
-# (LINT_BASE=COMMIT: skips sources that equal those of COMMIT; all: on every source;
-# TIDY_SECONDS=N: begins no check later, and names the sources left out)
+# (LINT_BASE=COMMIT: skips sources that equal those of COMMIT; all: checks every source;
+# TIDY_SECONDS=N: begins no check after N seconds, and names the sources left out)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 sources() { git ls-files '*.cc' '*.h' '*.inl'; }

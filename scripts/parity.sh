@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # asks the newest transformers (in build/parity-venv, or in PARITY_VENV) about every
 # model type; prints posenc's answers for the same files, and what changed since the
-# kept record (write: keeps the new one; caches: moves caches of each type instead;
+# kept record (write: keeps the new record; caches: moves caches of each type instead;
 # caches write: keeps keys of twelve types)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

@@ -59,7 +59,7 @@ clients() {
 }
 
 # programs ARCH MACHINE: archives the programs with manual and licences, and makes the
-# package of Debian and the root of the image from the same files.
+# Debian package and the root of the image from the same files.
 programs() {
   local arch=$1 tree=$work/$1/posenc-$version-linux-$2 root=$work/$1/image name linked libraries=build/arm64-sysroot
   [[ $arch != amd64 ]] || libraries=/

@@ -22,8 +22,9 @@ mount_root() {
 
 unmount_root() { umount -l "$1"/{proc,dev,sys,tmp} 2>/dev/null || true; }
 
-# make_root NAME ROOT: NAME is a suite, or SUITE-grpc or SUITE-arm64. It checks each step
-# itself, because set -e does not apply to a function that is called in a condition.
+# make_root NAME ROOT: NAME is a suite, or SUITE-grpc or SUITE-arm64. The function checks
+# each step itself, because set -e does not apply to a function that is called in a
+# condition.
 make_root() {
   local name=$1 root=$2 arch=amd64
   [[ $name != *-arm64 ]] || arch=arm64

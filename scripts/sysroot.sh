@@ -12,7 +12,8 @@ shift 2
 rm -rf "$folder"
 mkdir -p "$folder"/usr/{bin,sbin,lib,lib64} "$folder"/apt/{state/lists/partial,cache/archives/partial}
 folder=$(realpath "$folder")
-# The package base-files has these links; unpacking would replace them by folders.
+# Makes the links that the package base-files has. Without them, unpacking packages with
+# files in /bin or /lib would make folders of these names.
 for name in bin sbin lib lib64; do ln -s usr/$name "$folder/$name"; done
 
 : >"$folder/apt/status"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # builds, and runs all tests, also the clients' in all languages (arguments go to ctest,
-# which then runs alone; -L core, or -L core/rope, is one layer: tests/README.md)
+# which then runs alone; -L core and -L core/rope run one folder's tests: tests/README.md)
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 need python3

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs a release's package of Debian, wheels and archive of programs in a new root of a
-# suite, and runs the README's first screen there with each of their servers:
+# Installs a release's Debian package, wheels and archive of programs in a new root of a
+# suite, and runs the README's first screen there with the server of each:
 #   try_release.sh SUITE[-arm64] RELEASE
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 . scripts/roots.sh

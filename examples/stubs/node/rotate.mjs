@@ -27,7 +27,7 @@ metadata.set("posenc-message-bytes", String(bytes));
 client.ApplyRope(request, metadata, { deadline: Date.now() + 30_000 }, (error, answer) => {
   client.close();
   if (error) throw error;
-  // Copies the answer's bytes, because they may begin at an odd offset.
+  // Copies the answer's bytes, because a Float32Array must begin at a multiple of 4.
   const rotated = new Float32Array(new Uint8Array(answer.q.data).buffer);
   console.log(`${rotated.byteLength} bytes, rotated; at position 0 ${rotated[0]}, at position 1 ${rotated[32 * 128].toFixed(6)}`);
 });
