@@ -30,7 +30,8 @@ TWO_AXES = spec(64, ',"axes":{"assignment":"ASSIGNMENT_PER_AXIS","sections":[16,
 PICTURES = [
     ("frequencies", "Inverse frequency by pair",
      "A pair rotates by its frequency at every position: fast pairs distinguish single positions, slow pairs only "
-     "positions that are thousands apart. Llama 3.1's scaling bends the line: fast pairs stay, slow pairs are divided by 8.",
+     "positions that are thousands apart. Llama 3.1's scaling bends the line: fast pairs stay, slow pairs are divided "
+     "by 8.",
      ["frequencies", "--preset", "llama-3.1-8b", "--compare-preset", "llama-3-8b"]),
     ("bases", "Base 100 against 10000",
      "The base decides how slow the slowest pairs are. With base 100 the slowest pair completes a rotation within 600 "
