@@ -178,7 +178,7 @@ TEST_F(TakesLongTest, AStopEndsTheReadingOfLayers) {
 }
 
 // A tile copies at most a MiB, and may begin and end within rows of the weight.
-TEST_F(TakesLongTest, TilesOfConvertPairingAreSmallerThanLongRows) {
+TEST_F(TakesLongTest, TilesOfConvertPairingEndWithinRows) {
   constexpr std::int64_t kRows = 4, kColumns = 5 << 15;  // rows of 640 KiB
   v1::ConvertPairingRequest request;
   request.set_old_pairing(v1::PAIRING_INTERLEAVED);
