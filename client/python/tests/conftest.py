@@ -1,8 +1,10 @@
 """Servers for the tests. They are started from the binary that POSENCD names."""
 
 import os
+import re
 import subprocess
 import time
+import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,6 +63,40 @@ def shared_server(posencd, tmp_path_factory):
     flags = ["--listen", f"unix:{folder}/socket", "--shared-memory-prefix", f"/dev/shm/{prefix}"]
     process, address = start(posencd, folder, *flags)
     yield SharedServer(f"unix:{folder}/socket", address, prefix)
+    process.terminate()
+    process.wait(60)
+
+
+class WatchedServer(NamedTuple):
+    """A server with an admin port."""
+
+    address: str
+    admin: str
+
+    def metric(self, name):
+        """The value of a metric; name: with its labels, as /metrics writes them."""
+        with urllib.request.urlopen(f"http://{self.admin}/metrics") as page:
+            return float(re.search(f"^{re.escape(name)} (.*)$", page.read().decode(), re.M)[1])
+
+    def claims_nothing(self):
+        """Waits until the server's calls claim no memory."""
+        for _ in range(200):
+            if self.metric("posenc_claimed_bytes") == 0:
+                return True
+            time.sleep(0.05)
+        return False
+
+
+@pytest.fixture(scope="session")
+def watched(posencd, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("watched")
+    process, address = start(posencd, folder, "--admin", "127.0.0.1:0")
+    # The log has a thread of its own, which may write the line after the server is ready.
+    for _ in range(3000):
+        if line := re.search(r'admin port on ([^"]*)"', (folder / "log").read_text()):
+            break
+        time.sleep(0.01)
+    yield WatchedServer(address, line[1])
     process.terminate()
     process.wait(60)
 

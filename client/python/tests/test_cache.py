@@ -1,8 +1,11 @@
 """reposition() moves keys inside a paged cache exactly as it moves the same keys outside of the cache."""
 
+import ml_dtypes  # noqa: F401, numpy's bfloat16
 import numpy
 import posenc
+import posenc.client
 import pytest
+from posenc.arrays import borrow
 
 SPEC = {"pairing": "half_split"}
 BLOCKS, SIZE, HEADS, DIM = 7, 4, 2, 16
@@ -90,3 +93,53 @@ def test_names_the_field_that_is_wrong(client, random, field, change):
     with pytest.raises(posenc.InvalidArgumentError) as error:
         client.reposition(make(random, "KBTHD"), rope=SPEC, cache=layout, shift=5, **order)
     assert error.value.field == field
+
+
+def large(random, dimensions, kind):
+    """A cache of 21 blocks: less than half of them move."""
+    return numpy.concatenate([make(random, dimensions, kind) for _ in range(3)], dimensions.index("B"))
+
+
+def bytes_of(array):
+    return bytes(borrow(array, "k").tensor.data)
+
+
+@pytest.mark.parametrize(
+    "name, dimensions", [("vllm_split", "KBTHD"), ("vllm_packed", "BTHKD"), ("sglang_hnd", "BHTD"), ("BTHD", "BTHD")]
+)
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("to", ["new", "itself", "other"])
+@pytest.mark.parametrize("stream_above", [0, 1 << 20])
+def test_blocks_move_alone_as_in_the_whole_cache(
+    target, client, random, name, dimensions, kind, to, stream_above, places, monkeypatch
+):
+    cache = large(random, dimensions, kind)
+    layout = {"dimensions": name, **places}
+    with monkeypatch.context() as patched:
+        patched.setattr(posenc.client, "moved", lambda request, k: None)
+        expected = bytes_of(client.reposition(cache, rope=SPEC, cache=layout, shift=5))
+    assert expected != bytes_of(cache)
+    out = {"new": None, "itself": cache, "other": numpy.zeros_like(cache)}[to]
+    with posenc.Client(target, stream_above_bytes=stream_above) as other:
+        moved = other.reposition(cache, rope=SPEC, cache=layout, shift=5, out=out)
+    assert type(moved) is type(cache) and moved.shape == cache.shape and bytes_of(moved) == expected
+    assert out is None or moved is out
+
+
+def test_only_the_blocks_that_move_are_sent(watched, random, places):
+    cache = large(random, "KBTHD", "float32")
+    moved = cache.nbytes * len({5, 0, 3, 2, 6}) // 21
+    for direction in ("received", "sent"):
+        with posenc.Client(watched.address) as client:
+            before = watched.metric(f'posenc_bytes_total{{direction="{direction}"}}')
+            client.reposition(cache, rope=SPEC, cache={"dimensions": "vllm_split", **places}, shift=5)
+            after = watched.metric(f'posenc_bytes_total{{direction="{direction}"}}')
+        assert moved < after - before < moved + 1000
+
+
+def test_an_error_has_the_numbers_of_the_whole_caches_blocks(client, random):
+    cache = large(random, "KBTHD", "float32")
+    layout = {"dimensions": "vllm_split", "block_table": [[15, 0], [2, 15]]}
+    with pytest.raises(posenc.InvalidArgumentError, match="15") as error:
+        client.reposition(cache, rope=SPEC, cache=layout, shift=5, out=cache)
+    assert error.value.field == "cache.block_table"

@@ -3,10 +3,8 @@
 import asyncio
 import dataclasses
 import itertools
-import re
 import threading
 import time
-import urllib.request
 
 import numpy
 import oracle
@@ -189,32 +187,6 @@ def rotation(request):
     return method, message
 
 
-@pytest.fixture(scope="module")
-def watched(posencd, tmp_path_factory):
-    """A server's address, and a function that waits until the server's calls claim no memory."""
-    folder = tmp_path_factory.mktemp("watched")
-    process, address = start(posencd, folder, "--admin", "127.0.0.1:0")
-    # The log has a thread of its own, which may write the line after the server is ready.
-    for _ in range(3000):
-        if line := re.search(r'admin port on ([^"]*)"', (folder / "log").read_text()):
-            break
-        time.sleep(0.01)
-    admin = line[1]
-
-    def claims_nothing():
-        for _ in range(200):
-            with urllib.request.urlopen(f"http://{admin}/metrics") as page:
-                claimed = float(re.search(r"^posenc_claimed_bytes (.*)$", page.read().decode(), re.M)[1])
-            if claimed == 0:
-                return True
-            time.sleep(0.05)
-        return False
-
-    yield address, claims_nothing
-    process.terminate()
-    process.wait(60)
-
-
 SMALL = [1, 2, 1, 4]  # 32 bytes
 
 
@@ -231,13 +203,12 @@ SMALL = [1, 2, 1, 4]  # 32 bytes
     ids=["empty", "undescribed", "described twice", "short", "long", "cut inside of an element"],
 )
 def test_a_faulty_stream_is_refused_by_its_field(watched, rotation, sent, reason, field, facts):
-    address, claims_nothing = watched
     method, message = rotation
-    with posenc.Client(address) as client, pytest.raises(posenc.InvalidArgumentError) as caught:
+    with posenc.Client(watched.address) as client, pytest.raises(posenc.InvalidArgumentError) as caught:
         client._stream(method, [message(*each) for each in sent], [].append, Call())
     error = caught.value
     assert (error.code, error.reason, error.field) == ("INVALID_ARGUMENT", reason, field)
-    assert facts.items() <= error.metadata.items() and claims_nothing()
+    assert facts.items() <= error.metadata.items() and watched.claims_nothing()
 
 
 LARGE = [1, 1 << 13, 32, 128]  # 128 MiB: more than a server reads ahead
@@ -257,28 +228,26 @@ def endless(message):
 @pytest.mark.parametrize("timeout, said", [(None, "no progress for 1 s"), (1, "the timeout is over")])
 @pytest.mark.parametrize("requests, read", [(stalling, 0), (endless, 2)], ids=["stalling sender", "idle reader"])
 def test_a_stream_that_stands_still_ends_and_holds_nothing(watched, rotation, requests, read, timeout, said):
-    address, claims_nothing = watched
     method, message = rotation
-    with posenc.Client(address, timeout=1) as client:
+    with posenc.Client(watched.address, timeout=1) as client:
         with pytest.raises(posenc.DeadlineExceededError, match=said):
             client._stream(method, requests(message), lambda answer: time.sleep(read), Call(timeout=timeout))
-        assert claims_nothing() and client.get_server_info().version
+        assert watched.claims_nothing() and client.get_server_info().version
 
 
 @pytest.mark.parametrize("name, moved", [("apply_rope", {"positions": 1}), ("reposition", {"shift": 1})])
 def test_a_stream_that_is_cancelled_in_the_middle_ends_at_once(watched, name, moved):
-    address, claims_nothing = watched
     x = numpy.ones(LARGE, numpy.float32)
 
     async def cancelled():
-        async with posenc.AsyncClient(address) as client:
+        async with posenc.AsyncClient(watched.address) as client:
             call = asyncio.ensure_future(getattr(client, name)(x, rope=SPEC, layout="bshd", out=x, **moved))
             while x[0, 0, 0, 0] == 1 and not call.done():  # waits for the first answer
                 await asyncio.sleep(0.001)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            assert x[0, -1, -1, -1] == 1 and claims_nothing()
+            assert x[0, -1, -1, -1] == 1 and watched.claims_nothing()
             return await client.get_server_info()
 
     assert asyncio.run(cancelled()).version

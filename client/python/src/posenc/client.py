@@ -11,9 +11,10 @@ import grpc
 from . import arguments as args
 from . import messages as m
 from .arrays import Borrowed, DtypeLike, Result, borrow, dtype_of, like
+from .blocks import moved
 from .channels import VERSION, Call, Channels, ClientOptions, from_environment
 from .coerce import message_of, request_of
-from .errors import PosencError, invalid
+from .errors import InvalidArgumentError, PosencError, invalid
 from .exchange import stream, unary
 from .shared import Placed, SharedRegion, refused
 from .sources import movement_of, other_source, positions_of, rope_source
@@ -189,15 +190,25 @@ class Client:
         llama.cpp's blocks as int8; its last dimension counts bytes. cache: the
         layout of a paged cache, instead of `layout`: {"dimensions": "vllm_split",
         "block_table": ..., "lengths": ...}. Only the keys of the sequences in this
-        layout change.
+        layout change. If their blocks are at most half of the cache, only these
+        blocks are sent.
         """
         request = request_of(
             m.RepositionRequest, old_rope=rope_source(rope), new_rope=other_source(new_rope, "new_rope"),
             movement=movement_of(old_positions, new_positions, shift), layout=layout, cache=cache,
             saturation=saturation, block_format=block_format,
         )
-        array = borrow(k, "k")
-        return cast(A, self._tensor(request, {"k": array}, like(array, "k", out), Call(**options)))
+        array, call = borrow(k, "k"), Call(**options)
+        result = like(array, "k", out)
+        is_shared = any(region.place_of(array.tensor.data) for region in self._regions)
+        if not is_shared and (part := moved(request, array)):
+            try:
+                self._tensor(part.request, {"k": part.k}, part.result, call)
+                part.write(result, array.tensor)
+                return cast(A, result.array)
+            except InvalidArgumentError:
+                pass  # The call with the whole cache fails, too, and its error has the caller's numbers of blocks.
+        return cast(A, self._tensor(request, {"k": array}, result, call))
 
     @overload
     def build_table(
