@@ -28,9 +28,10 @@
 namespace posenc::core {
 namespace {
 
-// The kernel reduces products below 2^51 quarter turns. Products of positions
-// up to 2^31 stay below this limit with every valid frequency. Distances up to
-// 2^32 may exceed it; such a distance is split into two positions.
+// The kernel can reduce only products below 2^51 quarter turns. Products of
+// positions up to 2^31 stay below this limit with every valid frequency.
+// Distances up to 2^32 may exceed it; such a distance is split into two
+// positions.
 constexpr double kMaxTerm = 0x1p31;
 
 // Frequencies as [heads][axes][pairs]; 0 if a pair does not follow the axis.

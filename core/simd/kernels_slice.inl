@@ -76,8 +76,8 @@ template <class Step, std::size_t kSteps, std::size_t kTogether, class Row>
   }
 }
 
-// Rounds a whole slice quickly, and stores it if the check passes. If the check
-// fails, it stores step by step. If kKeeps, the registers have kept these
+// Rounds a whole slice quickly, and stores it if the check passes; otherwise it
+// rounds and stores step by step. If kKeeps, the registers have kept these
 // steps; otherwise it computes them again.
 template <class Step, std::size_t kSteps, bool kKeeps, class Row>
 [[gnu::always_inline]] inline void RotateTogether(

@@ -58,8 +58,8 @@ struct Key {
   // explanation.
   const char* default_means;
   // Whether an empty value is an error. Without the file that this key names,
-  // the server or the probe would be less safe. So an unset variable in the
-  // value must not remove the file.
+  // the server or the probe would be less safe. So a value that is empty
+  // because a variable in it is unset must not count as "no file".
   bool no_empty = false;
 };
 

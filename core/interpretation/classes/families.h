@@ -168,7 +168,7 @@ struct Family {
   bool unit_amplitude = false;  // YaRN's amplitude is 1 if none is given
   // The class scales queries by their position, with llama_4_scaling_beta.
   bool reads_beta = false;
-  // Layers without rope scale queries by their position.
+  // In layers without rope, the class scales queries by their position.
   bool scales_queries = false;
   // The class reads one entry of per_layer_config for each layer type.
   bool entries_by_type = false;

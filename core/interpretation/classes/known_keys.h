@@ -20,7 +20,7 @@ void CheckRopeKeys(const JsonObject& dict);
 void WarnOfRefusals(const Model& model);
 
 // Warns if a list that has one element for each layer has the wrong length or
-// an unknown element. Also warns of rope_scaling_layers with the index of a
+// an unknown element. Also warns if rope_scaling_layers has the index of a
 // layer that does not exist.
 void WarnOfLists(const Model& model);
 

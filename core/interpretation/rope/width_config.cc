@@ -243,7 +243,8 @@ void WarnOfWidth(const RopeDict& from, const Value& width) {
                                        : SourceOf(from) == RotaryWidth::kHead &&
                                              from.family.known() &&
                                              !IsRemote(from.model_type);
-  // vLLM's layers apply every even width.
+  // Only transformers' own layers must rotate the whole head: vLLM's layers can
+  // rotate a slice of any even width.
   if (is_whole ? !from.is_hf() : row == nullptr || !from.by_class()) return;
   const double unit = is_whole ? from.head.value : row->number;
   if (std::fmod(width.value, unit) == 0) return;

@@ -155,8 +155,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
   bool answered_ = false;
 
   // The received message, parsed. The bytes of raw_input_contents point
-  // into `message` (`borrows`), or into `request` if only the generated parser
-  // understands the message's framing.
+  // into `message` if `borrows` is true. Otherwise they point into `request`,
+  // because only the generated parser understands the message's framing.
   struct {
     inference::ModelInferRequest request;  // without the bytes in `raw`
     RequestMessage message;
