@@ -213,8 +213,8 @@ class AddMap final : public RowMap {
     std::vector<double> at_;
   };
 
-  // Each worker copies this object. Making a new object would split the
-  // frequencies again, which takes longer than the copy.
+  // Each worker copies this object. Making a new object would take longer,
+  // because it would split each frequency into pieces again (QuarterTurns).
   const AbsoluteRows<T> rows_prototype_;
   const Combination combination_;
   const T scale_;

@@ -41,12 +41,14 @@ class DeltaRows {
   }
 
   // Bounds the difference between a float64 result and the direct evaluation,
-  // both before rounding to float32. The bound is relative to the factor, and
-  // holds for angles of at most kMaxRadians. Its terms, in units of 2^-52:
+  // both before rounding to float32. The bound is relative to the factor by
+  // which cosines and sines are multiplied, and holds for angles of at most
+  // kMaxRadians. Its terms, in units of 2^-52:
   // - The cosines and sines of the base (times the factor), of the anchor's
-  //   delta and of the row's delta are each off by at most 1 (2 ulp), and by
-  //   sqrt(2) as complex numbers. The result is the product of these three
-  //   numbers. Each has magnitude 1, so their errors add up: 3 sqrt(2).
+  //   delta and of the row's delta are each off by at most 1 (2 ulp). So each
+  //   complex number cosine + i sine is off by at most sqrt(2). The result is
+  //   the product of three such numbers. Each has magnitude 1, so their errors
+  //   add up: 3 sqrt(2).
   // - Each of the two products rounds by at most 1 in each component, because
   //   the magnitudes of its terms add up to at most 1. So the rounding error of
   //   the first product is at most sqrt(2) as a complex number.

@@ -19,8 +19,8 @@ namespace {
 // lack, has the field and the fact of each further fault.
 constexpr char kPayloadUrl[] = "posenc.error";
 constexpr char kMoreUrl[] = "posenc.more";
-// Faults beyond this number are dropped. The trailers of a response have space
-// for fewer faults, and each new fault is compared with all earlier faults.
+// Faults beyond this number are dropped, because each new fault is compared
+// with all earlier faults. The trailers of a response have space for fewer.
 constexpr std::size_t kMostFaults = 64;
 
 void AppendString(absl::string_view text, std::string* payload) {

@@ -45,7 +45,8 @@ absl::string_view DtypeName(Dtype dtype);
 // tensors and of encodings.
 bool IsFloating(Dtype dtype);
 
-// True for the FP8 dtypes, which only heads and weights may have.
+// True for the FP8 dtypes. Only tensors to rotate, weights, and tables of
+// frequencies from a checkpoint may have these dtypes.
 bool IsFloat8(Dtype dtype);
 
 using Shape = std::vector<std::int64_t>;

@@ -18,7 +18,8 @@ std::string OneLine(absl::string_view text,
                     std::size_t most = std::string::npos);
 
 // Returns how many changes of one letter turn `a` into `b`. An exchange of two
-// neighbours counts as one change (Damerau 1964, optimal string alignment).
+// neighbouring letters counts as one change (Damerau 1964, optimal string
+// alignment).
 int EditDistance(absl::string_view a, absl::string_view b);
 
 // Returns a size such as "64MiB", in the form of posencd's flags, with the

@@ -34,7 +34,8 @@ std::pair<absl::string_view, absl::string_view> PartsOf(
 
 // Returns why doctor cannot apply this version of a reader; "" if it can.
 std::string VersionFault(const Reader& reader, absl::string_view version) {
-  // A reader may follow the rules of another project, which has other versions.
+  // Some readers follow the rules of another project. posenc knows the versions
+  // of that project, but no versions of such a reader.
   if (interpretation::RulesOf(reader.profile).project != reader.title) {
     return Say("options.no-versions", {reader.title, reader.id});
   }

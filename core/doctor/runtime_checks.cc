@@ -70,7 +70,7 @@ std::optional<json> MergedOverride(const ConfigCase& config,
   };
   if (!taken.ok() || taken->spec.rotary_dim != spec.rotary_dim ||
       sections(taken->spec) != sections(spec) ||
-      // Some classes do not scale.
+      // Some classes ignore the scaling in the dict.
       (scaling.contains("factor") && !IsScaled(*taken)) ||
       (!scaling.contains("rope_theta") &&
        taken->spec.rope_theta != spec.rope_theta)) {

@@ -113,7 +113,8 @@ void DotPanels(const double* row, const double* panels, std::int64_t width,
                std::int64_t n, double* sums) {
   for (std::int64_t j = 0; j < n; j += kPanelRows) {
     // The compiler keeps the 8 sums in registers. Each sum adds its terms in
-    // the order of c, so that the bytes do not depend on the vector's width.
+    // the order of c, so that the results do not depend on the width of the
+    // CPU's vectors.
     double lanes[kPanelRows] = {};
     for (std::int64_t c = 0; c < width; ++c, panels += kPanelRows) {
       for (std::int64_t l = 0; l < kPanelRows; ++l) {

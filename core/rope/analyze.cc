@@ -119,7 +119,7 @@ std::int64_t RopeAnalyzer::Nanoseconds() const {
 void RopeAnalyzer::Evaluate(std::int64_t first, std::int64_t n) {
   const std::size_t pairs = evaluator_.pairs();
   std::vector<double> row(2 * pairs);
-  std::optional<Kept> kept = kept_;  // a copy: it has scratch memory
+  std::optional<Kept> kept = kept_;  // a copy, because At() changes it
   for (std::int64_t j = first; j < first + n; ++j) {
     const auto distance = static_cast<double>(j * step_);
     evaluator_.Row(&distance, row.data());

@@ -1,5 +1,5 @@
 // Numbers that describe a rotary encoding, for plots and for the choice of a
-// base.
+// base. w_i is the frequency of pair i, and d the number of rotated channels.
 //
 //   wavelengths[i] = 2 pi / w_i (infinity if w_i is 0)
 //   decay(s)      = mean over n = 1..d/2 of |sum_(m < n) exp(i s w_m)|

@@ -14,7 +14,7 @@
 
 // A spec is completed field by field, and each step relies on earlier steps:
 //
-//   width     rotary_dim, or head_dim if unset; later fields count pairs
+//   width     rotary_dim, or head_dim if unset; it gives the number of pairs
 //   theta     the base, unless frequencies or bases of axes are given
 //   explicit  given frequencies, which also set heads and axes
 //   axes      which pair follows which axis of the positions

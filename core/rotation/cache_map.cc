@@ -85,7 +85,7 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
     std::int64_t head = -1, part = -1, layer = -1;
   };
 
-  // `outer` is one index for all dimensions before the blocks.
+  // Splits `outer`, the row-major index over all dimensions before the blocks.
   Indexes Fixed(std::int64_t outer) const {
     Indexes fixed;
     for (std::size_t i = places_.outer.size(); i-- > 0;) {
@@ -147,8 +147,8 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
   const CacheMap& map_;
   const CachePlaces& places_;
   const std::int64_t row_tokens_;
-  const std::int64_t
-      rows_;  // for each index of the dimensions before the blocks
+  // Number of rows for each index over the dimensions before the blocks.
+  const std::int64_t rows_;
   std::vector<std::unique_ptr<RotationMap::TokenWorker>> keys_;  // as needed
 };
 

@@ -98,8 +98,8 @@ struct Q8_0 {
     std::int8_t quants[kChannels];
     for (std::size_t i = 0; i < kChannels; ++i) {
       const float x = src[i] * inverse;
-      // Rounds halves away from zero. It adds the largest float below 0.5,
-      // because adding 0.5 would round this float up to 1.
+      // Rounds halves away from zero. The added number is the largest float
+      // below 0.5: if 0.5 were added, an x of this size would round up to 1.
       quants[i] = static_cast<std::int8_t>(
           static_cast<std::int32_t>(x + std::copysign(0x1.fffffep-2f, x)));
     }

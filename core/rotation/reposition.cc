@@ -346,10 +346,13 @@ absl::StatusOr<HeadLayout> ReadCacheHeads(const ConstTensorView& k,
                     places.head_dim};
 }
 
-// Each encoding takes time and memory for the positions of all tokens.
+// Limit for the different pairs of an old and a new encoding. Each pair takes
+// time and memory for the positions of all tokens.
 constexpr std::size_t kMaxLayerEncodings = 8;
 
-// Returns an error of the encoding in `field` of a layer of k.
+// Adds `field` and the layer to `status`, an error of the layer's encoding. If
+// the error is about the layer's index, its field becomes the layer's element
+// of cache.model_layers instead.
 absl::Status LayerFault(const Keys& layer, absl::string_view field,
                         const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
@@ -403,7 +406,7 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
     if (!moved.ok()) return moved.status();
     keys.push_back(*std::move(moved));
   }
-  // Keys without rotation are not copied.
+  // Layers without rotation need no worker: CacheMap copies all rows first.
   for (std::int32_t& at : keys_of_layer) {
     if (at >= 0 && ropes[at].first->rope.spec.nope) at = -1;
   }

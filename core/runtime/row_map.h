@@ -1,7 +1,8 @@
 // Computations in which each row of a tensor depends only on the same row of
-// another tensor. So the rows can be divided into any tiles, which run on any
-// number of threads, over memory in pieces. The computation may stop between
-// tiles. The bytes of a row do not depend on this division.
+// another tensor. So the rows can be divided into tiles in any way, and any
+// number of threads can compute the tiles. The memory of the tensors may be in
+// pieces (pieces.h). The computation may stop between tiles. The bytes of a row
+// do not depend on the division into tiles and pieces.
 
 #pragma once
 

@@ -20,8 +20,9 @@
 //
 // Non-temporal stores write directly from registers if the halves of slices,
 // and the channels that pass through beside them, are whole cache lines. Other
-// tensors (odd widths, another output pairing, vectors of half a line,
-// unaligned tensors) are gathered in a buffer first (kernels_stream.inl).
+// tensors (odd widths, different pairings of input and output, vectors of half
+// a line, unaligned tensors) are gathered in a buffer first
+// (kernels_stream.inl).
 
 #pragma once
 

@@ -16,7 +16,7 @@ namespace posenc::server {
 namespace {
 
 // Largest response of a unary call that is sent together with the status, in
-// one write. This saves an event, which only small calls notice. A larger
+// one write. This saves an event, which matters only for small calls. A larger
 // response is written alone, so that the call's claim is released while the
 // status waits for the peer. Tick() ends a write of either kind if it takes too
 // long.

@@ -108,8 +108,8 @@ void Show(std::string text, LoadedConfig* loaded) {
 
 // Refuses a flag whose value is missing or empty. CLI11 would treat the next
 // flag as the missing value, and "" as a switch's "on". An empty path would
-// count as no path: with an unset variable in "$TOKENS", the server would not
-// check tokens.
+// count as no path: if the variable in --token-file "$TOKENS" is unset, the
+// server would not check tokens.
 absl::Status CheckValuesGiven(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const absl::string_view flag = argv[i];

@@ -1,5 +1,6 @@
-// Refuses fields of newer clients that this server does not know. The same walk
-// over the message also finds out whether it names shared memory.
+// Refuses fields of newer clients that this server does not know. The walk over
+// the message that finds these fields also finds out whether the message names
+// shared memory.
 //
 // Protobuf would skip an unknown field, and the result would silently differ
 // from what the client asked for. See docs/adr/0005.

@@ -87,8 +87,8 @@ void Health::Remove(Watch* watch) {
   if (--of_connection->second == 0) by_connection_.erase(of_connection);
 }
 
-// Without a waiter, the caller sends the state next. So this function stores
-// the state as sent.
+// If `waiter` is null, the caller sends the state next. So this function then
+// stores the state as sent.
 bool Health::HasNews(Watch* watch, Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto at = serving_.find(*watch->name_);

@@ -126,7 +126,8 @@ int Run(int argc, char** argv) {
   if (!loaded.ok()) return Fail(kUsage, loaded.status().message());
   Config& config = loaded->config;
   config.server.extra_service = KserveService();
-  // Tokens may name KServe's RPCs even if its service is switched off.
+  // Keeps the service's descriptor even if the service is switched off, because
+  // tokens may still name its RPCs.
   if (!config.kserve) config.server.extra_service.make = nullptr;
   switch (loaded->task) {
     case Task::kShow:

@@ -7,7 +7,7 @@
 namespace posenc::server {
 
 // Returns INVALID_ARGUMENT if the process was started with standard input
-// closed. Another file then has its descriptor.
+// closed. Descriptor 0 then belongs to another file.
 absl::Status CheckStdin();
 
 // Sends SIGTERM to this process when standard input ends or cannot be read. The

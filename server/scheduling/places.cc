@@ -54,10 +54,10 @@ double Places::SecondsOf(int method) const {
 }
 
 // Returns the expected time until this call gets a place. The calls of its own
-// party with earlier deadlines come first. T is the time of these calls and of
-// this call together. Parties are served in turn, so calls of each other party
-// come first, too: calls that together take the time T, or all calls of a party
-// whose calls take less.
+// party with earlier deadlines come first. T is the expected time of these
+// calls and of this call together. Parties are served in turn, so calls of each
+// other party come first, too: calls that together take the time T, or all
+// calls of a party whose calls take less.
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
   const auto mine = parties_.find(request.party);

@@ -1,7 +1,7 @@
 // The rotary encoding of a GGUF file, read from its keys and tensors as
 // llama.cpp does.
 //
-//   angle of pair i at p = p base^(-2i/d) / f_i, then linear or YaRN
+//   angle of pair i at position p: p base^(-2i/d) / f_i, then linear or YaRN
 //
 // f is rope_freqs.weight if the file has that tensor. Else f is
 // rope_factors_long.weight if the context is longer than the original length,

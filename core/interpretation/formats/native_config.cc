@@ -281,8 +281,8 @@ bool IsStepConfig(const JsonObject& config) {
   const bool has_lists = FindFamily(type).lists;
   if (config.Has("rope_parameters")) return false;
   if (is_list("rope_theta")) {
-    // UltraBERT's first files have such a list, too, and no rope_scaling, which
-    // would replace the list.
+    // UltraBERT's first files also list bases. They have attention_windows, and
+    // no rope_scaling, which would replace the list.
     return has_lists || config.Has("partial_rotary_factors") ||
            (config.Has("attention_windows") && !config.Has("rope_scaling"));
   }

@@ -78,8 +78,9 @@ struct Tower {
   bool centers = false;
 
   absl::string_view warning = {};
-  // Parts ("vision audio") in which the tower has only one axis, of images,
-  // frames or sound. Such a part is read like a language model.
+  // Parts ("vision audio") that the tower reads as one sequence of images,
+  // frames or sound, with a single position axis. Such a part is read like a
+  // language model.
   absl::string_view sequence = {};
   // Why the class's computation is not a rotation; empty if it is a rotation.
   absl::string_view no_rotation = {};

@@ -129,8 +129,8 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
         " do not sum to the ", pairs,
         " pairs, so transformers cannot apply it; read as one axis");
     from.dict.Assume("mrope_section", "", why);
-    // ERNIE's class already fails when it is built. Other classes fail when
-    // they are applied.
+    // Also warns for ERNIE's class, which fails as soon as it is constructed.
+    // Other classes fail only when their rope is applied.
     if (from.family.axes == AxisAssignment::kAlternatingTail) {
       from.dict.Warn("mrope_section", " is ", why);
     }

@@ -292,8 +292,8 @@ Value HeadDim(const Model& model, absl::string_view layer_type) {
   const std::string keys =
       absl::StrCat(family.head_dim_key, " head_dim attention_head_dim");
   if (auto given = first(keys)) return *std::move(given);
-  // A null head_dim means the default of transformers' class. Other readers
-  // divide hidden_size.
+  // A null head_dim means the default of transformers' class. For other readers
+  // it means hidden_size / num_attention_heads.
   const std::int64_t otherwise = !config.HasNull("head_dim") ? family.head_dim
                                  : model.is_hf() && defaults != nullptr
                                      ? defaults->head_dim

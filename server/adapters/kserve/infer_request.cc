@@ -50,7 +50,7 @@ bool HasContents(const Input& input) {
          (!IsShared(input) || input.contents().ByteSizeLong() > 0);
 }
 
-// Any model needs far less than these limits allow. The limits also keep the
+// Limits for one request. No model needs nearly as much. The limits keep the
 // memory for a parsed message small.
 constexpr std::size_t kMostTensors = 64;
 constexpr std::size_t kMostParameters = 1024;

@@ -175,8 +175,8 @@ absl::Status Inference::Complete(const absl::Status& holds) {
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
     StopCheck stop) {
   // Outputs in regions are not in the message, but each must fit into its file.
-  // So the largest size of a file is the limit here; MakeResponse() checks the
-  // size of the message.
+  // So if there are such outputs, the limit is raised to the largest size of a
+  // file. MakeResponse() checks the size of the message with the real limit.
   Limits limits = *context_.limits;
   MethodContext native_context = context_;
   native_context.limits = &limits;
@@ -257,7 +257,7 @@ class InferHandler final : public CallHandler {
   }
   std::optional<std::string> Tell(const absl::Status& error) override {
     if (errors_end_it_) return std::nullopt;
-    inference_ = nullptr;  // not null if memory ran out for its response
+    inference_ = nullptr;  // not null if an allocation failed in Receive()
     inference::ModelStreamInferResponse message;
     message.set_error_message(ToGrpcStatus(error).error_message());
     *message.mutable_infer_response() = named_;
