@@ -36,8 +36,9 @@ struct PositionChange {
 // does this.
 std::string StartDependence(const ResolvedRope& from, const ResolvedRope& to);
 
-// The row of a token has the angle to(p') - from(p). Its factor is the ratio of
-// the attention factors, A' / A, times the ratio of the keys' xPos factors.
+// The row of a token has the angle of `to` at p' minus the angle of `from` at
+// p. Its factor is the ratio of the attention factors, A' / A, times the ratio
+// of the keys' xPos factors.
 class RepositionCosSin : public CosSinSource {
  public:
   // The encodings must be joinable (PrepareReposition checks this). Either

@@ -76,7 +76,8 @@ class PendingResponse final {
 
   // Returns whether the output is computed directly in the caller's memory. If
   // that memory does not have the alignment that the computation needs, the
-  // output is copied there at the end.
+  // output is computed in a buffer, and copied to the caller's memory at the
+  // end.
   bool IsComputedInPlace(std::size_t i) const;
   // Returns the bytes of the message that the output overwrites; null if it
   // gets separate memory.

@@ -42,7 +42,8 @@ struct MethodContext {
   // The call's headers, for `start` only; null without a call.
   const CallHeaders* call = nullptr;
   BorrowedTensors borrowed;  // tensors of the request
-  // Claims memory for expanded positions and for the places of a cache.
+  // Claims memory for expanded positions, and for the list of the slots that
+  // hold a cache's tokens.
   core::ReserveFunction reserve;
   // The StopCheck of CallHandler::Next(). May be empty.
   std::function<absl::Status()> stop;

@@ -44,9 +44,9 @@ constexpr int kUnreadBytes = 16 << 10;
 // that find no waiting coroutine.
 constexpr int kWaitingCalls = 32;
 // After Shutdown(), gRPC 1.51 drops new calls, without a status, until their
-// clients have read that the server closes the connection. So an idle server
-// first refuses calls for this time. Meanwhile clients that watch its health
-// choose another server.
+// clients have read that the server closes the connection. So even an idle
+// server first refuses calls for this time. Meanwhile clients that watch its
+// health choose another server.
 constexpr absl::Duration kRefusing = absl::Milliseconds(250);
 // After our calls have ended, only health watches and similar calls are open.
 // They do not end by themselves, and gRPC's shutdown would wait for them until

@@ -64,8 +64,8 @@ class OtlpTraces final : public CallObserver {
 
   ~OtlpTraces() override {
     processor_.ForceFlush(kFlushTimeout);
-    // The exporter then refuses the remaining batches. Otherwise it would try
-    // to reach an unreachable collector for each batch.
+    // After Shutdown(), the exporter refuses the remaining batches. Otherwise
+    // it would try to reach an unreachable collector for each batch.
     exporter_->Shutdown(std::chrono::microseconds(0));
   }
 

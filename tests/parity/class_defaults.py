@@ -124,9 +124,9 @@ def text_of_rows():
                "divided": divided, "ignores_head_dim": ignores,
                "names": names.split(), **dict(zip(SLICES, slices))}
         lines.append(json.dumps({key: row[key] for key in row if row[key]}))
-    about = ("What transformers' classes take for absent keys (ClassDefaults in "
-             "class_defaults.h). Written by tests/parity/class_defaults.py, of "
-             f"transformers {library.transformers.__version__}.")
+    about = ("The values that transformers' classes use for absent keys (ClassDefaults "
+             "in class_defaults.h). tests/parity/class_defaults.py has written this file "
+             f"with transformers {library.transformers.__version__}.")
     return ('{"about": ' + json.dumps(about) + ',\n "rows": [\n  ' +
             ",\n  ".join(lines) + "\n ]}\n")
 

@@ -23,8 +23,8 @@ struct ClassDefaults {
   // The class refuses a hidden_size that num_attention_heads does not divide.
   bool divided = false;
   bool ignores_head_dim = false;  // takes hidden_size / num_attention_heads
-  // The class's names of keys, and the usual names: "n_embd=hidden_size",
-  // separated by blanks.
+  // Pairs of the class's own name of a key and its usual name, such as
+  // "n_embd=hidden_size", separated by blanks.
   absl::string_view names = {};
   // Widths of a head's slices in latent attention; 0: the class has no latent
   // attention.
