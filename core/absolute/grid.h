@@ -31,12 +31,12 @@ class GridRows {
     std::int64_t extent;
     double step;
     std::int64_t channel;     // first channel
-    std::int64_t index = -1;  // of the values in `values`
+    std::int64_t index = -1;  // the index whose row is in `values`
     std::vector<T> values = {};
   };
 
   std::int64_t dim_, zero_rows_;
-  TrigRows axis_rows_;  // of one axis
+  TrigRows axis_rows_;  // makes the rows of one axis
   std::vector<Axis> axes_;
 };
 

@@ -1,5 +1,5 @@
-// What the checks gguf.* share: a GGUF file, and the configuration from which
-// it was converted.
+// The data of all checks gguf.*: a GGUF file, and the configuration from which
+// the file was converted.
 
 #pragma once
 

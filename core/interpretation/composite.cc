@@ -47,7 +47,7 @@ enum class PartRule {
 struct PartRow {
   PartRule rule;
   absl::string_view model_types;  // separated by blanks
-  absl::string_view keys = {};    // likewise
+  absl::string_view keys = {};    // separated by blanks
 };
 constexpr PartRow kPartRows[] = {
 #include "parts.inc"

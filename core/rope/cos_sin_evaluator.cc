@@ -177,7 +177,8 @@ bool CosSinEvaluator::Follow(double position, std::int64_t n) const {
 }
 
 std::int64_t CosSinEvaluator::MoveTo(double position, Anchor* anchor) const {
-  constexpr auto kReach = static_cast<double>(kRows * kRows);  // rows of a base
+  // Number of consecutive rows that can be computed from one base.
+  constexpr auto kReach = static_cast<double>(kRows * kRows);
   double offset = position - anchor->base_position_;  // NaN: there is no base
   if (!(offset >= 0 && offset < kReach)) {
     simd::TrigRow trig = {};

@@ -77,7 +77,8 @@ class CosSinEvaluator {
 
     std::size_t pitch_;
     AlignedDoubles rows_;
-    double base_position_ = std::numeric_limits<double>::quiet_NaN();  // none
+    // NaN: there is no base.
+    double base_position_ = std::numeric_limits<double>::quiet_NaN();
     double position_ = base_position_;
   };
 

@@ -25,7 +25,8 @@ struct Assumption {
   std::string reason;  // "absent; transformers' default"
 };
 
-// What to do if a scaling depends on the length, and the length is not given.
+// Decides what happens if a scaling depends on the length, and no length is
+// given.
 enum class MissingLength {
   kError,           // FieldRequired("sequence_length")
   kAssumeOriginal,  // take original_max_position_embeddings and note this

@@ -29,7 +29,7 @@
 
 namespace posenc::core {
 
-// A smaller kept share counts as an error.
+// A kept share below this limit counts as an error.
 inline constexpr double kKeptLimit = 0.9;
 
 // A function that is called repeatedly during long work. If it returns an

@@ -201,7 +201,7 @@ absl::Status TooFewPairs(absl::string_view field) {
 // YaRN ("NTK by parts", arXiv:2309.00071) treats pairs by the number of full
 // rotations that they make within the original positions:
 //
-//   rotations > beta_fast   kept: they distinguish neighbours
+//   rotations > beta_fast   kept: they distinguish near positions
 //   rotations < beta_slow   divided by the factor: they encode far positions,
 //                           and must not get angles outside training
 //   between                 blended along a ramp, linear in the pair's number

@@ -114,7 +114,7 @@ enum DtypeIndex {
 enum PairingIndex { kHalf = 0, kInterleaved = 1 };
 
 struct KernelTable {
-  const char* name;  // "avx2"; also the spelling of POSENC_FORCE_ISA
+  const char* name;  // "avx2"; also a value of POSENC_FORCE_ISA
 
   // [dtype][pairing in][pairing out]
   RotateKernel rotate[8][2][2];

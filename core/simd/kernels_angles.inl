@@ -231,10 +231,10 @@ std::uint32_t AddColumns(const AngleSums& sums, std::size_t* i, float* cos,
   return in_doubt;
 }
 
-// AVX-512 computes columns of 64 pairs, because its registers can hold their
-// anchor. Other instruction sets compute row after row, because consecutive
-// writes are faster. With non-temporal stores they compute columns of 16 pairs,
-// because columns are then faster (AVX2, Zen 3).
+// AVX-512 computes columns of 64 pairs, because its registers can hold the
+// anchor of so many pairs. Other instruction sets compute row after row,
+// because consecutive writes are faster. With non-temporal stores they compute
+// columns of 16 pairs, because columns are then faster (AVX2, Zen 3).
 template <class Isa>
 std::uint32_t AddAngles(const AngleSums& sums, float* cos, float* sin,
                         std::ptrdiff_t pitch) {

@@ -15,8 +15,9 @@ namespace posenc::simd {
 namespace {
 
 // The slices of some tokens. The slices of a token share a row of cosines and
-// sines. They are rotated in `turns` turns: each turn rotates one slice at each
-// of the `places` places. Strides are in elements.
+// sines. They are rotated in `turns` turns of `places` slices each. The slices
+// of a turn are place_stride apart, and each turn begins turn_stride behind the
+// turn before. Strides are in elements.
 template <class DtypeType>
 struct Walk {
   using Dtype = DtypeType;

@@ -92,9 +92,9 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
                                                const v1::RopeSource& source,
                                                int layers,
                                                const MethodContext& context) {
-  // Limit for the size of the configuration times the number of layers, because
-  // the configuration is read once for each layer, at 5 to 15 MB/s, and is a
-  // part of each key of the cache.
+  // Limit for the size of the configuration times the number of layers. The
+  // configuration is read again for each layer, at 5 to 15 MB/s, and each new
+  // key in the cache contains the configuration.
   constexpr std::size_t kMostRead = 1 << 20;
   if (source.layer_case() != v1::RopeSource::LAYER_NOT_SET) {
     return core::FieldInvalid(

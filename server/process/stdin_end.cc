@@ -13,8 +13,8 @@ namespace posenc::server {
 
 absl::Status CheckStdin() {
   // If standard input was closed, its descriptor is now a file for writing
-  // (OpenStandardStreams()), or gRPC's descriptor for events. The latter has no
-  // file type.
+  // (OpenStandardStreams()), or gRPC's descriptor for events, which has no file
+  // type.
   struct stat input = {};
   const int flags = fcntl(STDIN_FILENO, F_GETFL);
   if (flags >= 0 && (flags & O_ACCMODE) != O_WRONLY &&

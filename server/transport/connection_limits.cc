@@ -22,7 +22,8 @@ constexpr std::int64_t kFewestConnections = 8;
 std::int64_t MostConnections() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  const auto most = std::min<rlim_t>(limit.rlim_cur, 1 << 30);  // or infinity
+  // The limit can be infinite.
+  const auto most = std::min<rlim_t>(limit.rlim_cur, 1 << 30);
   return std::max(
       kFewestConnections,
       (static_cast<std::int64_t>(most) - kOtherDescriptors) / kDescriptorsEach);

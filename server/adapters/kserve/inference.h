@@ -166,7 +166,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
 
   const Model* model_ = nullptr;
   std::unique_ptr<google::protobuf::Message> native_;
-  std::set<std::string> taken_;  // paths
+  std::set<std::string> taken_;  // paths that are set
   std::size_t json_bytes_ = 0;   // of all parameters
   // Field numbers and bytes of the borrowed tensors.
   std::vector<int> fields_;
