@@ -45,8 +45,8 @@ absl::Status ValidateClipped(const ClippedDistance& clip);
 absl::Status ValidateDeberta(const DebertaBuckets& buckets);
 absl::Status ValidateGridIndex(const GridIndex& grid);
 
-// The functions below return the index of a distance with |distance| <= 2^32.
-// Their arguments must be validated.
+// The classes and the function below return the index of a distance with
+// |distance| <= 2^32. Their arguments must be validated.
 
 // T5: distance = i - j. The class precomputes the boundaries of the buckets.
 class T5BucketIndex {

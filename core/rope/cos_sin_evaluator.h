@@ -94,8 +94,9 @@ class CosSinEvaluator {
   // calls of this evaluator. Requires HasSums().
   void Rows(absl::Span<const double> positions, float* cos, float* sin,
             std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
-  // Returns the factor on whole heads at this position: the query scale, or its
-  // inverse; 1 without a query scale. Row() already includes it.
+  // Returns the factor for all channels of a head at this position: the query
+  // scale, or its inverse; 1 without a query scale. The rows of Row() already
+  // include this factor.
   double HeadScale(const double* positions) const;
 
  private:

@@ -47,8 +47,8 @@ struct Float8 : PairsAsFloats<Float8<IsaType, FormatType, kFinite>> {
 
   // A float has this many more mantissa bits than FP8.
   static constexpr int kShift = 23 - Format::kMantissa;
-  // The float exponents for FP8's exponent bits 0 and 1 (the smallest normal
-  // number), at the bit position of a float's exponent.
+  // The exponent bits of a float, in their place, for the exponent bits 0 and 1
+  // of FP8. FP8's smallest normal number has the exponent bits 1.
   static constexpr std::int32_t kRebias = (127 - Format::kBias) << 23;
   static constexpr std::int32_t kSmallestNormal = kRebias + (1 << 23);
 
