@@ -30,15 +30,15 @@ TWO_AXES = spec(64, ',"axes":{"assignment":"ASSIGNMENT_PER_AXIS","sections":[16,
 PICTURES = [
     ("frequencies", "Inverse frequency by pair",
      "A pair rotates by its frequency at every position: fast pairs distinguish single positions, slow pairs only "
-     "positions that are thousands apart. Llama 3.1's scaling bends the line: fast pairs stay, slow pairs are divided "
-     "by 8.",
+     "positions that are thousands apart. Llama 3.1's scaling bends the line: fast pairs keep their "
+     "frequencies, and the frequencies of slow pairs are divided by 8.",
      ["frequencies", "--preset", "llama-3.1-8b", "--compare-preset", "llama-3-8b"]),
     ("bases", "Base 100 against 10000",
      "The base decides how slow the slowest pairs are. With base 100 the slowest pair completes a rotation within 600 "
      "positions, and vectors have little in common from a distance of 60 on.",
      ["similarity", "--spec", spec(128), "--compare-spec", BASE_100, "--max-distance", "512"]),
     ("wavelengths", "Wavelengths and the trained length",
-     "Pairs above the line never completed a rotation in training: later positions give them "
+     "Pairs above the line of the trained length never completed a rotation in training: later positions give them "
      "angles that training never had.",
      ["wavelengths", "--preset", "llama-3-8b", "--trained-length", "8192"]),
     ("channels", "The first 8 sinusoidal channels",
@@ -51,8 +51,8 @@ PICTURES = [
      "Position times frequency, in full turns.",
      ["angles", "--spec", spec(256), "--rows", "1024"]),
     ("table", "Cosines and sines",
-     "Rotations multiply by this table. (The command can also draw 8192 rows of 1024 pairs: `--rows 8192`, "
-     "a head of 2048.)",
+     "Rotations multiply by this table. (The command can also draw 8192 rows of 1024 pairs, with `--rows 8192` "
+     "and `\"rotaryDim\":2048`.)",
      ["table", "--spec", spec(128), "--rows", "512"]),
     ("rotation", "A vector before and after its turn",
      "Rotary encodings rotate each pair of channels in its plane, by position times frequency.",
