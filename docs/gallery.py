@@ -62,7 +62,8 @@ PICTURES = [
      ["decay", "--spec", spec(128), "--max-distance", "256"]),
     ("image", "One axis and two in an image",
      "With positions counted along the rows, cell 64, at the far end of the first row, looks nearer to the first cell "
-     "than cell 65, which lies just below it. With an axis for height and one for width, cell 65 is its neighbour.",
+     "than cell 65, which lies just below it. With an axis for height and one for width, cell 65 is the "
+     "neighbour of the first cell.",
      ["similarity", "--spec", spec(64), "--compare-spec", TWO_AXES, "--image", "64x64", "--height", "420"]),
     ("compare", "How readers differ",
      "llama.cpp and mlx-lm round the ends of YaRN's ramp to whole pairs; gpt-oss's own code does not.",
