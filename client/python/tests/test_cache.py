@@ -6,6 +6,7 @@ import posenc
 import posenc.client
 import pytest
 from posenc.arrays import borrow
+from posenc.messages import Dtype, Tensor
 
 SPEC = {"pairing": "half_split"}
 BLOCKS, SIZE, HEADS, DIM = 7, 4, 2, 16
@@ -142,4 +143,13 @@ def test_an_error_has_the_numbers_of_the_whole_caches_blocks(client, random):
     layout = {"dimensions": "vllm_split", "block_table": [[15, 0], [2, 15]]}
     with pytest.raises(posenc.InvalidArgumentError, match="15") as error:
         client.reposition(cache, rope=SPEC, cache=layout, shift=5, out=cache)
+    assert error.value.field == "cache.block_table"
+
+
+def test_a_table_whose_shape_does_not_fit_its_data_is_refused_by_its_field(client, random):
+    table = Tensor(Dtype.INT32, [3], data=bytes(4))
+    with pytest.raises(posenc.InvalidArgumentError) as error:
+        client.reposition(
+            make(random, "KBTHD"), rope=SPEC, cache={"dimensions": "vllm_split", "block_table": table}, shift=5
+        )
     assert error.value.field == "cache.block_table"

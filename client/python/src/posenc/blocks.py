@@ -52,7 +52,10 @@ def moved(request: RepositionRequest, k: Borrowed) -> Optional[Moved]:
     if table.dtype not in (Dtype.INT32, Dtype.INT64):
         return None
     size = shape[inner] if inner > axis else 1  # tokens of a block
-    numbers = numpy.asarray(table).astype(numpy.int64)
+    try:
+        numbers = numpy.asarray(table).astype(numpy.int64)
+    except ValueError:  # the shape does not fit the data
+        return None
     is_used = numbers >= 0 if cache.slots else _before(cache, numbers, size)
     if is_used is None or size == 0:
         return None
