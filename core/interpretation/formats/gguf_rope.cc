@@ -31,10 +31,11 @@ constexpr absl::string_view kUnscaledSliding =
     "mimo2 "
     "olmo2 plamo3 step35";
 
-// Architectures whose loader reads yarn_beta_fast and yarn_beta_slow. The
-// converter writes them for every architecture; the common loader does not read
-// them.
+// Architectures whose loader reads yarn_beta_fast and yarn_beta_slow, and those
+// whose loader reads yarn_ext_factor and yarn_attn_factor. The converter writes
+// the betas for every architecture; the common loader reads none of these keys.
 constexpr absl::string_view kReadsBetas = "deepseek4 grok laguna mistral3";
+constexpr absl::string_view kReadsFactors = "grok laguna";
 
 // Architectures, other than DeepSeek's, for which the converter writes a tenth
 // of mscale_all_dim as yarn_log_multiplier. Their loader divides it by 0.1.
@@ -151,10 +152,13 @@ void ReadScaling(Reads* reads, GgufRope* rope) {
       reads->Extent("rope.scaling.original_context_length");
   rope->attn_factor = reads->Number("rope.scaling.attn_factor");
   rope->yarn_log_multiplier = reads->Number("rope.scaling.yarn_log_multiplier");
-  rope->yarn_ext_factor = reads->Number("rope.scaling.yarn_ext_factor");
-  rope->yarn_attn_factor = reads->Number("rope.scaling.yarn_attn_factor");
-  if (IsAmong(rope->architecture, kReadsBetas) ||
-      PairingOf(rope->architecture, false) == GgufPairing::kUnknown) {
+  const bool is_unknown =
+      PairingOf(rope->architecture, false) == GgufPairing::kUnknown;
+  if (is_unknown || IsAmong(rope->architecture, kReadsFactors)) {
+    rope->yarn_ext_factor = reads->Number("rope.scaling.yarn_ext_factor");
+    rope->yarn_attn_factor = reads->Number("rope.scaling.yarn_attn_factor");
+  }
+  if (is_unknown || IsAmong(rope->architecture, kReadsBetas)) {
     rope->yarn_beta_fast = reads->Number("rope.scaling.yarn_beta_fast");
     rope->yarn_beta_slow = reads->Number("rope.scaling.yarn_beta_slow");
   }
@@ -184,7 +188,10 @@ void ReadScaling(Reads* reads, GgufRope* rope) {
 double Amplitude(const GgufRope& gguf, double factor) {
   const double multiplier = gguf.attn_factor.value_or(1);
   const double ext = gguf.yarn_ext_factor.value_or(-1);
-  if (gguf.ScalingType() != "yarn" || ext == 0) return multiplier;
+  // With a ramp, llama.cpp replaces yarn_attn_factor.
+  if (gguf.ScalingType() != "yarn" || ext == 0) {
+    return multiplier * gguf.yarn_attn_factor.value_or(1);
+  }
   Wide amplitude = YarnMscale(factor, 1);
   double m = gguf.yarn_log_multiplier.value_or(0);
   if (IsAmong(gguf.architecture, kTenthOfMultiplier)) {

@@ -404,8 +404,8 @@ def ggufs():
     add("gguf.factor-tensors", llama3, gguf(keys("llama"), wrong), gguf(keys("llama"), freqs))
     add("gguf.amplitude", qwen, gguf(keys("qwen3moe", scaling__attn_factor=(F32, 0.5), **yarn)), scaled)
     add("gguf.yarn-ext-factor", qwen,
-        gguf(keys("qwen3moe", scaling__yarn_ext_factor=(F32, 0.5), **yarn)),
-        gguf(keys("qwen3moe", scaling__yarn_ext_factor=(F32, 1.0), **yarn)))
+        gguf(keys("grok", scaling__yarn_ext_factor=(F32, 0.5), **yarn)),
+        gguf(keys("grok", scaling__yarn_ext_factor=(F32, 1.0), **yarn)))
     partial = with_keys(PLAIN, model_type="stablelm", partial_rotary_factor=0.25)
     add("gguf.dimension-count", partial, gguf(keys("stablelm", dimension_count=None)),
         gguf(keys("stablelm", dimension_count=(U32, 16))))
