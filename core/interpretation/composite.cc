@@ -133,11 +133,12 @@ bool LacksPart(const JsonObject& config, absl::string_view key) {
 // class's own type, although `part` names the type `given` of another family.
 bool IgnoresType(absl::string_view model_type, const JsonObject& part,
                  absl::string_view given) {
+  const Parents* const parents = FindParents(model_type);
   return absl::EndsWith(part.Path(), "text_config") &&
-         FindParents(model_type) == nullptr &&
          (Holds(PartRule::kOwnText, model_type) ||
-          Holds(PartRule::kHasText, model_type)) &&
-         &FindFamily(given) != &FindFamily(model_type);
+          (parents == nullptr && Holds(PartRule::kHasText, model_type))) &&
+         &FindFamily(given) !=
+             &FindFamily(parents != nullptr ? parents->part : model_type);
 }
 
 // Returns the key of the part to read; empty if `config` is the part itself.
@@ -211,8 +212,9 @@ void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
 
 JsonObject LanguagePart(JsonObject config, std::string* model_type) {
   for (;;) {
-    if (const auto given = config.Text("model_type")) {
-      if (!IgnoresType(*model_type, config, *given)) *model_type = *given;
+    const auto given = config.Text("model_type");
+    if (given && !IgnoresType(*model_type, config, *given)) {
+      *model_type = *given;
     } else if (const Parents* parents = FindParents(*model_type)) {
       *model_type = std::string(parents->part);
     }
