@@ -57,6 +57,7 @@ enum class ReadingRule {
   kAmplitudeByAllDim,    // YaRN: g(s, 1) / g(s, mscale_all_dim)
   kSoftmaxUnscaled,      // YaRN: does not scale latent attention's softmax
   kReadsMscales,   // LongRoPE: reads the amplitudes from the keys in `what`
+  kShortFactors,   // LongRoPE: does not use long_factor
   kTrainedBeside,  // reads max_trained_positions beside the dict, too
   // Behaviour of transformers' classes. It also applies to other projects that
   // use these classes.

@@ -65,6 +65,11 @@ void ReadLongRope(const RopeDict& from, ModelRope* rope) {
                 " refuses that; the amplitude is longrope's own");
     }
   }
+  if (const ReadingRow* const row = from.Row(ReadingRule::kShortFactors);
+      row != nullptr && longrope.long_factor != longrope.short_factor) {
+    dict.Warn("long_factor", " is not used: ", from.Class(), " ", row->says,
+              "; past ", original, " tokens it is used here");
+  }
   const auto trained = dict.Integer(kOriginal);
   if (from.is_hf() && trained && from.family.original > 0 &&
       !from.config.Has(kOriginal) && *trained != from.family.original) {
