@@ -250,10 +250,13 @@ void WarnOfSwitches(const Model& model) {
                 " does not read: its layers rotate",
                 value == "nope" ? "; read as no rope" : "");
   }
-  const json& list = config.At("no_rope_layers");
-  if (!list.is_null() && list != json::array() &&
-      family.nope == NopeRule::kNone) {
-    config.Warn("no_rope_layers", " is ", Shortened(list), ", which ", whose,
+  for (const absl::string_view key : {"no_rope_layers", "use_rope_layers"}) {
+    const json& list = config.At(key);
+    if (list.is_null() || list == json::array() ||
+        (family.nope != NopeRule::kNone && key == "no_rope_layers")) {
+      continue;
+    }
+    config.Warn(key, " is ", Shortened(list), ", which ", whose,
                 " does not read: all of its layers rotate");
   }
 }

@@ -90,11 +90,14 @@ Value LatentWidth(const RopeDict& from) {
   const auto channels = [&share](double head) {
     return std::floor(head * (share ? share->value : 1));
   };
-  const double theirs = channels(head_dim ? head_dim->value : slice->value);
-  if (theirs == slice->value ||
-      (!head_dim && channels(from.head.value) == slice->value)) {
-    return *slice;
-  }
+  // The classes that fail at a type take the share of the whole head.
+  const bool is_whole =
+      !head_dim &&
+      ClassRow(from.model_type, ReadingRule::kFailsAtType) != nullptr;
+  const double theirs = channels(head_dim   ? head_dim->value
+                                 : is_whole ? from.head.value
+                                            : slice->value);
+  if (theirs == slice->value) return *slice;
   const Value& other = share ? *share : *head_dim;
   from.report().Warn(
       other.key, " is ", other.text, ", so transformers makes frequencies for ",
