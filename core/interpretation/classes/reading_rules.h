@@ -35,6 +35,7 @@ enum class ReadingRule {
   kNeedsKeys,        // fails if a key in `what` is absent, but accepts null
   kOneBase,          // takes rope_theta for layers of every type
   kOneRope,          // has one dict for layers of every type
+  kScalesAll,        // scales layers of every type
   kBaseKey,          // reads the base from the key in `what`
   kDictBase,         // takes the dict's rope_theta, or else `number`
   kNoRotaryDim,      // reads a share of the head, not rotary_dim

@@ -27,8 +27,9 @@ namespace {
 using nlohmann::json;
 
 // Returns the family of a configuration. An unknown type with the key
-// qk_rope_head_dim is read as latent attention. For a reader with one rope for
-// all layers (kOneRope), removes the differences between layers.
+// qk_rope_head_dim is read as latent attention. For a reader with one rope or
+// one scaling for all layers (kOneRope, kScalesAll), removes the differences
+// between layers.
 Family FamilyFor(const JsonObject& config, const std::string& model_type,
                  const ProfileRules& rules) {
   Family family = FindFamily(model_type);
@@ -36,10 +37,16 @@ Family FamilyFor(const JsonObject& config, const std::string& model_type,
   if (!family.known() && slice.is_number() && slice > 0) {
     family = UnknownLatentFamily();
   }
-  if (FindReadingRow(rules.profile, rules.version, ModelKey(model_type),
-                     ReadingRule::kOneRope) != nullptr) {
+  const auto has = [&](ReadingRule rule) {
+    return FindReadingRow(rules.profile, rules.version, ModelKey(model_type),
+                          rule) != nullptr;
+  };
+  if (has(ReadingRule::kOneRope)) {
     family.dicts = DictRule::kOne;
     for (LayerKind& kind : family.kinds) kind = {};
+  }
+  if (has(ReadingRule::kScalesAll)) {
+    for (LayerKind& kind : family.kinds) kind.scaled = true;
   }
   return family;
 }

@@ -353,11 +353,12 @@ Respelled StepAsTransformers(const JsonObject& config) {
   const nlohmann::json& scaled = config.At("yarn_only_types");
   if (!scaling.Keys().empty() &&
       scaled != nlohmann::json::array({"full_attention"})) {
-    config.Warn("yarn_only_types", " is ",
-                scaled.is_null() ? "absent" : Shortened(scaled),
-                ": transformers' class does not read it and scales "
-                "full_attention alone, and vLLM scales the types in it, or all "
-                "types; read as transformers' class does");
+    config.Warn(
+        "yarn_only_types", " is ",
+        scaled.is_null() ? "absent" : Shortened(scaled),
+        ": transformers' class does not read it and scales "
+        "full_attention alone, and other readers scale the types in it, "
+        "or all types; read as transformers' class does");
   }
   if (parameters.contains("full_attention")) {
     for (const std::string& key : scaling.Keys()) {
