@@ -356,59 +356,21 @@ TEST(ReportTest, WhatTheTesterCouldNotDoIsNoFigureOfTheServer) {
   EXPECT_FALSE(result.TesterLimited());
 }
 
-TEST(ReportTest, ComparisonMatchesStepsByLabel) {
-  const Json a = Sample(1000);
-  Json b = Sample(1000);
-  b["steps"].erase(0);
-  b["steps"][0]["calls_per_second"] = 750;
-  b["steps"][0]["latency_us"]["p99"] = 99.0;
-  const std::string text = ComparisonText("a.json", a, "b.json", b);
-  EXPECT_THAT(text, Not(HasSubstr("1000/s")));
-  EXPECT_THAT(text,
-              testing::ContainsRegex("calls_per_second +500 +750 +1\\.500\n"));
-  EXPECT_THAT(text, testing::ContainsRegex("p99 +990 us +99 us +0\\.100\n"));
-  b["steps"][0]["label"] = "other";
-  EXPECT_THAT(ComparisonText("a.json", a, "b.json", b),
-              HasSubstr("1000/s / other"));
-}
-
-TEST(PageTest, HoldsItsReportsAndLoadsNothing) {
-  const Json a = Sample(1000), b = Sample(2000);
-  for (const auto& [page, runs] : std::vector<std::pair<std::string, Json>>{
-           {ReportPage(a), {{{"name", ""}, {"report", a}}}},
-           {ComparisonPage("a</script>", a, "b", b),
-            {{{"name", "a</script>"}, {"report", a}},
-             {{"name", "b"}, {"report", b}}}}}) {
-    EXPECT_THAT(page, testing::StartsWith("<!doctype html>"));
-    EXPECT_THAT(page, testing::EndsWith("</body></html>\n"));
-    const std::string before = "const RUNS = ";
-    const std::size_t start = page.find(before) + before.size();
-    const std::string json =
-        page.substr(start, page.find(";\n", start) - start);
-    EXPECT_EQ(Json::parse(json, nullptr, false), runs);
-    EXPECT_THAT(json, Not(HasSubstr("<")));
-    for (const char* external :
-         {"https:", "src=", "href=", "@import", "url(", "fetch("}) {
-      EXPECT_THAT(page, Not(HasSubstr(external)));
-    }
+TEST(PageTest, HoldsItsReportAndLoadsNothing) {
+  Json report = Sample(1000);
+  report["steps"][0]["label"] = "a</script>";
+  const std::string page = ReportPage(report);
+  EXPECT_THAT(page, testing::StartsWith("<!doctype html>"));
+  EXPECT_THAT(page, testing::EndsWith("</body></html>\n"));
+  const std::string before = "const REPORT = ";
+  const std::size_t start = page.find(before) + before.size();
+  const std::string json = page.substr(start, page.find(";\n", start) - start);
+  EXPECT_EQ(Json::parse(json, nullptr, false), report);
+  EXPECT_THAT(json, Not(HasSubstr("<")));
+  for (const char* external :
+       {"https:", "src=", "href=", "@import", "url(", "fetch("}) {
+    EXPECT_THAT(page, Not(HasSubstr(external)));
   }
-}
-
-TEST(ReadReportTest, RefusesFilesThatAreNoReports) {
-  const std::string path = testing::TempDir() + "posenc-load-report.json";
-  EXPECT_EQ(ReadReport(path + ".absent").status().code(),
-            absl::StatusCode::kNotFound);
-  for (const char* text :
-       {"", "{", "[]", "{}", "{\"tool\": \"other\", \"steps\": []}",
-        "{\"tool\": \"posenc-load\"}"}) {
-    ASSERT_TRUE(WriteFile(path, text).ok());
-    EXPECT_EQ(ReadReport(path).status().code(), absl::StatusCode::kDataLoss)
-        << text;
-  }
-  ASSERT_TRUE(WriteFile(path, Sample(1000).dump()).ok());
-  const auto read = ReadReport(path);
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(*read, Sample(1000));
 }
 
 }  // namespace

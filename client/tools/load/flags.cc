@@ -211,9 +211,6 @@ void AddFlags(CLI::App* app, Flags* flags) {
          "retries");
   add("--json", &flags->json_path, "FILE", "Report as JSON");
   add("--html", &flags->html_path, "FILE", "Report as a page with charts");
-  hidden("--compare", &flags->compare, "A.json B.json",
-         "Print what differs in two JSON reports (--html: a page)")
-      ->expected(2);
   app->add_flag("--quiet", flags->quiet, "No progress");
 }
 

@@ -36,7 +36,6 @@ struct Flags {
   std::vector<double> overload;  // multiples of the peak
   std::string json_path;
   std::string html_path;
-  std::vector<std::string> compare;
   bool quiet = false;
 };
 

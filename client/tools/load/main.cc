@@ -347,20 +347,6 @@ absl::Status Run::Main() {
                      : passed;
 }
 
-absl::Status Compare(const Flags& flags) {
-  const std::string &a_name = flags.compare[0], &b_name = flags.compare[1];
-  ASSIGN_OR_RETURN(const Json a, ReadReport(a_name));
-  ASSIGN_OR_RETURN(const Json b, ReadReport(b_name));
-  try {
-    std::fputs(ComparisonText(a_name, a, b_name, b).c_str(), stdout);
-    if (flags.html_path.empty()) return absl::OkStatus();
-    return WriteFile(flags.html_path, ComparisonPage(a_name, a, b_name, b));
-  } catch (const nlohmann::json::exception& error) {
-    return absl::DataLossError(
-        absl::StrCat("--compare: a report lacks a field: ", error.what()));
-  }
-}
-
 int Main(int argc, char** argv) {
   CLI::App app("Measures a posenc server: throughput and latency under load.",
                "posenc-load");
@@ -386,10 +372,6 @@ int Main(int argc, char** argv) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
     return Fail(absl::InvalidArgumentError(error.what()), kUsage);
-  }
-  if (!flags.compare.empty()) {
-    const absl::Status compared = Compare(flags);
-    return compared.ok() ? kOk : Fail(compared, kFailed);
   }
   if (app.count("--shared-memory") > 0 && flags.shared_memory.empty()) {
     flags.shared_memory = "in-place";

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -63,21 +62,6 @@ std::string LatencyCell(const Json& latency, const char* key) {
 
 constexpr const char* kFigures[] = {"mean",  "p50",    "p90", "p99",
                                     "p99.9", "p99.99", "max"};
-
-std::string Cells(std::initializer_list<std::string> cells, int first_width) {
-  std::string line;
-  bool first = true;
-  for (const std::string& cell : cells) {
-    line += first ? absl::StrFormat("%-*s", first_width, cell)
-                  : absl::StrFormat("%11s", cell);
-    first = false;
-  }
-  return line + "\n";
-}
-
-std::string Ratio(double a, double b) {
-  return a > 0 ? absl::StrFormat("%.3f", b / a) : "-";
-}
 
 // Returns {"p50": 210.5, ..., "percentiles": [[0, 100.1], ...]}, in
 // microseconds; null if nothing was recorded.
@@ -269,23 +253,6 @@ std::string OverloadText(const Json& report) {
   return text + "\n";
 }
 
-// Returns the pairs of steps that ComparisonText compares.
-std::vector<std::pair<const Json&, const Json&>> MatchSteps(const Json& a,
-                                                            const Json& b) {
-  std::vector<std::pair<const Json&, const Json&>> pairs;
-  for (const Json& step : a.at("steps")) {
-    for (const Json& other : b.at("steps")) {
-      if (step.at("label") != other.at("label")) continue;
-      pairs.emplace_back(step, other);
-      break;
-    }
-  }
-  if (pairs.empty() && !a.at("steps").empty() && !b.at("steps").empty()) {
-    pairs.emplace_back(a.at("steps")[0], b.at("steps")[0]);
-  }
-  return pairs;
-}
-
 }  // namespace
 
 std::string ReportText(const Json& report) {
@@ -296,9 +263,12 @@ std::string ReportText(const Json& report) {
       width = std::max(width, static_cast<int>(Text(one, "name").size()) + 2);
     }
   }
-  std::string text = Cells({"", "calls/s", "GB/s out", "GB/s in", "mean", "p50",
-                            "p90", "p99", "p99.9", "p99.99", "max", "errors"},
-                           width);
+  std::string text(static_cast<std::size_t>(width), ' ');
+  for (const char* title : {"calls/s", "GB/s out", "GB/s in", "mean", "p50",
+                            "p90", "p99", "p99.9", "p99.99", "max", "errors"}) {
+    absl::StrAppendFormat(&text, "%11s", title);
+  }
+  text += "\n";
   const auto latencies = [](const Json& latency) {
     std::string cells;
     for (const char* key : kFigures) {
@@ -369,79 +339,22 @@ std::string ReportText(const Json& report) {
   return text + OverloadText(report);
 }
 
-std::string ComparisonText(const std::string& a_name, const Json& a,
-                           const std::string& b_name, const Json& b) {
-  std::string text = absl::StrCat("a: ", a_name, "\nb: ", b_name, "\n");
-  for (const auto& [one, other] : MatchSteps(a, b)) {
-    std::string label = Text(one, "label");
-    if (label != Text(other, "label")) {
-      absl::StrAppend(&label, " / ", Text(other, "label"));
-    }
-    absl::StrAppend(&text, "\n", Cells({label, "a", "b", "b/a"}, 18));
-    for (const char* key : {"calls_per_second", "gbps_sent", "gbps_received"}) {
-      const double x = Number(one, key), y = Number(other, key);
-      text += Cells({key, absl::StrFormat("%.6g", x),
-                     absl::StrFormat("%.6g", y), Ratio(x, y)},
-                    18);
-    }
-    const Json& x = one.at("latency_us");
-    const Json& y = other.at("latency_us");
-    for (const char* key : kFigures) {
-      text += Cells(
-          {key, LatencyCell(x, key), LatencyCell(y, key),
-           x.is_null() || y.is_null() ? "-"
-                                      : Ratio(Number(x, key), Number(y, key))},
-          18);
-    }
-    text +=
-        Cells({"error_rate", absl::StrFormat("%.4g", Number(one, "error_rate")),
-               absl::StrFormat("%.4g", Number(other, "error_rate")), ""},
-              18);
-  }
-  return text;
-}
-
 namespace {
 
 constexpr absl::string_view kPage =
 #include "page_html.inc"
     ;
 
-// Escapes every <, so that no text in a report can end the script.
-std::string PageOf(const Json& runs) {
-  const std::string json = absl::StrReplaceAll(
-      runs.dump(-1, ' ', false, Json::error_handler_t::replace),
-      {{"<", "\\u003c"}});
-  return absl::StrReplaceAll(
-      kPage, {{"const RUNS = [];", absl::StrCat("const RUNS = ", json, ";")}});
-}
-
 }  // namespace
 
+// Escapes every <, so that no text in a report can end the script.
 std::string ReportPage(const Json& report) {
-  return PageOf(Json::array({{{"name", ""}, {"report", report}}}));
-}
-
-std::string ComparisonPage(const std::string& a_name, const Json& a,
-                           const std::string& b_name, const Json& b) {
-  return PageOf(Json::array(
-      {{{"name", a_name}, {"report", a}}, {{"name", b_name}, {"report", b}}}));
-}
-
-absl::StatusOr<Json> ReadReport(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
-  }
-  const std::string text((std::istreambuf_iterator<char>(file)),
-                         std::istreambuf_iterator<char>());
-  Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object() || json.value("tool", "") != "posenc-load" ||
-      !json.contains("steps") || !json["steps"].is_array()) {
-    return absl::DataLossError(
-        absl::StrCat(path, ": not a report that posenc-load --json wrote"));
-  }
-  return json;
+  const std::string json = absl::StrReplaceAll(
+      report.dump(-1, ' ', false, Json::error_handler_t::replace),
+      {{"<", "\\u003c"}});
+  return absl::StrReplaceAll(
+      kPage,
+      {{"const REPORT = null;", absl::StrCat("const REPORT = ", json, ";")}});
 }
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {

@@ -1,14 +1,13 @@
-// The report of a run, as JSON, which --json writes. The text on the screen,
-// the HTML page and comparisons are made only from this JSON, so that old
-// reports can be shown, too. Keys are part of the interface. Latencies are
-// microseconds, rates are per second, GB are 10^9 bytes.
+// The report of a run, as JSON, which --json writes. The text on the screen and
+// the HTML page are made only from this JSON. Keys are part of the interface.
+// Latencies are microseconds, rates are per second, GB are 10^9 bytes.
 
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "client/tools/load/engine.h"
 #include "nlohmann/json.hpp"
 
@@ -34,22 +33,12 @@ std::string ProgressLine(const std::string& label, const Interval& interval);
 // several, then errors and wrong answers.
 std::string ReportText(const Json& report);
 
-// Compares two reports step by step: a, b and b / a. Compares steps with equal
-// labels ("16 in flight"), or the first steps if no labels are equal.
-std::string ComparisonText(const std::string& a_name, const Json& a,
-                           const std::string& b_name, const Json& b);
-
-// Return one HTML page with tiles, charts and tables of a run, or of two runs
-// side by side. The page has the reports as JSON, a style sheet and the script
-// that draws the reports (page.html). It loads nothing, and can be mailed or
-// kept as an artifact of CI.
+// Returns one HTML page with tiles, charts and tables of a run. The page has
+// the report as JSON, a style sheet and the script that draws the report
+// (page.html). It loads nothing, and can be mailed or kept as an artifact of
+// CI.
 std::string ReportPage(const Json& report);
-std::string ComparisonPage(const std::string& a_name, const Json& a,
-                           const std::string& b_name, const Json& b);
 
-// Reads a file that --json wrote. NOT_FOUND if it cannot be read, DATA_LOSS if
-// it is not a report.
-absl::StatusOr<Json> ReadReport(const std::string& path);
 absl::Status WriteFile(const std::string& path, const std::string& text);
 
 }  // namespace posenc::load
