@@ -81,33 +81,23 @@ absl::Status Transform(
     *entry = *std::move(replaced);
     results.push_back(*std::move(result));
   }
-  Timing timing;
-  timing.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-          .count();
+  const std::chrono::duration<double> time =
+      std::chrono::steady_clock::now() - begin;
   RETURN_IF_ERROR(file.Write(flags.out));
-  PrintDone(globals, verb, flags.out, tensors, bytes, timing);
+  PrintDone(globals, verb, flags.out, tensors, bytes, time.count());
   return absl::OkStatus();
 }
 
 void PrintDone(const GlobalFlags& globals, const std::string& verb,
                const std::string& out, const nlohmann::ordered_json& tensors,
-               double bytes, const Timing& timing) {
-  const double rate = bytes / timing.seconds / 1e9;
-  const double best_rate =
-      timing.repeats > 0 ? bytes / timing.best_repeat_seconds / 1e9 : 0;
+               double bytes, double seconds) {
+  const double rate = bytes / seconds / 1e9;
   if (globals.json) {
-    nlohmann::ordered_json json = {{"out", out},
-                                   {"tensors", tensors},
-                                   {"bytes", bytes},
-                                   {"seconds", timing.seconds},
-                                   {"gigabytes_per_second", rate}};
-    if (timing.repeats > 0) {
-      json["repeats"] = {{"calls", timing.repeats},
-                         {"best_seconds", timing.best_repeat_seconds},
-                         {"best_gigabytes_per_second", best_rate}};
-    }
-    PrintJson(json);
+    PrintJson({{"out", out},
+               {"tensors", tensors},
+               {"bytes", bytes},
+               {"seconds", seconds},
+               {"gigabytes_per_second", rate}});
     return;
   }
   std::vector<std::string> names;
@@ -122,15 +112,7 @@ void PrintDone(const GlobalFlags& globals, const std::string& verb,
       "  %s %s%s (%s) in %.1f ms: %.2f GB/s of tensor bytes, there and back\n",
       verb.c_str(), absl::StrJoin(names, ", ").c_str(),
       more > 0 ? absl::StrCat(" and ", more, " more").c_str() : "",
-      BytesText(bytes).c_str(), timing.seconds * 1e3, rate);
-  if (timing.repeats == 0) return;
-  std::fprintf(stderr,
-               "  first call (%spage faults): %.2f GB/s; best of %d more: "
-               "%.2f GB/s\n"
-               "  GB/s counts a tensor's bytes once; the time includes both "
-               "ways and the work\n",
-               globals.server.empty() ? "" : "connection, ", rate,
-               timing.repeats, best_rate);
+      BytesText(bytes).c_str(), seconds * 1e3, rate);
 }
 
 }  // namespace posenc::cli

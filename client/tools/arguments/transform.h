@@ -45,18 +45,11 @@ absl::Status Transform(
     const std::function<absl::StatusOr<TensorResult>(
         const SafetensorsEntry& entry, const TensorView& tensor)>& call);
 
-// The duration of a command's calls.
-struct Timing {
-  double seconds = 0;              // of the call, or of all calls
-  int repeats = 0;                 // identical calls after the first
-  double best_repeat_seconds = 0;  // if repeats > 0
-};
-
 // Prints a summary after `out` is written: the tensors (as JSON with dtype and
 // shape by name), their size and the rate. A rate counts every byte of a tensor
 // once, although the byte is sent to the server and back.
 void PrintDone(const GlobalFlags& globals, const std::string& verb,
                const std::string& out, const nlohmann::ordered_json& tensors,
-               double bytes, const Timing& timing);
+               double bytes, double seconds);
 
 }  // namespace posenc::cli

@@ -30,7 +30,6 @@ struct ApplyFlags {
   std::string q;
   std::string k;
   std::string as = "q";
-  int repeat = 0;  // calls after the first one
 };
 
 // q and k, in this order.
@@ -78,18 +77,6 @@ absl::StatusOr<Chosen> ChooseTensors(const ApplyFlags& flags, TensorFile* file,
   return chosen;
 }
 
-// Makes one call, and measures the seconds until its answer arrives.
-absl::StatusOr<ApplyRopeResult> Rotate(const Client& client,
-                                       const ApplyRopeArgs& args,
-                                       double* seconds) {
-  const auto begin = std::chrono::steady_clock::now();
-  absl::StatusOr<ApplyRopeResult> result = client.ApplyRope(args);
-  *seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-          .count();
-  return result;
-}
-
 absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
   ApplyRopeArgs args = flags.args;
   ASSIGN_OR_RETURN(args.rope, BuildSource(flags.source));
@@ -101,18 +88,11 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
 
   const double bytes = static_cast<double>((args.q ? args.q->bytes.size() : 0) +
                                            (args.k ? args.k->bytes.size() : 0));
-  Timing timing;
-  ASSIGN_OR_RETURN(ApplyRopeResult result,
-                   Rotate(connection.client(), args, &timing.seconds));
-  for (; timing.repeats < flags.repeat; ++timing.repeats) {
-    // Makes the same call again to measure its time; the answer is dropped.
-    double seconds = 0;
-    RETURN_IF_ERROR(Rotate(connection.client(), args, &seconds).status());
-    if (timing.repeats == 0 || seconds < timing.best_repeat_seconds) {
-      timing.best_repeat_seconds = seconds;
-    }
-  }
-
+  const auto begin = std::chrono::steady_clock::now();
+  ASSIGN_OR_RETURN(const ApplyRopeResult result,
+                   connection.client().ApplyRope(args));
+  const std::chrono::duration<double> time =
+      std::chrono::steady_clock::now() - begin;
   nlohmann::ordered_json tensors;
   for (const int i : {0, 1}) {
     const absl::optional<TensorView>& sent = Sent(&args, i);
@@ -126,7 +106,7 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
     chosen[i]->bytes = got->bytes;
   }
   RETURN_IF_ERROR(file.Write(flags.out));
-  PrintDone(globals, "rotated", flags.out, tensors, bytes, timing);
+  PrintDone(globals, "rotated", flags.out, tensors, bytes, time.count());
   return absl::OkStatus();
 }
 
@@ -147,10 +127,6 @@ Command AddApply(CLI::App* app, const GlobalFlags* globals) {
   AddEnumFlag(app, "--direction", &flags->args.direction,
               "forward, inverse or adjoint");
   AddSaturationFlag(app, &flags->args.saturation);
-  AddFlag(app, "--repeat", &flags->repeat, "N",
-          "Further calls, timed warm: prints the first call's rate and the "
-          "best of the others; the file has the first result",
-          {.show_default = true, .range = {{0, 1000}}});
   AddPositionFlags(app, "", "Positions", &flags->positions);
   return [flags, globals] { return RunApply(*flags, *globals); };
 }

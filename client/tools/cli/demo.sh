@@ -72,11 +72,9 @@ heading "Seeded q and k of one layer"
 posenc sample --out "$work/qk.safetensors" --seed 7 --dtype bfloat16 \
   --q 1,4096,32,128 --k 1,4096,8,128
 
-# The first call also opens the connection and allocates memory on both sides;
-# repeats show the speed of later calls.
 heading "Rotated by the server, from position 0 and from position 1000"
 posenc apply --config "$llama" --in "$work/qk.safetensors" --layout bshd \
-  --start 0 --repeat 10 --out "$work/rotated.safetensors" 2>&1
+  --start 0 --out "$work/rotated.safetensors" 2>&1
 posenc apply --config "$llama" --in "$work/qk.safetensors" --layout bshd \
   --start 1000 --out "$work/moved.safetensors" 2>&1
 
