@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/types/span.h"
 #include "client/tools/arguments/connection.h"
 #include "client/tools/cli/commands.h"
 #include "client/tools/files/print.h"
@@ -32,48 +31,6 @@ struct AnalyzeFlags {
   SourceFlags compare;
   FieldFlags request{v1::AnalyzeRopeRequest::descriptor()};
 };
-
-// The size of the curve in columns and rows. Labels and axis take 14 more of
-// the terminal's 80 columns.
-constexpr std::size_t kWidth = 64;
-constexpr int kHeight = 12;
-
-// Draws `values`, which are finite and not empty, from left to right for a
-// terminal of 80 columns. If there are more values than columns, a column shows
-// a mean. The ends of both axes have labels; the labels of the x axis are 0 and
-// `last_x`.
-std::string Plot(absl::Span<const double> values, const std::string& last_x) {
-  const std::size_t width = std::min(kWidth, values.size());
-  std::vector<double> means(width);
-  for (std::size_t i = 0; i < width; ++i) {
-    const std::size_t begin = i * values.size() / width;
-    const std::size_t end = (i + 1) * values.size() / width;
-    for (std::size_t j = begin; j < end; ++j) means[i] += values[j];
-    means[i] /= static_cast<double>(end - begin);
-  }
-  const auto [low, high] = std::minmax_element(means.begin(), means.end());
-  const double range = *high > *low ? *high - *low : 1;
-  std::vector<std::string> lines(kHeight, std::string(width, ' '));
-  for (std::size_t i = 0; i < width; ++i) {
-    const long from_top =
-        std::lround((*high - means[i]) / range * (kHeight - 1));
-    lines[static_cast<std::size_t>(from_top)][i] = '*';
-  }
-  std::string text;
-  for (int row = 0; row < kHeight; ++row) {
-    const std::string label = row == 0 ? absl::StrFormat("%.4g", *high)
-                              : row == kHeight - 1
-                                  ? absl::StrFormat("%.4g", *low)
-                                  : "";
-    absl::StrAppendFormat(&text, "  %10s |%s\n", label, lines[row]);
-  }
-  absl::StrAppendFormat(&text, "  %10s +%s\n", "", std::string(width, '-'));
-  const std::size_t gap =
-      width > 1 + last_x.size() ? width - 1 - last_x.size() : 1;
-  absl::StrAppendFormat(&text, "  %10s  0%s%s\n", "", std::string(gap, ' '),
-                        last_x);
-  return text;
-}
 
 void PrintAnalysis(const v1::AnalyzeRopeRequest& request,
                    const v1::AnalyzeRopeResponse& response,
@@ -112,14 +69,6 @@ void PrintAnalysis(const v1::AnalyzeRopeRequest& request,
     if (i < response.kept_size()) absl::PrintF("  %12.6f", response.kept(i));
     std::printf("\n");
   }
-  if (distances == 0) return;
-  const auto plot = [&](const char* title, const double* values) {
-    absl::PrintF("\n  %s\n%s", title,
-                 Plot({values, static_cast<std::size_t>(distances)},
-                      absl::StrCat((distances - 1) * step)));
-  };
-  plot("decay by distance (RoFormer, 3.4.3)", response.decay().data());
-  if (compared) plot("share of a score that is left", response.kept().data());
 }
 
 absl::Status RunAnalyze(const AnalyzeFlags& flags, const GlobalFlags& globals) {
