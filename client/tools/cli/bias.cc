@@ -1,7 +1,6 @@
 // `posenc bias`: builds an attention bias [heads, queries, keys], or the
-// indices of relative positions. With --out it writes the matrix to the file
-// tile by tile, because the matrix may be larger than the memory. Without --out
-// it prints a corner of the matrix.
+// indices of relative positions. With --out it writes the matrix to a file.
+// Without --out it prints a corner of the matrix.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +12,6 @@
 #include "client/tools/arguments/connection.h"
 #include "client/tools/arguments/field_flags.h"
 #include "client/tools/cli/commands.h"
-#include "client/tools/files/matrix_file.h"
 #include "client/tools/files/print.h"
 #include "client/tools/files/status.h"
 #include "client/tools/files/tensor_file.h"
@@ -153,37 +151,17 @@ absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
   return absl::OkStatus();
 }
 
-void PrintWritten(const std::string& path, const TensorView& bias,
-                  const GlobalFlags& globals) {
-  if (globals.json) {
-    PrintJson({{"out", path}, {"bias", TensorJson(bias)}});
-  } else {
-    PrintForm("bias", bias.dtype, bias.shape);
-  }
-}
-
-// Writes the matrix to --out. Every tile is written at its offset in the file
-// when it arrives. For standard output (-) the matrix is collected in memory,
-// because a pipe takes bytes only in order.
+// Writes the matrix to --out.
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
                    const Connection& connection, const GlobalFlags& globals) {
-  if (IsStandardStream(path)) {
-    ASSIGN_OR_RETURN(const auto bias, connection.client().BuildBias(request));
-    RETURN_IF_ERROR(WriteTensor(path, "bias", bias.tensor));
-    PrintWritten(path, bias.tensor, globals);
-    return absl::OkStatus();
+  RETURN_IF_ERROR(CheckOut(path));
+  ASSIGN_OR_RETURN(const auto bias, connection.client().BuildBias(request));
+  RETURN_IF_ERROR(WriteTensor(path, "bias", bias.tensor));
+  if (globals.json) {
+    PrintJson({{"out", path}, {"bias", TensorJson(bias.tensor)}});
+  } else {
+    PrintForm("bias", bias.tensor.dtype, bias.tensor.shape);
   }
-  ASSIGN_OR_RETURN(MatrixFile file, MatrixFile::Create(path, "bias"));
-  absl::Status written;
-  const absl::Status status =
-      connection.client().BuildBias(request, [&](const BiasTile& tile) {
-        written = file.Write(request, tile);
-        return written.ok();
-      });
-  RETURN_IF_ERROR(written);
-  RETURN_IF_ERROR(status);
-  RETURN_IF_ERROR(file.Commit());
-  PrintWritten(path, file.matrix(), globals);
   return absl::OkStatus();
 }
 
@@ -214,8 +192,8 @@ Command AddBias(CLI::App* app, const GlobalFlags* globals) {
   flags->bias.Add(app, "Indices", kIndices);
   flags->request.Add(app, "", kRequest);
   AddFlag(app, "--out", &flags->out, "FILE",
-          "An .npy, or .safetensors with the tensor bias, written tile by "
-          "tile (default: prints a corner)");
+          "An .npy, or .safetensors with the tensor bias (default: prints a "
+          "corner)");
   return [flags, globals] { return RunBias(*flags, *globals); };
 }
 

@@ -115,7 +115,8 @@ absl::Status WriteFile(const std::string& path,
   // Devices and pipes (/dev/null, /dev/stdout) cannot be replaced.
   struct stat info;
   const bool standard = IsStandardStream(path);
-  if (standard || (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))) {
+  const bool exists = !standard && stat(path.c_str(), &info) == 0;
+  if (standard || (exists && !S_ISREG(info.st_mode))) {
     const Descriptor file(standard ? STDOUT_FILENO
                                    : open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (file.get() < 0) return SystemError(path, "cannot open");
@@ -125,69 +126,31 @@ absl::Status WriteFile(const std::string& path,
     return absl::OkStatus();
   }
 
-  ASSIGN_OR_RETURN(OutputFile file, OutputFile::Create(path));
-  std::int64_t offset = 0;
-  for (const absl::Span<const char> part : parts) {
-    RETURN_IF_ERROR(file.WriteAt(offset, part));
-    offset += static_cast<std::int64_t>(part.size());
-  }
-  return file.Commit();
-}
-
-absl::StatusOr<OutputFile> OutputFile::Create(const std::string& given) {
-  std::string path = given;
+  std::string target = path;
   std::error_code error;
-  if (std::filesystem::is_symlink(given, error)) {
-    const auto target = std::filesystem::canonical(given, error);
-    if (!error) path = target.string();
+  if (std::filesystem::is_symlink(path, error)) {
+    const auto file = std::filesystem::canonical(path, error);
+    if (!error) target = file.string();
   }
-  std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
+  const std::string temporary = absl::StrCat(target, ".", getpid(), ".tmp");
   // The mode is 0666 less the umask, as for any new file of a user.
   const int fd =
       open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return SystemError(path, "cannot create");
-  OutputFile file(path, std::move(temporary), fd);
-  struct stat info;
-  if (stat(path.c_str(), &info) != 0) return file;
-  if (!S_ISREG(info.st_mode)) {
-    return FileError(path, "is no regular file: it cannot be replaced");
-  }
-  if (fchmod(fd, info.st_mode & 0777) != 0) {
-    return SystemError(path, "cannot set the mode of its replacement");
-  }
-  return file;
-}
-
-OutputFile::OutputFile(std::string path, std::string temporary, int fd)
-    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
-
-OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      temporary_(std::move(other.temporary_)),
-      fd_(std::exchange(other.fd_, -1)) {}
-
-OutputFile::~OutputFile() {
-  if (fd_ < 0) return;
-  close(fd_);
-  unlink(temporary_.c_str());
-}
-
-absl::Status OutputFile::WriteAt(std::int64_t offset,
-                                 absl::Span<const char> part) {
-  if (lseek(fd_, offset, SEEK_SET) < 0) {
-    return SystemError(path_, "cannot write");
-  }
-  return WriteAll(path_, fd_, part);
-}
-
-absl::Status OutputFile::Commit() {
+  if (fd < 0) return SystemError(target, "cannot create");
   absl::Status status;
-  if (close(std::exchange(fd_, -1)) != 0) {
-    status = SystemError(path_, "cannot write");
-  } else if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    status = SystemError(path_, "cannot replace");
+  if (exists && fchmod(fd, info.st_mode & 0777) != 0) {
+    status = SystemError(target, "cannot set the mode of its replacement");
   }
-  if (!status.ok()) unlink(temporary_.c_str());
+  for (const absl::Span<const char> part : parts) {
+    if (status.ok()) status = WriteAll(target, fd, part);
+  }
+  if (close(fd) != 0 && status.ok()) {
+    status = SystemError(target, "cannot write");
+  }
+  if (status.ok() && std::rename(temporary.c_str(), target.c_str()) != 0) {
+    status = SystemError(target, "cannot replace");
+  }
+  if (!status.ok()) unlink(temporary.c_str());
   return status;
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,27 +42,6 @@ class FileBytes {
 // pipe (/dev/stdout) cannot be replaced and is written directly.
 absl::Status WriteFile(const std::string& path,
                        const std::vector<absl::Span<const char>>& parts);
-
-// A file that is written in pieces, in any order. Until Commit() it has another
-// name in the same directory, so that renaming is atomic. `path` must not be
-// "-".
-class OutputFile {
- public:
-  static absl::StatusOr<OutputFile> Create(const std::string& path);
-  OutputFile(OutputFile&& other) noexcept;
-  OutputFile& operator=(OutputFile&&) = delete;
-  ~OutputFile();  // removes the file unless it was committed
-
-  absl::Status WriteAt(std::int64_t offset, absl::Span<const char> part);
-  absl::Status Commit();
-
- private:
-  OutputFile(std::string path, std::string temporary, int fd);
-
-  std::string path_;
-  std::string temporary_;
-  int fd_;  // -1: committed, or moved from
-};
 
 // Returns true for "-", standard input or output.
 inline bool IsStandardStream(const std::string& path) { return path == "-"; }
