@@ -462,46 +462,4 @@ absl::StatusOr<Diagnosis> Diagnose(std::vector<DoctorInput> inputs,
   return Doctor(std::move(inputs), options, stop).Run();
 }
 
-std::string DiagnosisJson(const Diagnosis& diagnosis) {
-  using Ordered = nlohmann::ordered_json;
-  Ordered root = {{"inputs", Ordered::array()}, {"findings", Ordered::array()}};
-  const auto or_null = [](const std::string& text) {
-    return text.empty() ? Ordered() : Ordered(text);
-  };
-  for (const InputReport& input : diagnosis.inputs) {
-    root["inputs"].push_back({{"path", input.path},
-                              {"kind", InputKindName(input.kind)},
-                              {"model_type", or_null(input.model_type)},
-                              {"content_hash", or_null(input.content_hash)},
-                              {"unreadable", or_null(input.unreadable)}});
-  }
-  for (const Finding& finding : diagnosis.findings) {
-    Ordered readers = Ordered::array();
-    for (const Verdict& verdict : finding.readers) {
-      readers.push_back({{"name", verdict.name},
-                         {"says", verdict.says},
-                         {"first_distance", verdict.first_distance},
-                         {"kept_at_length", verdict.kept_at_length},
-                         {"first_angle", verdict.first_angle},
-                         {"amplitude_ratio", verdict.amplitude_ratio},
-                         {"worst_pair", verdict.worst_pair}});
-    }
-    root["findings"].push_back(
-        {{"id", finding.id},
-         {"severity", SeverityName(finding.severity)},
-         {"message", finding.message},
-         {"fix", finding.fix},
-         {"inputs", finding.inputs},
-         {"keys", finding.keys},
-         {"layers", finding.layers ? Ordered(*finding.layers) : Ordered("all")},
-         {"readers", readers},
-         {"see", finding.see}});
-  }
-  root["summary"] = {{"error", diagnosis.Count(Severity::kError)},
-                     {"warning", diagnosis.Count(Severity::kWarning)},
-                     {"note", diagnosis.Count(Severity::kNote)}};
-  root["length"] = diagnosis.length;
-  return root.dump(2, ' ', false, Ordered::error_handler_t::replace);
-}
-
 }  // namespace posenc::core::doctor

@@ -100,7 +100,4 @@ absl::StatusOr<Diagnosis> Diagnose(std::vector<DoctorInput> inputs,
 // Returns "" for a JSON object.
 std::string JsonFault(absl::string_view text);
 
-// Returns the JSON that the command prints with --json.
-std::string DiagnosisJson(const Diagnosis& diagnosis);
-
 }  // namespace posenc::core::doctor

@@ -56,8 +56,8 @@ absl::string_view SeverityName(Severity severity) {
                                           : "note";
 }
 
-bool Refuses(const Verdict& verdict) {
-  return absl::StrContains(verdict.says, " refuses: ");
+bool Refuses(absl::string_view says) {
+  return absl::StrContains(says, " refuses: ");
 }
 
 absl::Span<const CheckRow> CheckRows() { return kRows; }

@@ -39,8 +39,8 @@ struct Verdict {
   double least_kept = 1;
 };
 
-// True if the verdict `says` that the reader refuses the input.
-bool Refuses(const Verdict& verdict);
+// True if a verdict's `says` tells that the reader refuses the input.
+bool Refuses(absl::string_view says);
 
 struct Finding {
   std::string id;

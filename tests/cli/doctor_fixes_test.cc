@@ -451,8 +451,9 @@ std::vector<std::string> Spoiled(const Json& config) {
   if (!diagnosis.ok()) return {std::string(diagnosis.status().message())};
   const std::vector<std::string> before = Layers(config);
   std::vector<std::string> spoiled;
-  const Json told = Json::parse(core::doctor::DiagnosisJson(*diagnosis));
-  for (const Json& finding : told["findings"]) {
+  for (const core::doctor::Finding& told : diagnosis->findings) {
+    const Json finding = {
+        {"id", told.id}, {"fix", told.fix}, {"keys", told.keys}};
     // The fix of this finding names another model's values on purpose.
     if (finding["id"] == "config.unlike-published") continue;
     const auto fix = finding["fix"].get<std::string>();

@@ -18,11 +18,12 @@
 #include "client/tools/arguments/enum_flags.h"
 #include "client/tools/cli/commands.h"
 #include "client/tools/diagnosis/certificate.h"
-#include "client/tools/diagnosis/diagnosis.h"
 #include "client/tools/diagnosis/doctor_checks.h"
 #include "client/tools/diagnosis/doctor_files.h"
+#include "client/tools/files/print.h"
 #include "client/tools/files/status.h"
 #include "core/base/text.h"
+#include "server/convert/diagnosis.h"
 
 namespace posenc::cli {
 namespace {
@@ -41,70 +42,130 @@ struct DoctorFlags {
   CertificateFlags certificate;
 };
 
+using Json = nlohmann::ordered_json;
+
+absl::string_view SeverityName(v1::Severity severity) {
+  return core::doctor::SeverityName(
+      static_cast<core::doctor::Severity>(severity));
+}
+
+absl::string_view KindName(v1::DescriptionKind kind) {
+  return core::doctor::InputKindName(
+      static_cast<core::doctor::InputKind>(kind));
+}
+
 // Returns "90 % of a score is left up to distance 4, 35 % at 131072; logits x
 // 0.77".
-std::string EffectText(const core::doctor::Verdict& verdict,
-                       std::int64_t length) {
+std::string EffectText(const v1::ReaderVerdict& verdict, std::int64_t length) {
   std::string text;
-  if (verdict.first_distance >= 0) {
+  if (verdict.first_distance() >= 0) {
     text = absl::StrFormat(
         "90 %% of a score is left up to distance %d, %.0f %% at %d",
-        verdict.first_distance, 100 * verdict.kept_at_length, length);
-  } else if (verdict.least_kept == 1) {
+        verdict.first_distance(), 100 * verdict.kept_at_length(), length);
+  } else if (verdict.least_kept() == 1) {
     text = absl::StrCat("no score is lost up to ", length);
   } else {
     text = absl::StrFormat("at least %.4g %% of a score is left up to %d",
-                           100 * verdict.least_kept, length);
+                           100 * verdict.least_kept(), length);
   }
-  const double logits = verdict.amplitude_ratio * verdict.amplitude_ratio;
-  if (verdict.amplitude_ratio != 1) {
+  const double logits = verdict.amplitude_ratio() * verdict.amplitude_ratio();
+  if (verdict.amplitude_ratio() != 1) {
     absl::StrAppendFormat(&text, "; logits x %.4g", logits);
   }
   return text;
 }
 
-void PrintFinding(const core::doctor::Finding& finding, std::int64_t length) {
-  absl::PrintF("\n%-8s %s  %s\n", core::doctor::SeverityName(finding.severity),
-               finding.id, finding.message);
+void PrintFinding(const v1::Finding& finding, std::int64_t length) {
+  absl::PrintF("\n%-8s %s  %s\n", SeverityName(finding.severity()),
+               finding.id(), finding.message());
   // Readers with the same effect are printed on one line.
   std::vector<std::pair<std::string, std::string>> effects;
-  for (const core::doctor::Verdict& verdict : finding.readers) {
-    if (core::doctor::Refuses(verdict))
+  for (const v1::ReaderVerdict& verdict : finding.readers()) {
+    if (core::doctor::Refuses(verdict.says())) {
       continue;  // the message says which reader refuses and why
+    }
     const std::string effect = EffectText(verdict, length);
     if (!effects.empty() && effects.back().second == effect) {
-      absl::StrAppend(&effects.back().first, ", ", verdict.name);
+      absl::StrAppend(&effects.back().first, ", ", verdict.name());
     } else {
-      effects.emplace_back(verdict.name, effect);
+      effects.emplace_back(verdict.name(), effect);
     }
   }
   for (const auto& [name, effect] : effects) {
     absl::PrintF("         %s: %s\n", name, effect);
   }
-  absl::PrintF("         fix: %s\n", finding.fix);
+  absl::PrintF("         fix: %s\n", finding.fix());
 }
 
-void PrintDiagnosis(const core::doctor::Diagnosis& diagnosis) {
-  for (const core::doctor::InputReport& input : diagnosis.inputs) {
-    absl::PrintF("%s  %s%s%s  %s\n", core::OneLine(input.path),
-                 core::doctor::InputKindName(input.kind),
-                 input.model_type.empty() ? "" : "  ",
-                 core::OneLine(input.model_type),
-                 core::OneLine(input.unreadable.empty()
-                                   ? input.spec
-                                   : "unreadable: " + input.unreadable));
+void PrintDiagnosis(const v1::DiagnoseRopeResponse& diagnosis) {
+  for (const v1::DescriptionReport& input : diagnosis.inputs()) {
+    absl::PrintF("%s  %s%s%s  %s\n", core::OneLine(input.path()),
+                 KindName(input.kind()), input.model_type().empty() ? "" : "  ",
+                 core::OneLine(input.model_type()),
+                 core::OneLine(input.unreadable().empty()
+                                   ? input.spec()
+                                   : "unreadable: " + input.unreadable()));
   }
-  for (const core::doctor::Finding& finding : diagnosis.findings) {
-    PrintFinding(finding, diagnosis.length);
+  for (const v1::Finding& finding : diagnosis.findings()) {
+    PrintFinding(finding, diagnosis.length());
   }
-  const auto count = [&](core::doctor::Severity severity, const char* name) {
-    const int n = diagnosis.Count(severity);
+  const auto count = [](int n, const char* name) {
     return absl::StrCat(n, " ", name, n == 1 ? "" : "s");
   };
+  const v1::FindingCounts& summary = diagnosis.summary();
   absl::PrintF("\n%s, %s, %s; distances up to %d\n",
-               count(core::doctor::Severity::kError, "error"),
-               count(core::doctor::Severity::kWarning, "warning"),
-               count(core::doctor::Severity::kNote, "note"), diagnosis.length);
+               count(summary.error(), "error"),
+               count(summary.warning(), "warning"),
+               count(summary.note(), "note"), diagnosis.length());
+}
+
+Json OrNull(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
+}
+
+template <typename List>
+Json ListJson(const List& list) {
+  return Json(std::vector<typename List::value_type>(list.begin(), list.end()));
+}
+
+// Returns the JSON that --json prints.
+Json DiagnosisJson(const v1::DiagnoseRopeResponse& diagnosis) {
+  Json root = {{"inputs", Json::array()}, {"findings", Json::array()}};
+  for (const v1::DescriptionReport& input : diagnosis.inputs()) {
+    root["inputs"].push_back({{"path", input.path()},
+                              {"kind", KindName(input.kind())},
+                              {"model_type", OrNull(input.model_type())},
+                              {"content_hash", OrNull(input.content_hash())},
+                              {"unreadable", OrNull(input.unreadable())}});
+  }
+  for (const v1::Finding& finding : diagnosis.findings()) {
+    Json readers = Json::array();
+    for (const v1::ReaderVerdict& verdict : finding.readers()) {
+      readers.push_back({{"name", verdict.name()},
+                         {"says", verdict.says()},
+                         {"first_distance", verdict.first_distance()},
+                         {"kept_at_length", verdict.kept_at_length()},
+                         {"first_angle", verdict.first_angle()},
+                         {"amplitude_ratio", verdict.amplitude_ratio()},
+                         {"worst_pair", verdict.worst_pair()}});
+    }
+    root["findings"].push_back(
+        {{"id", finding.id()},
+         {"severity", SeverityName(finding.severity())},
+         {"message", finding.message()},
+         {"fix", finding.fix()},
+         {"inputs", ListJson(finding.inputs())},
+         {"keys", ListJson(finding.keys())},
+         {"layers",
+          finding.layers().empty() ? Json("all") : ListJson(finding.layers())},
+         {"readers", readers},
+         {"see", ListJson(finding.see())}});
+  }
+  root["summary"] = {{"error", diagnosis.summary().error()},
+                     {"warning", diagnosis.summary().warning()},
+                     {"note", diagnosis.summary().note()}};
+  root["length"] = diagnosis.length();
+  return root;
 }
 
 // Returns the lowest severity that makes the command fail; 0 for "none".
@@ -136,35 +197,58 @@ void PrintCertificate(const Certificate& certificate) {
   }
 }
 
+// Adds what a diagnosis of files has not: "certificate", "files" and "made".
+void AddCertificate(const Certificate& certificate, Json* root) {
+  // No finding of a certificate is about "all" layers.
+  for (Json& finding : (*root)["findings"]) {
+    if (!finding["layers"].is_array()) finding["layers"] = Json::array();
+  }
+  (*root)["made"] = certificate.measured ? "two prefills" : "one key";
+  Json& layers = (*root)["certificate"] = Json::array();
+  for (const LayerCertificate& layer : certificate.layers) {
+    layers.push_back({{"layer", layer.layer},
+                      {"heads", layer.heads},
+                      {"elements", layer.elements},
+                      {"max_error_ulps", layer.max_error_ulps},
+                      {"bound_ulps", layer.bound_ulps},
+                      {"verdict", layer.certified ? "certified" : "mismatch"},
+                      {"encoding_hash", layer.encoding_hash}});
+  }
+  (*root)["files"] = {{"cache_sha256", OrNull(certificate.cache_sha256)},
+                      {"after_sha256", OrNull(certificate.after_sha256)}};
+}
+
 // Returns the exit code for the findings. Prints on stderr which inputs could
 // not be read.
-absl::Status Outcome(const core::doctor::Diagnosis& diagnosis, int level) {
-  if (diagnosis.unreadable()) {
-    std::fflush(stdout);  // stdout comes before the lines on stderr
-    for (const core::doctor::InputReport& input : diagnosis.inputs) {
-      if (input.unreadable.empty()) continue;
-      absl::FPrintF(stderr, "posenc: %s: %s\n", core::OneLine(input.path),
-                    core::OneLine(input.unreadable));
-    }
-    return ExitWith(kExitFile);
+absl::Status Outcome(const v1::DiagnoseRopeResponse& diagnosis, int level) {
+  std::fflush(stdout);  // stdout comes before the lines on stderr
+  bool unreadable = false;
+  for (const v1::DescriptionReport& input : diagnosis.inputs()) {
+    if (input.unreadable().empty()) continue;
+    absl::FPrintF(stderr, "posenc: %s: %s\n", core::OneLine(input.path()),
+                  core::OneLine(input.unreadable()));
+    unreadable = true;
   }
-  for (const core::doctor::Finding& finding : diagnosis.findings) {
-    if (static_cast<int>(finding.severity) <= level) {
-      return ExitWith(kExitFailed);
-    }
+  if (unreadable) return ExitWith(kExitFile);
+  for (const v1::Finding& finding : diagnosis.findings()) {
+    if (finding.severity() <= level) return ExitWith(kExitFailed);
   }
   return absl::OkStatus();
 }
 
 absl::Status RunCertificate(const DoctorFlags& flags, bool json, int level) {
   ASSIGN_OR_RETURN(const Certificate certificate, Certify(flags.certificate));
+  v1::DiagnoseRopeResponse diagnosis;
+  server::WriteDiagnosis(certificate.diagnosis, &diagnosis);
   if (json) {
-    absl::PrintF("%s\n", CertificateJson(certificate));
+    Json root = DiagnosisJson(diagnosis);
+    AddCertificate(certificate, &root);
+    PrintJson(root);
   } else {
     PrintCertificate(certificate);
-    PrintDiagnosis(certificate.diagnosis);
+    PrintDiagnosis(diagnosis);
   }
-  return Outcome(certificate.diagnosis, level);
+  return Outcome(diagnosis, level);
 }
 
 absl::StatusOr<v1::DiagnoseRopeRequest> BuildRequest(const DoctorFlags& flags) {
@@ -239,13 +323,12 @@ absl::Status RunDoctor(const CLI::App& app, const DoctorFlags& flags,
   const absl::StatusOr<v1::DiagnoseRopeResponse> response =
       connection.client().DiagnoseRope(request);
   if (!response.ok()) return WithFlag(response.status());
-  const core::doctor::Diagnosis diagnosis = ReadDiagnosis(*response);
   if (globals.json) {
-    absl::PrintF("%s\n", core::doctor::DiagnosisJson(diagnosis));
+    PrintJson(DiagnosisJson(*response));
   } else {
-    PrintDiagnosis(diagnosis);
+    PrintDiagnosis(*response);
   }
-  return Outcome(diagnosis, level);
+  return Outcome(*response, level);
 }
 
 }  // namespace

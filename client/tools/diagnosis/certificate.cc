@@ -436,28 +436,4 @@ absl::StatusOr<Certificate> Certify(const CertificateFlags& flags) {
   return Certifier(flags).Run();
 }
 
-std::string CertificateJson(const Certificate& certificate) {
-  using Json = nlohmann::ordered_json;
-  Json root = Json::parse(core::doctor::DiagnosisJson(certificate.diagnosis),
-                          nullptr, false);
-  root["made"] = certificate.measured ? "two prefills" : "one key";
-  root["certificate"] = Json::array();
-  for (const LayerCertificate& layer : certificate.layers) {
-    root["certificate"].push_back(
-        {{"layer", layer.layer},
-         {"heads", layer.heads},
-         {"elements", layer.elements},
-         {"max_error_ulps", layer.max_error_ulps},
-         {"bound_ulps", layer.bound_ulps},
-         {"verdict", layer.certified ? "certified" : "mismatch"},
-         {"encoding_hash", layer.encoding_hash}});
-  }
-  const auto or_null = [](const std::string& text) {
-    return text.empty() ? Json() : Json(text);
-  };
-  root["files"] = {{"cache_sha256", or_null(certificate.cache_sha256)},
-                   {"after_sha256", or_null(certificate.after_sha256)}};
-  return root.dump(2, ' ', false, Json::error_handler_t::replace);
-}
-
 }  // namespace posenc::cli

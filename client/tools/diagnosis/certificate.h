@@ -66,7 +66,4 @@ struct Certificate {
 // 2. Faults of files are in the diagnosis.
 absl::StatusOr<Certificate> Certify(const CertificateFlags& flags);
 
-// Returns the JSON of a diagnosis with "certificate", "files" and "made".
-std::string CertificateJson(const Certificate& certificate);
-
 }  // namespace posenc::cli
