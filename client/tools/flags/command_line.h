@@ -1,6 +1,7 @@
 // Flags, help and checks of arguments, and gRPC's log, for posenc and
-// posenc-load. Commands add their flags with AddFlag(), because each source
-// that includes CLI11 takes 4 s more to compile.
+// posenc-load. Commands of posenc add their flags with AddFlag(), because each
+// source that includes CLI11 takes 4 s more to compile. posenc-load has few
+// sources: load/flags.cc adds its flags by CLI11's own functions.
 
 #pragma once
 
