@@ -147,7 +147,7 @@ absl::Status Call::Route() {
   const absl::Status status = OrOutOfMemory(
       [this] { return service_->Route(headers_, &spec_, &slot_, &handler_); });
   for (CallObserver* const observer : *resources_.observers) {
-    if (spec_.observed) observer->Started(spec_.name, spec_.stream);
+    if (spec_.observed) observer->Started(spec_.name);
   }
   if (!status.ok()) return status;
   const absl::StatusOr<std::optional<std::int64_t>> announced =
@@ -519,7 +519,6 @@ void Call::Observe(const absl::Status& told) {
   };
   record_.service = spec_.service;
   record_.method = spec_.name;
-  record_.stream = spec_.stream;
   record_.code = static_cast<grpc::StatusCode>(told.raw_code());
   record_.reason = reason;
   record_.message = told.message();

@@ -17,7 +17,6 @@ struct CallRecord {
   // RPC.
   absl::string_view service;
   absl::string_view method;
-  bool stream = false;
   grpc::StatusCode code = grpc::StatusCode::OK;
   // For example "ERROR_REASON_OVERLOADED"; "" without error details.
   absl::string_view reason;
@@ -44,7 +43,7 @@ class CallObserver {
  public:
   virtual ~CallObserver() = default;
   // Method names are unique across services.
-  virtual void Started(absl::string_view method, bool stream) = 0;
+  virtual void Started(absl::string_view /*method*/) {}
   virtual void Finished(const CallRecord& record) = 0;
 };
 

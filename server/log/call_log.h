@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/strings/string_view.h"
 #include "server/call/call_observer.h"
 #include "server/log/log.h"
 #include "server/log/rate_limit.h"
@@ -24,7 +23,6 @@ class CallLog final : public CallObserver {
 
   void set_fraction(double fraction) { fraction_ = fraction; }
 
-  void Started(absl::string_view, bool) override {}
   void Finished(const CallRecord& record) override;
 
  private:

@@ -14,7 +14,6 @@
 #include "server/methods/methods.h"
 
 namespace posenc::server {
-namespace {}  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerAddEncoding(
     const v1::AddEncodingRequest& request, const MethodContext& context,

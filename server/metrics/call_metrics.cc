@@ -161,7 +161,7 @@ const CallMetrics::Method& CallMetrics::Find(absl::string_view name) const {
   return found == methods_.end() ? unknown_ : found->second;
 }
 
-void CallMetrics::Started(absl::string_view method, bool /*stream*/) {
+void CallMetrics::Started(absl::string_view method) {
   Find(method).started->Increment();
 }
 

@@ -36,7 +36,7 @@ class CallMetrics final : public CallObserver {
       const google::protobuf::ServiceDescriptor* more = nullptr);
   ~CallMetrics() override;
 
-  void Started(absl::string_view method, bool stream) override;
+  void Started(absl::string_view method) override;
   void Finished(const CallRecord& record) override;
 
   std::vector<prometheus::MetricFamily> Collect() const;

@@ -69,8 +69,6 @@ class OtlpTraces final : public CallObserver {
     exporter_->Shutdown(std::chrono::microseconds(0));
   }
 
-  void Started(absl::string_view /*method*/, bool /*stream*/) override {}
-
   void Finished(const CallRecord& record) override {
     const std::optional<Traceparent> parent =
         ParseTraceparent(record.traceparent);

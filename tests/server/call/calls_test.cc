@@ -341,7 +341,7 @@ TEST_F(CallsTest, ACallWithoutMemoryIsRefusedAndOthersGoOn) {
 // Records the server's reports of its calls.
 class Observer final : public CallObserver {
  public:
-  void Started(absl::string_view method, bool /*stream*/) override {
+  void Started(absl::string_view method) override {
     if (method == no_memory_for) throw std::bad_alloc();
     absl::SleepFor(delay);
   }

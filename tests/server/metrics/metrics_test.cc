@@ -84,7 +84,7 @@ TEST(CallMetrics, CountsACall) {
   record.bytes_sent = 2000;
   record.waited = absl::Milliseconds(2);
   record.computing = absl::Milliseconds(1);
-  calls.Started("ApplyRope", false);
+  calls.Started("ApplyRope");
   calls.Finished(record);
   const std::string text = Text(calls);
   const auto series = [](absl::string_view name, absl::string_view more = "") {
@@ -113,7 +113,7 @@ TEST(CallMetrics, PeersCannotMakeSeries) {
   CallMetrics calls;
   const std::string before = Text(calls);
   for (const char* name : {"", "NoSuchMethod", "applyrope", "x\"} 1\ny{"}) {
-    calls.Started(name, false);
+    calls.Started(name);
     calls.Finished(Record(name, grpc::StatusCode::UNIMPLEMENTED));
   }
   const std::string text = Text(calls);
@@ -172,7 +172,7 @@ TEST(CallMetrics, ThreadsLoseNoCount) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&calls] {
       for (int call = 0; call < kCalls; ++call) {
-        calls.Started("ApplyRope", false);
+        calls.Started("ApplyRope");
         calls.Finished(Record("ApplyRope"));
       }
     });

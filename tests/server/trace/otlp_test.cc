@@ -108,7 +108,7 @@ TEST(OtlpTraces, SendsTheSpanOfASampledCall) {
   Collector collector;
   auto traces = StartTraces(collector.endpoint());
   ASSERT_TRUE(traces.ok()) << traces.status();
-  (*traces)->Started("ApplyRope", false);
+  (*traces)->Started("ApplyRope");
   (*traces)->Finished(Record(kSampled));
   traces->reset();  // sends the spans that are left
   const std::string received = collector.Received();
