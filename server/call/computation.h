@@ -18,6 +18,7 @@
 #include "core/base/tensor.h"
 #include "core/runtime/pieces.h"
 #include "core/runtime/row_map.h"
+#include "google/protobuf/message.h"
 #include "server/convert/tensor.h"
 
 namespace posenc::server {
@@ -168,8 +169,10 @@ struct TensorAnswer {
   std::optional<absl::InlinedVector<std::size_t, 2>> sent;
   // Number of bytes of shared memory to claim, for reading and writing.
   std::int64_t shared_bytes = 0;
-  // The response's small fields, if the computation makes them; null: they are
-  // known before the computation.
+  // The response's fields that are not tensors, if they are known before the
+  // computation. Null if there are none.
+  std::unique_ptr<google::protobuf::Message> response;
+  // The same fields, serialized, if the computation makes them; else null.
   std::shared_ptr<const std::string> fields;
   // Called before each tile, perhaps on several threads. May be empty.
   std::function<absl::Status()> check;

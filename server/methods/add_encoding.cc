@@ -16,8 +16,7 @@
 namespace posenc::server {
 
 absl::StatusOr<TensorAnswer> AnswerAddEncoding(
-    const v1::AddEncodingRequest& request, const MethodContext& context,
-    v1::AddEncodingResponse* /*response*/) {
+    const v1::AddEncodingRequest& request, const MethodContext& context) {
   core::Faults faults;
   if (!request.has_encoding()) {
     faults.Note(

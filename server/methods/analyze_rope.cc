@@ -23,8 +23,7 @@ constexpr std::int64_t kTileNanoseconds = 1000000;
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
-    const v1::AnalyzeRopeRequest& request, const MethodContext& context,
-    v1::AnalyzeRopeResponse* /*response*/) {
+    const v1::AnalyzeRopeRequest& request, const MethodContext& context) {
   const absl::StatusOr<ComparedRopes> ropes = ResolveCompared(
       request.rope(),
       request.has_compare_with() ? &request.compare_with() : nullptr,

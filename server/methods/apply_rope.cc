@@ -1,7 +1,6 @@
 // ApplyRope and ApplyRopeStream rotate q, k or both.
 
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -19,48 +18,35 @@
 namespace posenc::server {
 namespace {
 
-struct Inputs {
-  std::optional<InputTensor> q, k;
-};
-
-// Reads the tensor in `field` into `to`, if it is given.
-absl::Status ReadTensorIfGiven(absl::string_view field, bool given,
-                               const v1::Tensor& tensor,
-                               const wire::BorrowedBytes* data,
-                               std::optional<InputTensor>* to) {
-  if (!given) return absl::OkStatus();
-  absl::StatusOr<InputTensor> read =
-      ReadRequiredTensor(field, true, tensor, data);
-  if (!read.ok()) return read.status();
-  *to = *std::move(read);
-  return absl::OkStatus();
-}
+// The tensor is not OK if it is not given, or not readable.
+using GivenTensor = absl::StatusOr<InputTensor>;
 
 // Returns whether a tensor is given and readable, but empty.
-bool IsEmpty(const std::optional<InputTensor>& tensor) {
-  return tensor.has_value() && absl::c_linear_search(tensor->view.shape, 0);
+bool IsEmpty(const GivenTensor& tensor) {
+  return tensor.ok() && absl::c_linear_search(tensor->view.shape, 0);
 }
 
 absl::StatusOr<core::Rotations> Prepare(const core::ApplyRopeArgs& args,
-                                        const Inputs& inputs) {
-  return core::PrepareApplyRope(args, inputs.q ? &inputs.q->view : nullptr,
-                                inputs.k ? &inputs.k->view : nullptr);
+                                        const GivenTensor& q,
+                                        const GivenTensor& k) {
+  return core::PrepareApplyRope(args, q.ok() ? &q->view : nullptr,
+                                k.ok() ? &k->view : nullptr);
 }
 
 // Notes faults of a request that were not found while reading it.
 void NoteMore(const v1::ApplyRopeRequest& request, bool positions_read,
-              core::ApplyRopeArgs args, const Inputs& inputs,
-              core::Faults* faults) {
+              core::ApplyRopeArgs args, const GivenTensor& q,
+              const GivenTensor& k, core::Faults* faults) {
   if (request.layout() != v1::LAYOUT_UNSPECIFIED && positions_read &&
-      (inputs.q || inputs.k)) {
+      (q.ok() || k.ok())) {
     // If q is missing or unreadable, its scale must not cause a second fault.
-    if (!inputs.q) args.query_scale.reset();
-    faults->Note(Prepare(args, inputs).status());
+    if (!q.ok()) args.query_scale.reset();
+    faults->Note(Prepare(args, q, k).status());
   } else {
     faults->Note(CheckResolves("rope", request.rope()));
   }
   if (request.positions().kind_case() == v1::Positions::KIND_NOT_SET &&
-      !IsEmpty(inputs.q) && !IsEmpty(inputs.k)) {
+      !IsEmpty(q) && !IsEmpty(k)) {
     faults->Note(core::FieldRequired(
         "positions", "is missing; set start, starts, ids or packed"));
   }
@@ -90,28 +76,34 @@ absl::StatusOr<Rotation> PrepareRotation(const v1::ApplyRopeRequest& request,
   }
   args.saturation = static_cast<core::Saturation>(request.saturation());
   args.reserve = context.reserve;
-  Inputs inputs;
-  faults.Note(ReadTensorIfGiven(
-      "q", request.has_q(), request.q(),
-      context.borrowed.Find(v1::ApplyRopeRequest::kQFieldNumber), &inputs.q));
-  faults.Note(ReadTensorIfGiven(
-      "k", request.has_k(), request.k(),
-      context.borrowed.Find(v1::ApplyRopeRequest::kKFieldNumber), &inputs.k));
+  GivenTensor q, k;
+  if (request.has_q()) {
+    q = ReadRequiredTensor(
+        "q", true, request.q(),
+        context.borrowed.Find(v1::ApplyRopeRequest::kQFieldNumber));
+    faults.Note(q.status());
+  }
+  if (request.has_k()) {
+    k = ReadRequiredTensor(
+        "k", true, request.k(),
+        context.borrowed.Find(v1::ApplyRopeRequest::kKFieldNumber));
+    faults.Note(k.status());
+  }
   if (!faults.none()) {
-    NoteMore(request, positions.ok(), std::move(args), inputs, &faults);
+    NoteMore(request, positions.ok(), std::move(args), q, k, &faults);
     return faults.status();
   }
-  absl::StatusOr<core::Rotations> rotations = Prepare(args, inputs);
+  absl::StatusOr<core::Rotations> rotations = Prepare(args, q, k);
   if (!rotations.ok()) return rotations.status();
 
   Rotation rotation;
-  if (inputs.q) {
-    rotation.push_back({v1::ApplyRopeResponse::kQFieldNumber,
-                        *std::move(inputs.q), std::move(rotations->q)});
+  if (q.ok()) {
+    rotation.push_back({v1::ApplyRopeResponse::kQFieldNumber, *std::move(q),
+                        std::move(rotations->q)});
   }
-  if (inputs.k) {
-    rotation.push_back({v1::ApplyRopeResponse::kKFieldNumber,
-                        *std::move(inputs.k), std::move(rotations->k)});
+  if (k.ok()) {
+    rotation.push_back({v1::ApplyRopeResponse::kKFieldNumber, *std::move(k),
+                        std::move(rotations->k)});
   }
   return rotation;
 }
@@ -130,8 +122,7 @@ absl::Status Describe(v1::ApplyRopeRequest* call, StreamedBytes* bytes) {
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerApplyRope(
-    const v1::ApplyRopeRequest& request, const MethodContext& context,
-    v1::ApplyRopeResponse* /*response*/) {
+    const v1::ApplyRopeRequest& request, const MethodContext& context) {
   return AnswerRotation(PrepareRotation(request, context), context);
 }
 

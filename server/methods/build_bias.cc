@@ -294,8 +294,7 @@ class BuildBiasHandler final : public CallHandler {
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerWholeBias(
-    const v1::BuildBiasRequest& request, const MethodContext& context,
-    v1::BuildBiasResponse* response) {
+    const v1::BuildBiasRequest& request, const MethodContext& context) {
   for (const auto& [field, extent] :
        {std::pair("query_tile", request.query_tile()),
         std::pair("key_tile", request.key_tile())}) {
@@ -307,9 +306,12 @@ absl::StatusOr<TensorAnswer> AnswerWholeBias(
   const auto bias =
       CheckedBias::Check(request, context.limits->max_response_bytes, true);
   if (!bias.ok()) return bias.status();
+  auto response = std::make_unique<v1::BuildBiasResponse>();
   response->set_query_start((*bias)->range().query_start);
   response->set_key_start((*bias)->range().key_start);
-  return (*bias)->Answer((*bias)->range());
+  TensorAnswer answer = (*bias)->Answer((*bias)->range());
+  answer.response = std::move(response);
+  return answer;
 }
 
 std::unique_ptr<CallHandler> StartBuildBias(const MethodContext& context) {

@@ -23,17 +23,19 @@ constexpr std::int64_t kMostTiles = 128;
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerBuildPositions(
-    const v1::BuildPositionsRequest& request, const MethodContext& /*context*/,
-    v1::BuildPositionsResponse* response) {
+    const v1::BuildPositionsRequest& request,
+    const MethodContext& /*context*/) {
   absl::StatusOr<core::PositionScheme> scheme = ReadScheme(request);
   if (!scheme.ok()) return scheme.status();
   const absl::StatusOr<core::PositionExtents> extents =
       core::ValidateScheme(*scheme);
   if (!extents.ok()) return extents.status();
+  auto response = std::make_unique<v1::BuildPositionsResponse>();
   response->set_next_position(extents->next_position);
   response->set_delta(extents->delta);
 
   TensorAnswer answer;
+  answer.response = std::move(response);
   OutputTensor& ids = answer.outputs.emplace_back();
   ids.field = v1::Positions::kIdsFieldNumber;
   ids.dtype = extents->dtype;

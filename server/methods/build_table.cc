@@ -39,8 +39,7 @@ absl::Status OfStream(const absl::Status& status, bool rows_given) {
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerBuildTable(
-    const v1::BuildTableRequest& request, const MethodContext& context,
-    v1::BuildTableResponse* response) {
+    const v1::BuildTableRequest& request, const MethodContext& context) {
   // A tensor in shared memory is not in the response, but must fit into a file.
   // The size of the response is checked again when the places of its tensors
   // are known.
@@ -52,8 +51,13 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
   }
   const auto table = CheckedTable::Check(request, context, most, 0);
   if (!table.ok()) return table.status();
-  if ((*table)->rotary()) response->set_amplitude((*table)->attention_factor());
-  return (*table)->Answer(0, (*table)->rows());
+  TensorAnswer answer = (*table)->Answer(0, (*table)->rows());
+  if ((*table)->rotary()) {
+    auto response = std::make_unique<v1::BuildTableResponse>();
+    response->set_amplitude((*table)->attention_factor());
+    answer.response = std::move(response);
+  }
+  return answer;
 }
 
 namespace {

@@ -22,8 +22,7 @@ constexpr std::size_t kCopiedTileBytes = 1 << 20;
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerConvertPairing(
-    const v1::ConvertPairingRequest& request, const MethodContext& context,
-    v1::ConvertPairingResponse* /*response*/) {
+    const v1::ConvertPairingRequest& request, const MethodContext& context) {
   absl::StatusOr<InputTensor> weight = ReadRequiredTensor(
       "weight", request.has_weight(), request.weight(),
       context.borrowed.Find(v1::ConvertPairingRequest::kWeightFieldNumber));

@@ -66,40 +66,30 @@ const Method* FindMethod(absl::string_view name);
 
 // The unary RPCs as functions from a request to its answer.
 // server/adapters/kserve uses them, too, with its own framing. A TensorAnswer
-// borrows the request, and its tensors are not computed yet; the empty
-// `response` gets the fields that are not tensors. A function that returns a
-// Status fills the whole `response`. Errors are those of the RPC.
+// borrows the request, and its tensors are not computed yet. A function that
+// returns a Status fills the empty `response`. Errors are those of the RPC.
 absl::StatusOr<TensorAnswer> AnswerBuildTable(
-    const v1::BuildTableRequest& request, const MethodContext& context,
-    v1::BuildTableResponse* response);
+    const v1::BuildTableRequest& request, const MethodContext& context);
 absl::StatusOr<TensorAnswer> AnswerBuildPositions(
-    const v1::BuildPositionsRequest& request, const MethodContext& context,
-    v1::BuildPositionsResponse* response);
+    const v1::BuildPositionsRequest& request, const MethodContext& context);
 absl::StatusOr<TensorAnswer> AnswerApplyRope(
-    const v1::ApplyRopeRequest& request, const MethodContext& context,
-    v1::ApplyRopeResponse* response);
+    const v1::ApplyRopeRequest& request, const MethodContext& context);
 absl::StatusOr<TensorAnswer> AnswerReposition(
-    const v1::RepositionRequest& request, const MethodContext& context,
-    v1::RepositionResponse* response);
+    const v1::RepositionRequest& request, const MethodContext& context);
 absl::StatusOr<TensorAnswer> AnswerAddEncoding(
-    const v1::AddEncodingRequest& request, const MethodContext& context,
-    v1::AddEncodingResponse* response);
+    const v1::AddEncodingRequest& request, const MethodContext& context);
 absl::StatusOr<TensorAnswer> AnswerScoreRelative(
-    const v1::ScoreRelativeRequest& request, const MethodContext& context,
-    v1::ScoreRelativeResponse* response);
+    const v1::ScoreRelativeRequest& request, const MethodContext& context);
 absl::StatusOr<TensorAnswer> AnswerConvertPairing(
-    const v1::ConvertPairingRequest& request, const MethodContext& context,
-    v1::ConvertPairingResponse* response);
+    const v1::ConvertPairingRequest& request, const MethodContext& context);
 
 // The answer computes the analysis in parts, and can be stopped between parts.
 absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
-    const v1::AnalyzeRopeRequest& request, const MethodContext& context,
-    v1::AnalyzeRopeResponse* response);
+    const v1::AnalyzeRopeRequest& request, const MethodContext& context);
 
 // Returns the matrix as one tile. Refuses a request for several tiles.
 absl::StatusOr<TensorAnswer> AnswerWholeBias(
-    const v1::BuildBiasRequest& request, const MethodContext& context,
-    v1::BuildBiasResponse* response);
+    const v1::BuildBiasRequest& request, const MethodContext& context);
 
 absl::Status AnswerGetServerInfo(const v1::GetServerInfoRequest& request,
                                  const MethodContext& context, StopCheck stop,

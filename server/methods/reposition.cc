@@ -118,8 +118,7 @@ absl::Status Describe(v1::RepositionRequest* call, StreamedBytes* bytes) {
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerReposition(
-    const v1::RepositionRequest& request, const MethodContext& context,
-    v1::RepositionResponse* /*response*/) {
+    const v1::RepositionRequest& request, const MethodContext& context) {
   return AnswerRotation(PrepareRotation(request, context), context);
 }
 

@@ -64,8 +64,7 @@ absl::Status JoinPieces(const core::ReserveFunction& reserve, Inputs* inputs) {
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerScoreRelative(
-    const v1::ScoreRelativeRequest& request, const MethodContext& context,
-    v1::ScoreRelativeResponse* /*response*/) {
+    const v1::ScoreRelativeRequest& request, const MethodContext& context) {
   absl::StatusOr<Inputs> read = ReadInputs(request, context);
   if (!read.ok()) return read.status();
   const absl::StatusOr<core::ScoreExtents> extents =

@@ -82,6 +82,14 @@ BorrowedList BytesOf(const pb::Message& request, absl::Span<const int> fields) {
   return all;
 }
 
+// Returns the type of the response to requests of this type.
+const pb::Descriptor& ResponseTo(const pb::Descriptor& request) {
+  const pb::ServiceDescriptor& contract = *request.file()->service(0);
+  int i = 0;
+  while (contract.method(i)->input_type() != &request) ++i;
+  return *contract.method(i)->output_type();
+}
+
 }  // namespace
 
 absl::Status SharedParts::CheckNone() const {
@@ -184,11 +192,12 @@ absl::Status SharedTensors::Copy(std::string field, SharedPlace place,
 }
 
 absl::Status SharedTensors::PlaceOutputs(const SharedParts& parts,
-                                         const pb::Descriptor& response,
+                                         const pb::Descriptor& request,
                                          TensorAnswer* answer) {
   for (const SharedParts::Place& each : parts.places) {
     const std::string name(absl::StripSuffix(each.path, "_output"));
-    const pb::FieldDescriptor* const field = response.FindFieldByName(name);
+    const pb::FieldDescriptor* const field =
+        ResponseTo(request).FindFieldByName(name);
     const auto output = std::find_if(
         answer->outputs.begin(), answer->outputs.end(),
         [field](const OutputTensor& tensor) {

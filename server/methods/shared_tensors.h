@@ -92,10 +92,11 @@ class SharedTensors {
                           absl::Span<const int> fields, BorrowedList* bytes);
 
   // Sets the places of the answer's tensors. The request's field X_output is
-  // the place for the response's tensor X. INVALID_ARGUMENT if the response has
-  // no tensor X; also errors of PlaceOutput().
+  // the place for the response's tensor X. request: a request type of the
+  // contract. INVALID_ARGUMENT if the response has no tensor X; also errors of
+  // PlaceOutput().
   absl::Status PlaceOutputs(const SharedParts& parts,
-                            const google::protobuf::Descriptor& response,
+                            const google::protobuf::Descriptor& request,
                             TensorAnswer* answer);
 
   // Sets the place of one tensor of the answer. The output may have exactly the

@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "google/protobuf/descriptor.h"
 #include "server/base/errors.h"
 #include "server/call/computation.h"
 #include "server/call/handler.h"
@@ -27,16 +26,12 @@ template <typename Request>
 class UnaryHandler final : public CallHandler {
  public:
   // A function that returns the answer to a request. The request must outlive
-  // the answer. Sets `fields` to the response's small fields, if they are known
-  // before the computation.
+  // the answer.
   using Answer = absl::StatusOr<TensorAnswer> (*)(const Request& request,
-                                                  const MethodContext& context,
-                                                  std::string* fields);
+                                                  const MethodContext& context);
 
-  // response: the type of the response, for SharedTensors::PlaceOutputs().
-  UnaryHandler(const MethodContext& context,
-               const google::protobuf::Descriptor& response, Answer answer)
-      : context_(context), response_(response), answer_(answer) {}
+  UnaryHandler(const MethodContext& context, Answer answer)
+      : context_(context), answer_(answer) {}
 
   absl::Status Receive(RequestMessage message) override {
     absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> parsed =
@@ -56,19 +51,20 @@ class UnaryHandler final : public CallHandler {
     auto parsed = std::exchange(parsed_, nullptr);
     const absl::Status shared = ReadShared(parsed.get());
     if (!shared.ok()) return shared;
-    std::string fields;
     context_.borrowed = parsed->Borrowed(Tensors());
     context_.reserve = parsed->Claim();
     context_.stop = stop;
-    absl::StatusOr<TensorAnswer> answer =
-        answer_(parsed->request, context_, &fields);
+    absl::StatusOr<TensorAnswer> answer = answer_(parsed->request, context_);
     if (!answer.ok()) return answer.status();
     if (shared_ != nullptr) {
       const absl::Status placed =
-          shared_->PlaceOutputs(parts_, response_, &*answer);
+          shared_->PlaceOutputs(parts_, *Request::descriptor(), &*answer);
       if (!placed.ok()) return placed;
       SharedTensors::Attach(shared_, &*answer);
     }
+    std::string fields = answer->response == nullptr
+                             ? ""
+                             : answer->response->SerializeAsString();
     const RequestMessage* const message =
         parsed->borrows ? &parsed->message : nullptr;
     return MakeResponse(*std::move(answer), std::move(parsed), message,
@@ -93,7 +89,6 @@ class UnaryHandler final : public CallHandler {
   }
 
   MethodContext context_;
-  const google::protobuf::Descriptor& response_;
   const Answer answer_;
   // The request that Next() answers, and its parts about shared memory.
   std::shared_ptr<ParsedRequest<Request>> parsed_;
@@ -102,20 +97,11 @@ class UnaryHandler final : public CallHandler {
 };
 
 // Starts calls whose answer has tensors.
-template <auto answer, typename Request, typename Response>
+template <auto answer, typename Request>
 std::unique_ptr<CallHandler> StartCall(
-    absl::StatusOr<TensorAnswer> (*)(const Request&, const MethodContext&,
-                                     Response*),
+    absl::StatusOr<TensorAnswer> (*)(const Request&, const MethodContext&),
     const MethodContext& context) {
-  return std::make_unique<UnaryHandler<Request>>(
-      context, *Response::descriptor(),
-      [](const Request& request, const MethodContext& with,
-         std::string* fields) {
-        Response response;
-        auto answered = answer(request, with, &response);
-        *fields = response.SerializeAsString();
-        return answered;
-      });
+  return std::make_unique<UnaryHandler<Request>>(context, answer);
 }
 
 // Starts calls whose answer has no tensors. The answer is computed as one tile,
@@ -126,9 +112,9 @@ std::unique_ptr<CallHandler> StartCall(absl::Status (*)(const Request&,
                                                         StopCheck, Response*),
                                        const MethodContext& context) {
   return std::make_unique<UnaryHandler<Request>>(
-      context, *Response::descriptor(),
-      [](const Request& request, const MethodContext& with,
-         std::string* /*fields*/) -> absl::StatusOr<TensorAnswer> {
+      context,
+      [](const Request& request,
+         const MethodContext& with) -> absl::StatusOr<TensorAnswer> {
         const auto fields = std::make_shared<std::string>();
         TensorAnswer answered;
         answered.fields = fields;

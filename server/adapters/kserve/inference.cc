@@ -15,7 +15,6 @@
 namespace posenc::server {
 namespace {
 
-namespace pb = google::protobuf;
 using inference::ModelInferResponse;
 
 constexpr int kRawField = ModelInferResponse::kRawOutputContentsFieldNumber;
@@ -112,10 +111,11 @@ inference::ModelInferResponse Inference::Named() const {
   return response;
 }
 
-std::string Inference::Head(const TensorAnswer& answer,
-                            pb::Message* native) const {
+std::string Inference::Head(const TensorAnswer& answer) const {
   ModelInferResponse response = Named();
-  AddParameters(native, response.mutable_parameters());
+  if (answer.response != nullptr) {
+    AddParameters(answer.response.get(), response.mutable_parameters());
+  }
   absl::uint128 raw = 0;
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     const auto& [model, placed] = outputs_[i];
@@ -196,9 +196,8 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
     limits.max_response_bytes = std::max(limits.max_response_bytes,
                                          context_.sharing.files->max_bytes());
   }
-  std::unique_ptr<pb::Message> native;
   absl::StatusOr<TensorAnswer> answer =
-      model_->answer(*native_, native_context, &native);
+      model_->answer(*native_, native_context);
   if (!answer.ok()) return answer.status();
   absl::Status status = ChooseOutputs(&*answer);
   if (status.ok()) status = CheckTime();
@@ -208,7 +207,7 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
     return Complete(holds());
   };
   EndPart(&InferTimes::input);
-  std::string head = Head(*answer, native.get());
+  std::string head = Head(*answer);
   EndPart(&InferTimes::output);
   // Null if the request has no bytes, or its bytes are not in the message.
   const RequestMessage* const borrowed =

@@ -135,9 +135,9 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Selects the outputs of the answer, and sets the places of the outputs in
   // shared memory.
   absl::Status ChooseOutputs(TensorAnswer* answer);
-  // Returns the answer's message up to the tensors' bytes.
-  std::string Head(const TensorAnswer& answer,
-                   google::protobuf::Message* native) const;
+  // Returns the answer's message up to the tensors' bytes. Moves fields out of
+  // the native response.
+  std::string Head(const TensorAnswer& answer) const;
   absl::Status CheckTime() const;
   // Checks the timeout. Called before each tile, on any thread.
   absl::Status GoesOn();

@@ -22,22 +22,17 @@ constexpr char kMovedHeads[] = "FP32,FP16,BF16,FP64,FP8E4M3,FP8E5M2,INT8";
 constexpr char kPositions[] = "INT64,INT32,FP32,FP64";
 
 // Makes a model from an RPC.
-template <auto answer, typename Request, typename Response>
+template <auto answer, typename Request>
 Model MakeBy(absl::StatusOr<TensorAnswer> (*)(const Request&,
-                                              const MethodContext&, Response*),
+                                              const MethodContext&),
              absl::string_view name, std::vector<ModelInput> inputs,
              std::vector<ModelOutput> outputs) {
   static const auto* const known = new KnownFields(*Request::descriptor());
   const auto takes_long = [](const Message& request) {
     return TakesLong(static_cast<const Request&>(request));
   };
-  const auto call = [](const Message& request, const MethodContext& context,
-                       std::unique_ptr<Message>* response) {
-    auto native = std::make_unique<Response>();
-    auto tensors =
-        answer(static_cast<const Request&>(request), context, native.get());
-    *response = std::move(native);
-    return tensors;
+  const auto call = [](const Message& request, const MethodContext& context) {
+    return answer(static_cast<const Request&>(request), context);
   };
   return {name,
           &Request::default_instance(),
@@ -65,11 +60,11 @@ void MoveOut(int field, core::Dtype dtype,
 }
 
 absl::StatusOr<TensorAnswer> ResolveRope(const v1::ResolveRopeRequest& request,
-                                         const MethodContext& context,
-                                         v1::ResolveRopeResponse* response) {
+                                         const MethodContext& context) {
   const auto go_on = [] { return absl::OkStatus(); };
+  auto response = std::make_unique<v1::ResolveRopeResponse>();
   const absl::Status resolved =
-      AnswerResolveRope(request, context, go_on, response);
+      AnswerResolveRope(request, context, go_on, response.get());
   if (!resolved.ok()) return resolved;
   TensorAnswer answer;
   std::vector<std::string> tensors;
@@ -90,6 +85,7 @@ absl::StatusOr<TensorAnswer> ResolveRope(const v1::ResolveRopeRequest& request,
         }
         return absl::OkStatus();
       });
+  answer.response = std::move(response);
   return answer;
 }
 

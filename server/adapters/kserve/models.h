@@ -87,11 +87,9 @@ struct Model {
   std::vector<ModelOutput> outputs;
   // Implements CallHandler::TakesLong().
   bool (*takes_long)(const google::protobuf::Message& request);
-  // Calls the RPC's function in methods/methods.h. Sets `response` to the
-  // fields of the native response that are not tensors.
+  // Calls the RPC's function in methods/methods.h.
   absl::StatusOr<TensorAnswer> (*answer)(
-      const google::protobuf::Message& request, const MethodContext& context,
-      std::unique_ptr<google::protobuf::Message>* response);
+      const google::protobuf::Message& request, const MethodContext& context);
 };
 
 const std::vector<Model>& Models();

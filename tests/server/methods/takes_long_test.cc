@@ -194,7 +194,7 @@ TEST_F(TakesLongTest, TilesOfConvertPairingEndWithinRows) {
                   weight.size() * sizeof(weight[0])));
   const auto go_on = [] { return absl::OkStatus(); };
   const absl::StatusOr<TensorAnswer> answer =
-      AnswerConvertPairing(request, context_, nullptr);
+      AnswerConvertPairing(request, context_);
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->computation->tiles(), 3);
   std::vector<std::int32_t> converted(weight.size());
