@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/error.h"
@@ -57,14 +56,6 @@ constexpr char kPushbackMs[] = "1000";
 // A CallRecord has at most this many bytes of each text that a peer has sent as
 // metadata.
 constexpr std::size_t kMostObserved = 128;
-
-// Returns whether messages of this peer come over a socket. If they do, the
-// server alone owns their memory. A client in the same process owns the memory
-// of its messages; gRPC calls such a peer "inproc" or "unknown".
-bool IsSocket(const std::string& peer) {
-  return absl::StartsWith(peer, "unix") || absl::StartsWith(peer, "ipv4:") ||
-         absl::StartsWith(peer, "ipv6:");
-}
 
 absl::Status NoMessage() {
   return core::FieldRequired("", "no message was sent");
@@ -181,8 +172,9 @@ absl::StatusOr<RequestMessage> Call::TakeMessage(bool came) {
   if (!came && record_.messages_received > 0)
     return absl::OutOfRangeError("no more");
   if (!came) return NoMessage();
-  RequestMessage message(stream_->TakeMessage(), IsSocket(headers_.peer()),
-                         &*memory_);
+  // A client in the same process owns the memory of its messages.
+  const bool exclusive = headers_.peer_kind() != PeerKind::kInProcess;
+  RequestMessage message(stream_->TakeMessage(), exclusive, &*memory_);
   const auto bytes = static_cast<std::int64_t>(message.bytes());
   record_.bytes_received += bytes;
   ++record_.messages_received;

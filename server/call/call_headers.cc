@@ -14,6 +14,7 @@ namespace posenc::server {
 CallHeaders::CallHeaders(const grpc::GenericServerContext* context)
     : context_(context),
       peer_(context->peer()),
+      peer_kind_(PeerKindOf(peer_)),
       peer_id_(absl::HashOf(peer_)) {}
 
 std::optional<absl::string_view> CallHeaders::Find(

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/support/string_ref.h"
+#include "server/base/peer_kind.h"
 
 namespace posenc::server {
 
@@ -28,6 +29,7 @@ class CallHeaders final {
   // Returns for example "ipv4:10.0.0.7:40123"; all peers of a unix socket have
   // the same text.
   const std::string& peer() const { return peer_; }
+  PeerKind peer_kind() const { return peer_kind_; }
   // Returns a hash of peer(): the same for all calls of one TCP connection, and
   // for all calls over unix sockets.
   std::uint64_t peer_id() const { return peer_id_; }
@@ -49,6 +51,7 @@ class CallHeaders final {
  private:
   const grpc::GenericServerContext* const context_;
   const std::string peer_;
+  const PeerKind peer_kind_;
   const std::uint64_t peer_id_;
 };
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 #include "server/base/errors.h"
@@ -143,13 +142,12 @@ void RpcService::ReturnUnneededMemory() {
 // Clients in this process have no connection, and may have any number of calls.
 absl::Status RpcService::OpenCall(const CallHeaders& headers,
                                   OpenCalls::Slot* slot) {
-  const absl::string_view peer = headers.peer();
-  const bool is_unix = absl::StartsWith(peer, "unix:");
-  if (!is_unix && !absl::StartsWith(peer, "ipv")) return absl::OkStatus();
+  if (headers.peer_kind() == PeerKind::kInProcess) return absl::OkStatus();
+  const bool is_unix = headers.peer_kind() == PeerKind::kUnix;
   bool far = false;
   *slot = open_calls_.Open(headers.peer_id(), is_unix, &far);
   if (!slot->empty()) return absl::OkStatus();
-  if (far && end_connection_) end_connection_(peer);
+  if (far && end_connection_) end_connection_(headers.peer());
   return TooManyCalls();
 }
 
@@ -174,7 +172,7 @@ CallSharing RpcService::SharingOf(const CallHeaders& headers) const {
   CallSharing sharing;
   if (shared_files_ == nullptr) return sharing;
   sharing.files = shared_files_;
-  sharing.allowed = shared_files_->Allows(headers.peer());
+  sharing.allowed = shared_files_->Allows(headers.peer_kind());
   // gRPC's clients send the number of previous attempts in this header.
   sharing.repeated = headers.Find("grpc-previous-rpc-attempts").has_value();
   return sharing;

@@ -161,17 +161,6 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
   return files;
 }
 
-bool SharedFiles::Allows(absl::string_view peer) const {
-  if (absl::StartsWith(peer, "unix")) return true;
-  if (!loopback_) return false;
-  // gRPC writes the brackets of IPv6 unchanged, or percent-encoded.
-  for (const char* const local : {"ipv4:127.", "ipv6:[::1]:", "ipv6:%5B::1%5D:",
-                                  "ipv6:[::ffff:127.", "ipv6:%5B::ffff:127."}) {
-    if (absl::StartsWith(peer, local)) return true;
-  }
-  return false;
-}
-
 absl::Status SharedFiles::NotAllowed() const {
   return core::MakeError(
       absl::StatusCode::kPermissionDenied,

@@ -25,6 +25,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/descriptor.h"
+#include "server/base/peer_kind.h"
 #include "server/shared_memory/cut_guard.h"
 
 namespace posenc::server {
@@ -97,9 +98,11 @@ class SharedFiles {
   static absl::StatusOr<std::unique_ptr<SharedFiles>> Open(
       const SharedMemoryOptions& options);
 
-  // Returns whether calls of this peer ("unix:...", "ipv4:127.0.0.1:4711") may
-  // name files.
-  bool Allows(absl::string_view peer) const;
+  // Returns whether calls of this peer may name files.
+  bool Allows(PeerKind peer) const {
+    return peer == PeerKind::kUnix ||
+           (loopback_ && peer == PeerKind::kLoopback);
+  }
   // Returns the error for other peers: PERMISSION_DENIED,
   // kSharedMemoryUnavailable.
   absl::Status NotAllowed() const;

@@ -95,18 +95,18 @@ TEST(SharedFilesTest, PeersOnUnixSocketsMayAlwaysAndOthersIfAskedFor) {
   options.from = "loopback";
   const auto loopback = Files(options);
   for (const char* peer : {"unix:", "unix:/run/x", "unix-abstract:x"}) {
-    EXPECT_TRUE(unix_only->Allows(peer)) << peer;
-    EXPECT_TRUE(loopback->Allows(peer)) << peer;
+    EXPECT_TRUE(unix_only->Allows(PeerKindOf(peer))) << peer;
+    EXPECT_TRUE(loopback->Allows(PeerKindOf(peer))) << peer;
   }
   for (const char* peer :
        {"ipv4:127.0.0.1:1", "ipv4:127.9.9.9:1", "ipv6:[::1]:1",
         "ipv6:%5B::1%5D:1", "ipv6:%5B::ffff:127.0.0.1%5D:1"}) {
-    EXPECT_FALSE(unix_only->Allows(peer)) << peer;
-    EXPECT_TRUE(loopback->Allows(peer)) << peer;
+    EXPECT_FALSE(unix_only->Allows(PeerKindOf(peer))) << peer;
+    EXPECT_TRUE(loopback->Allows(PeerKindOf(peer))) << peer;
   }
   for (const char* peer : {"ipv4:10.0.0.1:1", "ipv4:12.7.0.1:1",
                            "ipv6:[::11]:1", "inproc", "unknown", ""}) {
-    EXPECT_FALSE(loopback->Allows(peer)) << peer;
+    EXPECT_FALSE(loopback->Allows(PeerKindOf(peer))) << peer;
   }
   EXPECT_EQ(loopback->NotAllowed().code(), absl::StatusCode::kPermissionDenied);
 }
