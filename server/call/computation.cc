@@ -24,8 +24,8 @@ std::size_t ByteCount(const OutputTensor& output) {
 }
 
 RowMapComputation::RowMapComputation(absl::InlinedVector<Output, 2> outputs,
-                                     std::shared_ptr<const void> owner,
-                                     std::size_t tile_bytes)
+                                     std::size_t tile_bytes,
+                                     std::shared_ptr<const void> owner)
     : Computation(AllTiles(outputs, tile_bytes), InputBytes(outputs)),
       tile_bytes_(tile_bytes),
       outputs_(std::move(outputs)),
@@ -40,14 +40,13 @@ std::int64_t RowMapComputation::AllTiles(absl::Span<const Output> outputs,
 
 std::size_t RowMapComputation::InputBytes(absl::Span<const Output> outputs) {
   std::size_t bytes = 0;
-  for (const Output& output : outputs) bytes += output.input.size();
+  for (const Output& output : outputs) bytes += output.input.pieces.size();
   return bytes;
 }
 
 const core::ConstPieces* RowMapComputation::InputInPlace(std::size_t i) const {
-  const Output& output = outputs_[i];
-  return output.map->in_place() && output.input.size() > 0 ? &output.input
-                                                           : nullptr;
+  const core::ConstPieces& input = outputs_[i].input.pieces;
+  return outputs_[i].map->in_place() && input.size() > 0 ? &input : nullptr;
 }
 
 // The tiles of the first output have the lowest numbers; the tiles of the next
@@ -68,7 +67,7 @@ absl::Status RowMapComputation::Compute(std::int64_t tile,
   if (buffer.holds_input) {
     core::MapRows(map, buffer.bytes, buffer.bytes, first, n);
   } else {
-    core::MapRows(map, outputs_[i].input, buffer.bytes, first, n);
+    core::MapRows(map, outputs_[i].input.pieces, buffer.bytes, first, n);
   }
   return absl::OkStatus();
 }

@@ -115,13 +115,14 @@ class RowMapComputation final : public Computation {
  public:
   struct Output {
     std::unique_ptr<const core::RowMap> map;
-    core::ConstPieces input;
+    InputTensor input;
   };
 
-  // owner: owns the data that maps and inputs borrow, except for the request.
-  // tile_bytes: bytes that a tile reads and writes.
+  // tile_bytes: bytes that a tile reads and writes. owner: owns the data that
+  // maps borrow, except for the request.
   RowMapComputation(absl::InlinedVector<Output, 2> outputs,
-                    std::shared_ptr<const void> owner, std::size_t tile_bytes);
+                    std::size_t tile_bytes,
+                    std::shared_ptr<const void> owner = nullptr);
 
   const core::ConstPieces* InputInPlace(std::size_t i) const override;
   bool needs_aligned_buffers() const override { return false; }

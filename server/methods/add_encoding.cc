@@ -58,16 +58,10 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
   answer.outputs.push_back({v1::AddEncodingResponse::kXFieldNumber,
                             x->view.dtype, std::move(added->shape), x->form});
   absl::InlinedVector<RowMapComputation::Output, 2> maps;
-  maps.push_back({std::move(added->map), x->pieces});
-  struct Inputs {
-    InputAbsolute encoding;
-    InputTensor x;
-  };
+  maps.push_back({std::move(added->map), *std::move(x)});
   answer.computation = std::make_unique<RowMapComputation>(
-      std::move(maps),
-      std::make_shared<const Inputs>(
-          Inputs{*std::move(encoding), *std::move(x)}),
-      context.borrowed.tile_bytes());
+      std::move(maps), context.borrowed.tile_bytes(),
+      std::make_shared<const InputAbsolute>(*std::move(encoding)));
   return answer;
 }
 

@@ -95,9 +95,9 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> RowStream::Next(
   output.bare = true;
   answer.outputs.push_back(std::move(output));
   absl::InlinedVector<RowMapComputation::Output, 2> maps;
-  maps.push_back({std::move(range), std::move(input)});
+  maps.push_back({std::move(range), {.pieces = std::move(input)}});
   answer.computation = std::make_unique<RowMapComputation>(
-      std::move(maps), nullptr, BorrowedTensors().tile_bytes());
+      std::move(maps), BorrowedTensors().tile_bytes());
   return MakeResponse(std::move(answer), std::move(owner), message, "",
                       max_response_bytes);
 }

@@ -44,15 +44,13 @@ inline absl::StatusOr<TensorAnswer> AnswerRotation(
   if (!rotation.ok()) return rotation.status();
   TensorAnswer answer;
   absl::InlinedVector<RowMapComputation::Output, 2> maps;
-  auto inputs = std::make_shared<absl::InlinedVector<InputTensor, 2>>();
   for (auto& [field, tensor, map] : *rotation) {
     answer.outputs.push_back(
         {field, tensor.view.dtype, tensor.view.shape, tensor.form});
-    maps.push_back({std::move(map), tensor.pieces});
-    inputs->push_back(std::move(tensor));
+    maps.push_back({std::move(map), std::move(tensor)});
   }
   answer.computation = std::make_unique<RowMapComputation>(
-      std::move(maps), std::move(inputs), context.borrowed.tile_bytes());
+      std::move(maps), context.borrowed.tile_bytes());
   return answer;
 }
 
