@@ -75,14 +75,14 @@ absl::Status ParseSmall(const KnownFields& known, const std::string& small,
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     RequestMessage message, absl::Span<const int> tensor_fields) {
-  static const KnownFields kKnown(*Request::descriptor());
   auto parsed = std::make_shared<ParsedRequest<Request>>();
   parsed->message = std::move(message);
   const absl::StatusOr<std::string> small = TakeSmall(
       tensor_fields, &parsed->message, &parsed->split, &parsed->borrows);
   if (!small.ok()) return small.status();
-  const absl::Status status = ParseSmall(kKnown, *small, &parsed->message,
-                                         &parsed->request, &parsed->may_share);
+  const absl::Status status =
+      ParseSmall(KnownFields::Of<Request>(), *small, &parsed->message,
+                 &parsed->request, &parsed->may_share);
   if (!status.ok()) return status;
   return parsed;
 }

@@ -48,6 +48,13 @@ class KnownFields {
 
   explicit KnownFields(const google::protobuf::Descriptor& type);
 
+  // Returns the known fields of a generated class.
+  template <typename Message>
+  static const KnownFields& Of() {
+    static const auto* const known = new KnownFields(*Message::descriptor());
+    return *known;
+  }
+
   // The result of a walk over a message's bytes.
   struct Seen {
     // Whether every field and enum value is known. May also be false if a valid

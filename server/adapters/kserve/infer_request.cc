@@ -138,7 +138,6 @@ absl::Status Inference::Read(RequestMessage message) {
 }
 
 absl::Status Inference::Parse(RequestMessage message) {
-  static const KnownFields kKnown(*Request::descriptor());
   envelope_.message = std::move(message);
   wire::SplitEnvelope split;
   envelope_.borrows = wire::SplitValues(envelope_.message.pieces(),
@@ -160,7 +159,8 @@ absl::Status Inference::Parse(RequestMessage message) {
         static_cast<std::int64_t>(2 * split.rest.size()));
   }
   if (status.ok()) {
-    status = ParseSmall(kKnown, split.rest, &envelope_.message, &request);
+    status = ParseSmall(KnownFields::Of<Request>(), split.rest,
+                        &envelope_.message, &request);
   }
   if (!status.ok()) return status;
   if (envelope_.borrows) {

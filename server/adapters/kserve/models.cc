@@ -27,7 +27,6 @@ Model MakeBy(absl::StatusOr<TensorAnswer> (*)(const Request&,
                                               const MethodContext&),
              absl::string_view name, std::vector<ModelInput> inputs,
              std::vector<ModelOutput> outputs) {
-  static const auto* const known = new KnownFields(*Request::descriptor());
   const auto takes_long = [](const Message& request) {
     return TakesLong(static_cast<const Request&>(request));
   };
@@ -36,7 +35,7 @@ Model MakeBy(absl::StatusOr<TensorAnswer> (*)(const Request&,
   };
   return {name,
           &Request::default_instance(),
-          known,
+          &KnownFields::Of<Request>(),
           std::move(inputs),
           std::move(outputs),
           takes_long,
