@@ -145,10 +145,8 @@ absl::Status Call::Route() {
       AnnouncedBytes(headers_, resources_.limits->max_request_bytes);
   if (!announced.ok()) return announced.status();
   announced_ = *announced;
-  caller_share_.emplace(resources_.callers, spec_.caller, spec_.caller_bytes);
-  memory_.emplace(resources_.admission, &*caller_share_,
-                  resources_.limits->max_request_bytes, spec_.stream,
-                  spec_.party);
+  memory_.emplace(resources_.admission, resources_.callers,
+                  resources_.limits->max_request_bytes, spec_);
   // gRPC counts a deadline from the time at which it reads the headers. The
   // headers may have waited in the socket before that time (Lag).
   const absl::Duration own = headers_.has_deadline()

@@ -163,7 +163,6 @@ class Call final : private Loop::Ticked {
   std::unique_ptr<CallHandler> handler_;
   std::optional<std::int64_t> announced_;
   bool sized_ = false;  // the claim covers the largest message that may come
-  std::optional<CallerBudgets::Share> caller_share_;
   std::optional<CallMemory> memory_;
   OpenCalls::Slot slot_;
   Places::Ticket place_;

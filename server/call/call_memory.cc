@@ -26,7 +26,7 @@ constexpr std::int64_t kCallBytes = 16 << 10;
 }  // namespace
 
 void CallMemory::Hold(std::int64_t bytes) {
-  caller_->Add(bytes);
+  caller_.Add(bytes);
   held_ += bytes;
 }
 
@@ -43,9 +43,9 @@ std::optional<absl::Status> CallMemory::ClaimRequest(
   // alone.
   const std::int64_t bytes = std::min(
       stream_ ? kMessages * expected_ : expected_, admission_->budget());
-  if (!caller_->Claim(bytes)) {
+  if (!caller_.Claim(bytes)) {
     return OverBudget(absl::StrCat("the calls with this token hold all of the ",
-                                   caller_->limit(),
+                                   caller_.limit(),
                                    " bytes that they may have in flight"));
   }
   held_ = bytes;
@@ -80,7 +80,7 @@ void CallMemory::Lend() {
 absl::Status CallMemory::Received(std::int64_t bytes) {
   entering_ = false;
   if (lent_ > 0) {
-    if (!caller_->Claim(lent_) ||
+    if (!caller_.Claim(lent_) ||
         !admission_->TryClaim(lent_, &ticket_,
                               admission_->budget() / kBeyondPart)) {
       return OverBudget(
@@ -175,12 +175,12 @@ std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
   };
   entering_ = false;
   if (stream_) MakeRoomFor(bytes);
-  if (!stream_ && !caller_->Claim(bytes)) return full();
+  if (!stream_ && !caller_.Claim(bytes)) return full();
   switch (admission_->EnterMore(bytes, held_, &ticket_, waiter)) {
     case Admission::Entry::kAdmitted:
       return absl::OkStatus();
     case Admission::Entry::kWaiting:
-      if (waiter == nullptr && !stream_) caller_->Add(-bytes);
+      if (waiter == nullptr && !stream_) caller_.Add(-bytes);
       return std::nullopt;
     case Admission::Entry::kNever:
       return NeverFits(bytes);
@@ -206,7 +206,7 @@ void CallMemory::MakeRoomFor(std::int64_t bytes) {
 void CallMemory::Release() {
   const std::int64_t held = held_.exchange(0);
   if (held > 0) admission_->Release(held);
-  caller_->Clear();
+  caller_.Clear();
 }
 
 }  // namespace posenc::server

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "server/call/call_headers.h"
 #include "server/memory/request_message.h"
 #include "server/scheduling/admission.h"
 #include "server/scheduling/caller_budgets.h"
@@ -33,17 +34,14 @@ class CallMemory final : public RequestMessage::Claimer {
   // that each call needs anyway covers them.
   static constexpr std::int64_t kUncountedBytes = 64 << 10;
 
-  // stream: the call has many requests, many responses, or both. caller: the
-  // call's claim within its caller's limit. This limit counts requests and a
-  // unary call's response. party: as in Admission::Ticket.
-  CallMemory(Admission* admission, CallerBudgets::Share* caller,
-             std::int64_t max_request_bytes, bool stream,
-             std::uint64_t party = 0)
+  // The caller's limit counts requests and a unary call's response.
+  CallMemory(Admission* admission, CallerBudgets* callers,
+             std::int64_t max_request_bytes, const CallSpec& spec)
       : admission_(admission),
-        caller_(caller),
+        caller_(callers, spec.caller, spec.caller_bytes),
         max_request_bytes_(max_request_bytes),
-        stream_(stream),
-        ticket_(party) {}
+        stream_(spec.stream),
+        ticket_(spec.party) {}
   ~CallMemory() { Release(); }
   CallMemory(const CallMemory&) = delete;
   CallMemory& operator=(const CallMemory&) = delete;
@@ -106,7 +104,7 @@ class CallMemory final : public RequestMessage::Claimer {
                            absl::string_view remedy);
 
   Admission* const admission_;
-  CallerBudgets::Share* const caller_;
+  CallerBudgets::Share caller_;
   const std::int64_t max_request_bytes_;
   const bool stream_;
   std::optional<std::int64_t> announced_;

@@ -14,7 +14,6 @@ namespace posenc::server {
 namespace {
 
 using testing::HasSubstr;
-using Share = CallerBudgets::Share;
 
 constexpr std::int64_t kBudget = 64 << 20;
 constexpr std::int64_t kHalf = kBudget / 2;
@@ -23,6 +22,14 @@ class Nobody final : public Waiter {
  public:
   void Resume(const absl::Status& /*result*/) override {}
 };
+
+CallSpec Spec(const std::string& caller, bool stream) {
+  CallSpec spec;
+  spec.caller = caller;
+  spec.caller_bytes = caller.empty() ? 0 : kBudget;
+  spec.stream = stream;
+  return spec;
+}
 
 struct Case {
   std::string name;
@@ -38,12 +45,12 @@ class HoldsNothingTest : public testing::TestWithParam<Case> {};
 TEST_P(HoldsNothingTest, AnotherCallWithItsTokenGetsItsShare) {
   Admission admission(kBudget, 1);
   CallerBudgets callers;
-  Share first(&callers, "a", kBudget), second(&callers, "a", kBudget);
   Nobody waiter;
-  CallMemory memory(&admission, &first, kBudget, GetParam().stream);
+  CallMemory memory(&admission, &callers, kBudget,
+                    Spec("a", GetParam().stream));
   GetParam().call(&admission, &memory, &waiter);
   EXPECT_EQ(admission.claimed(), 0);
-  CallMemory next(&admission, &second, kBudget, false);
+  CallMemory next(&admission, &callers, kBudget, Spec("a", false));
   EXPECT_EQ(next.ClaimRequest(kBudget, true, &waiter), absl::OkStatus());
 }
 
@@ -99,9 +106,8 @@ TEST(CallMemoryTest, DataOfASmallMessageFitsBesideItInAStream) {
   constexpr std::int64_t kMade = 2 * kMessage + kBudget / 8;
   Admission admission(kBudget, 1);
   CallerBudgets callers;
-  Share share(&callers, "", 0);
   Nobody waiter;
-  CallMemory memory(&admission, &share, kBudget, true);
+  CallMemory memory(&admission, &callers, kBudget, Spec("", true));
   EXPECT_TRUE(memory.ClaimRequest(kBudget / 4, true, &waiter)->ok());
   EXPECT_TRUE(memory.Received(kMessage).ok());
   EXPECT_TRUE(memory.ClaimMade(kMade, kMessage).ok());

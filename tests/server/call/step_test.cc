@@ -72,8 +72,7 @@ class StepTest : public testing::Test {
   const std::shared_ptr<Admission> admission_ =
       std::make_shared<Admission>(4 << 20, 10);
   CallerBudgets callers_;
-  CallerBudgets::Share share_{&callers_, "", 0};
-  CallMemory memory_{admission_.get(), &share_, 1 << 20, false};
+  CallMemory memory_{admission_.get(), &callers_, 1 << 20, CallSpec()};
   core::ComputePool pool_{4};
   ResponseBuffers buffers_{admission_};
   Stop stop_;
