@@ -1,6 +1,7 @@
 #include "server/call/call.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -48,6 +49,12 @@ constexpr std::int64_t kHeldBeside = std::int64_t{32} << 20;
 constexpr absl::Duration kPlaceLease = absl::Milliseconds(40);
 constexpr double kPlaceLeaseTimes = 4;
 
+// Compute threads have a lower priority than the threads that accept and refuse
+// calls. Otherwise calls that must be refused would wait in the sockets, in
+// front of calls that could be answered. With a niceness of 10, more calls were
+// answered in time than with 3 (docs/adr/0007) or 19.
+constexpr int kComputeNiceness = 10;
+
 // This trailer makes clients wait before a retry (gRFC A6), about as long as
 // the largest request takes.
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
@@ -79,14 +86,34 @@ absl::Status AsTold(const CallSpec& spec, const absl::Status& status) {
   return told;
 }
 
+double Seconds() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 }  // namespace
+
+CallResources::CallResources(const Limits& all_limits, int methods,
+                             std::vector<CallObserver*> all_observers)
+    : limits(all_limits),
+      observers(std::move(all_observers)),
+      admission(std::make_shared<Admission>(
+          limits.in_flight_bytes,
+          static_cast<std::size_t>(limits.max_waiting))),
+      buffers(admission),
+      held(&buffers),
+      default_deadline_ns(absl::ToInt64Nanoseconds(limits.default_deadline)),
+      places(limits.threads, static_cast<std::size_t>(limits.max_waiting),
+             methods, Seconds),
+      pool(limits.threads, kComputeNiceness) {}
 
 Detached ServeCalls(CallService* service, Loop* loop) {
   loop->Begin();
   {
     Stop stop;
     CallStream stream(loop, &stop);
-    auto arrives = stream.Arrives(service->generic());
+    auto arrives = stream.Arrives(&service->resources()->generic);
     const bool came = co_await arrives;
     if (came) {
       ServeCalls(service, loop);  // waits for the next call
@@ -110,7 +137,7 @@ Detached ServeCalls(CallService* service, Loop* loop) {
 
 Call::Call(CallService* service, Loop* loop, CallStream* stream, Stop* stop)
     : service_(service),
-      resources_(service->resources()),
+      resources_(*service->resources()),
       loop_(loop),
       stream_(stream),
       stop_(stop),
@@ -125,10 +152,10 @@ Call::~Call() { loop_->Remove(this); }
 absl::Status Call::CheckHeaders() {
   // Counts the call before Route() checks for a drain. So a drain that begins
   // after the check waits for this call.
-  resources_.calls->Add(1);
+  resources_.calls.Add(1);
   absl::Status status = OrOutOfMemory([this] { return Route(); });
   counted_ = status.ok() && !spec_.exempt;
-  if (!counted_) resources_.calls->Add(-1);
+  if (!counted_) resources_.calls.Add(-1);
   return status;
 }
 
@@ -137,22 +164,22 @@ absl::Status Call::Route() {
   // notified of this call, too.
   const absl::Status status = OrOutOfMemory(
       [this] { return service_->Route(headers_, &spec_, &slot_, &handler_); });
-  for (CallObserver* const observer : *resources_.observers) {
+  for (CallObserver* const observer : resources_.observers) {
     if (spec_.observed) observer->Started(spec_.name);
   }
   if (!status.ok()) return status;
   const absl::StatusOr<std::optional<std::int64_t>> announced =
-      AnnouncedBytes(headers_, resources_.limits->max_request_bytes);
+      AnnouncedBytes(headers_, resources_.limits.max_request_bytes);
   if (!announced.ok()) return announced.status();
   announced_ = *announced;
-  memory_.emplace(resources_.admission, resources_.callers,
-                  resources_.limits->max_request_bytes, spec_);
+  memory_.emplace(resources_.admission.get(), &resources_.callers,
+                  resources_.limits.max_request_bytes, spec_);
   // gRPC counts a deadline from the time at which it reads the headers. The
   // headers may have waited in the socket before that time (Lag).
   const absl::Duration own = headers_.has_deadline()
                                  ? headers_.TimeLeft() - loop_->Lag()
                                  : std::min(DefaultDeadline(), kNoDeadline);
-  deadline_ = resources_.places->Now() + absl::ToDoubleSeconds(own);
+  deadline_ = resources_.places.Now() + absl::ToDoubleSeconds(own);
   return absl::OkStatus();
 }
 
@@ -347,14 +374,14 @@ Task Call::Run(Step* step) {
       }
       need = status.ok() ? step->Advance(false) : Step::Need::kNothing;
     } else {
-      if (need == Step::Need::kTurn && resources_.places->state().waiting > 0) {
+      if (need == Step::Need::kTurn && resources_.places.state().waiting > 0) {
         LeavePlace(std::nullopt);
         EnterPlace(false);
         // The error is ignored: after a stop, the step ends on the pool.
         (co_await wait_).IgnoreError();
       }
       const auto advance = [step, &need] { need = step->Advance(true); };
-      OnPool work(resources_.pool, loop_, advance);
+      OnPool work(&resources_.pool, loop_, advance);
       co_await work;
     }
   }
@@ -365,21 +392,21 @@ Task Call::Run(Step* step) {
 void Call::EnterPlace(bool refusable) {
   if (spec_.exempt) return wait_.For(absl::OkStatus());
   must_enter_ = false;
-  wait_.For(resources_.places->Enter(
+  wait_.For(resources_.places.Enter(
                 {.method = spec_.method,
                  .party = spec_.party,
                  .deadline = deadline_,
                  .refusable = refusable,
                  .large = announced_.value_or(0) > CallMemory::kUncountedBytes},
                 &place_, &wait_),
-            [this] { return resources_.places->StopWaiting(&place_); });
+            [this] { return resources_.places.StopWaiting(&place_); });
 }
 
 void Call::LeavePlace(std::optional<absl::Duration> computed,
                       absl::Duration unread) {
   if (must_enter_) return;
   must_enter_ = true;
-  resources_.places->Leave(&place_, computed, unread);
+  resources_.places.Leave(&place_, computed, unread);
 }
 
 void Call::ClaimMemory() {
@@ -401,8 +428,8 @@ absl::Status Call::CheckTimeLeft(const absl::Status& status) const {
 }
 
 Step::With Call::StepWith() {
-  return {handler_.get(),     &*memory_, resources_.pool,
-          resources_.buffers, stop_,     &wait_};
+  return {handler_.get(),      &*memory_, &resources_.pool,
+          &resources_.buffers, stop_,     &wait_};
 }
 
 grpc::Status Call::Conclude(const absl::Status& status) {
@@ -423,17 +450,17 @@ void Call::Report(absl::Status status, const absl::Status& gone) {
   memory_.reset();
   LeavePlace(status.ok() ? std::optional(record_.computing) : std::nullopt);
   Observe(AsTold(spec_, status));
-  if (counted_) resources_.calls->Add(-1);
+  if (counted_) resources_.calls.Add(-1);
 }
 
 absl::Duration Call::DefaultDeadline() const {
-  return absl::Nanoseconds(resources_.default_deadline_ns->load());
+  return absl::Nanoseconds(resources_.default_deadline_ns.load());
 }
 
 // Messages may hold more memory than their calls have claimed, for example if
 // the clients announced no size.
 bool Call::HoldsTooMuch(absl::Time now) const {
-  return resources_.held->Bytes(now) - kHeldBeside >
+  return resources_.held.Bytes(now) - kHeldBeside >
          resources_.admission->budget();
 }
 
@@ -462,7 +489,7 @@ void Call::Tick(absl::Time now) {
   // it computes.
   if (!spec_.stream && place_.held() && now - since > kPlaceLease &&
       absl::ToDoubleSeconds(now - since) >
-          kPlaceLeaseTimes * resources_.places->SecondsOf(spec_.method)) {
+          kPlaceLeaseTimes * resources_.places.SecondsOf(spec_.method)) {
     const bool computed = writes && !is_status;
     LeavePlace(computed ? std::optional(record_.computing) : std::nullopt,
                now - since);
@@ -502,7 +529,7 @@ void Call::CutOff(const absl::Status& why) {
 }
 
 void Call::Observe(const absl::Status& told) {
-  if (resources_.observers->empty() || !spec_.observed) return;
+  if (resources_.observers.empty() || !spec_.observed) return;
   const std::string reason = ReasonName(told);
   const auto metadata = [this](absl::string_view key) {
     return headers_.Find(key).value_or("").substr(0, kMostObserved);
@@ -519,7 +546,7 @@ void Call::Observe(const absl::Status& told) {
   record_.handling = SteadyNow() - started_;
   record_.started = absl::Now() - record_.handling;
   record_.waited = wait_.all();
-  for (CallObserver* const observer : *resources_.observers) {
+  for (CallObserver* const observer : resources_.observers) {
     observer->Finished(record_);
   }
 }

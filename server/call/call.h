@@ -54,23 +54,29 @@ namespace posenc::server {
 
 // Objects that all calls share. They must outlive the calls.
 struct CallResources {
-  core::ComputePool* pool;
-  Admission* admission;
-  CallerBudgets* callers;
-  Places* places;
-  ResponseBuffers* buffers;
-  HeldMemory* held;
-  CallsInProgress* calls;
-  const Limits* limits;
-  const std::atomic<std::int64_t>* default_deadline_ns;
-  const std::vector<CallObserver*>* observers;
+  // methods: the number of methods.
+  CallResources(const Limits& limits, int methods,
+                std::vector<CallObserver*> observers);
+
+  const Limits limits;
+  const std::vector<CallObserver*> observers;
+  grpc::AsyncGenericService generic;
+  CallsInProgress calls;
+  // Shared with responses that a client in this process still holds.
+  const std::shared_ptr<Admission> admission;
+  ResponseBuffers buffers;
+  HeldMemory held;
+  CallerBudgets callers;
+  std::atomic<std::int64_t> default_deadline_ns;
+  Places places;
+  // Destroyed first, because the work of its threads uses the other members.
+  core::ComputePool pool;
 };
 
 // Gives calls their resources, and finds their methods.
 class CallService {
  public:
-  virtual grpc::AsyncGenericService* generic() = 0;
-  virtual const CallResources& resources() const = 0;
+  virtual CallResources* resources() = 0;
   // Finds the method and the caller. Fills in `handler`, and the fields of
   // `spec` that are known before the first error. An error refuses the call.
   // slot: the call's slot on its connection. If the connection has too many
@@ -153,7 +159,7 @@ class Call final : private Loop::Ticked {
   void Observe(const absl::Status& told);
 
   CallService* const service_;
-  const CallResources& resources_;
+  CallResources& resources_;
   Loop* const loop_;
   CallStream* const stream_;
   Stop* const stop_;

@@ -69,13 +69,13 @@ std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
 
 class RunningServer final : public Server {
  public:
-  // shared_files: may be null.
+  // options: with defaults filled in. shared_files: may be null.
   RunningServer(const ServerOptions& options,
                 std::unique_ptr<Credentials> credentials,
                 std::unique_ptr<SharedFiles> shared_files)
       : credentials_(std::move(credentials)),
         shared_files_(std::move(shared_files)),
-        health_(WithDefaults(options.connections).max_connections,
+        health_(options.connections.max_connections,
                 WatchesOfConnection(options.connections)),
         reflection_(options.reflection ? std::make_unique<Reflection>(
                                              options.extra_service.served())
@@ -84,12 +84,11 @@ class RunningServer final : public Server {
         extra_service_(options.extra_service.make
                            ? options.extra_service.make(shared_files_.get())
                            : nullptr),
-        service_(WithDefaults(options.limits), options.connections,
-                 options.observers, credentials_->tokens(), shared_files_.get(),
-                 MethodsBeside()),
+        service_(options.limits, options.connections, options.observers,
+                 credentials_->tokens(), shared_files_.get(), AllMethods()),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {
-    const int threads = Loop::CountFor(WithDefaults(options.limits).threads);
+    const int threads = Loop::CountFor(options.limits.threads);
     for (int i = 0; i < threads; ++i) {
       loops_.push_back(std::make_unique<Loop>());
     }
@@ -142,12 +141,12 @@ class RunningServer final : public Server {
   }
 
  private:
-  // Returns the methods that are not in the contract.
-  std::vector<Method> MethodsBeside() {
-    std::vector<Method> all = health_.Methods();
+  std::vector<Method> AllMethods() {
+    std::vector<Method> all(Methods().begin(), Methods().end());
     const auto add = [&all](std::vector<Method> more) {
       std::move(more.begin(), more.end(), std::back_inserter(all));
     };
+    add(health_.Methods());
     if (reflection_ != nullptr) add(reflection_->Methods());
     if (extra_service_ != nullptr) add(extra_service_->Methods());
     return all;
@@ -294,14 +293,13 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   constexpr auto kFromFd =
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
   grpc::ServerBuilder builder;
-  builder.RegisterAsyncGenericService(service_.generic());
+  builder.RegisterAsyncGenericService(&service_.resources()->generic);
   for (const auto& loop : loops_) loop->AddTo(&builder);
   AddMessageLimits(options.limits, &builder);
   AddConnectionLimits(options, &builder);
   Listener::Acceptor plaintext, tls;
   if (!addresses.empty()) {
-    auto listener =
-        Listener::Bind(addresses, WithDefaults(options.connections));
+    auto listener = Listener::Bind(addresses, options.connections);
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
     listener_->SetMemoryIsShort(
@@ -347,9 +345,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   if (!credentials.ok()) return credentials.status();
   auto shared_files = SharedFiles::Open(options.shared_memory);
   if (!shared_files.ok()) return shared_files.status();
+  ServerOptions complete = options;
+  complete.limits = WithDefaults(options.limits);
+  complete.connections = WithDefaults(options.connections);
   auto server = std::make_unique<RunningServer>(
-      options, *std::move(credentials), *std::move(shared_files));
-  status = server->Listen(options);
+      complete, *std::move(credentials), *std::move(shared_files));
+  status = server->Listen(complete);
   if (!status.ok()) return status;
   return server;
 }

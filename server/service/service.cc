@@ -1,7 +1,6 @@
 #include "server/service/service.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <utility>
 
@@ -18,12 +17,6 @@ namespace {
 // Size of the cache of encodings: about 70 models of 64 pairs, or a few of the
 // widest models.
 constexpr std::size_t kCacheBytes = 16 << 20;
-
-// Compute threads have a lower priority than the threads that accept and refuse
-// calls. Otherwise calls that must be refused would wait in the sockets, in
-// front of calls that could be answered. With a niceness of 10, more calls were
-// answered in time than with 3 (docs/adr/0007) or 19.
-constexpr int kComputeNiceness = 10;
 
 // Free memory that the heap keeps for small allocations.
 constexpr std::size_t kLittleFreed = 4 << 20;
@@ -51,19 +44,6 @@ absl::Status CheckMetadata(const CallHeaders& headers, std::int64_t limit) {
                    "send less, or raise --max-metadata-bytes");
 }
 
-std::vector<Method> WithContracts(std::vector<Method> more) {
-  const absl::Span<const Method> contracts = Methods();
-  std::vector<Method> all(contracts.begin(), contracts.end());
-  std::move(more.begin(), more.end(), std::back_inserter(all));
-  return all;
-}
-
-double Seconds() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 // The error names the version, because a newer client may call a newer method.
 absl::Status NoSuchMethod(absl::string_view path) {
   return absl::UnimplementedError(
@@ -76,30 +56,17 @@ RpcService::RpcService(const Limits& limits,
                        const ConnectionLimits& connections,
                        std::vector<CallObserver*> observers,
                        const TokenFile* tokens, SharedFiles* shared_files,
-                       std::vector<Method> more)
-    : methods_(WithContracts(std::move(more))),
-      limits_(limits),
+                       std::vector<Method> methods)
+    : methods_(std::move(methods)),
       max_metadata_bytes_(connections.max_metadata_bytes),
-      observers_(std::move(observers)),
       tokens_(tokens),
       shared_files_(shared_files),
       open_calls_(connections.max_concurrent_streams),
       cache_(kCacheBytes),
-      admission_(std::make_shared<Admission>(
-          limits.in_flight_bytes,
-          static_cast<std::size_t>(limits.max_waiting))),
-      buffers_(admission_),
-      held_(&buffers_),
       bytes_per_token_(limits.in_flight_bytes_per_token),
-      default_deadline_ns_(absl::ToInt64Nanoseconds(limits.default_deadline)),
-      places_(limits.threads, static_cast<std::size_t>(limits.max_waiting),
-              static_cast<int>(methods_.size()), Seconds),
       other_at_start_(Excess(ResidentMemory(), UsedMemory())),
-      pool_(limits.threads, kComputeNiceness),
-      resources_{&pool_,     admission_.get(), &callers_,
-                 &places_,   &buffers_,        &held_,
-                 &calls_,    &limits_,         &default_deadline_ns_,
-                 &observers_} {
+      resources_(limits, static_cast<int>(methods_.size()),
+                 std::move(observers)) {
   for (std::size_t i = 0; i < methods_.size(); ++i) {
     by_path_.emplace(
         absl::StrCat("/", methods_[i].service, "/", methods_[i].name),
@@ -109,24 +76,27 @@ RpcService::RpcService(const Limits& limits,
 
 void RpcService::SetLimits(const Limits& limits) {
   const auto max_waiting = static_cast<std::size_t>(limits.max_waiting);
-  admission_->SetLimits(std::max<std::int64_t>(limits.in_flight_bytes, 1),
-                        max_waiting);
-  places_.SetMaxWaiting(max_waiting);
-  default_deadline_ns_.store(absl::ToInt64Nanoseconds(limits.default_deadline));
+  resources_.admission->SetLimits(
+      std::max<std::int64_t>(limits.in_flight_bytes, 1), max_waiting);
+  resources_.places.SetMaxWaiting(max_waiting);
+  resources_.default_deadline_ns.store(
+      absl::ToInt64Nanoseconds(limits.default_deadline));
   bytes_per_token_.store(limits.in_flight_bytes_per_token);
 }
 
 std::size_t RpcService::IdleMemory() const {
   return Excess(ResidentMemory(), other_at_start_ + UsedMemory() +
-                                      buffers_.used() + buffers_.kept());
+                                      resources_.buffers.used() +
+                                      resources_.buffers.kept());
 }
 
 void RpcService::ReturnUnneededMemory() {
   constexpr int kLooks = 10;
   if (++looks_ < kLooks) return;
   looks_ = 0;
-  const auto needed = static_cast<std::size_t>(admission_->TakePeak());
-  buffers_.KeepAtMost(needed);
+  const auto needed =
+      static_cast<std::size_t>(resources_.admission->TakePeak());
+  resources_.buffers.KeepAtMost(needed);
   // Free memory between used blocks cannot be returned. `idle_` is the size of
   // the idle memory that was left after the last attempt. The next attempt
   // comes only when the idle memory is larger than `idle_`. When fewer bytes
@@ -199,23 +169,23 @@ absl::Status RpcService::Route(const CallHeaders& headers, CallSpec* spec,
                            "the server is draining; retry elsewhere");
   }
   absl::StatusOr<std::unique_ptr<CallHandler>> started =
-      method.start({&limits_, &cache_, SharingOf(headers), &headers});
+      method.start({&resources_.limits, &cache_, SharingOf(headers), &headers});
   if (!started.ok()) return started.status();
   *handler = *std::move(started);
   return absl::OkStatus();
 }
 
 void RpcService::FillIn(ServerStatus* status) const {
-  const Places::State places = places_.state();
+  const Places::State places = resources_.places.state();
   const RopeCache::State cache = cache_.state();
-  status->budget_bytes = admission_->budget();
-  status->claimed_bytes = admission_->claimed();
-  status->calls_in_progress = calls_.count();
+  status->budget_bytes = resources_.admission->budget();
+  status->claimed_bytes = resources_.admission->claimed();
+  status->calls_in_progress = resources_.calls.count();
   status->calls_in_service = static_cast<std::int64_t>(places.at_work);
   status->calls_limit = static_cast<std::int64_t>(places.limit);
-  status->calls_waiting =
-      static_cast<std::int64_t>(places.waiting + admission_->waiting());
-  status->kept_bytes = static_cast<std::int64_t>(buffers_.kept());
+  status->calls_waiting = static_cast<std::int64_t>(
+      places.waiting + resources_.admission->waiting());
+  status->kept_bytes = static_cast<std::int64_t>(resources_.buffers.kept());
   status->cache_bytes = static_cast<std::int64_t>(cache.bytes);
   status->cache_hits = cache.hits;
   status->cache_misses = cache.misses;

@@ -18,19 +18,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "core/runtime/pool.h"
-#include "grpcpp/generic/async_generic_service.h"
 #include "server/call/call.h"
 #include "server/call/open_calls.h"
 #include "server/convert/rope_cache.h"
-#include "server/memory/held_memory.h"
-#include "server/memory/response_buffers.h"
 #include "server/methods/methods.h"
 #include "server/metrics/server_status.h"
 #include "server/scheduling/admission.h"
-#include "server/scheduling/calls_in_progress.h"
 #include "server/scheduling/limits.h"
-#include "server/scheduling/places.h"
 #include "server/shared_memory/shared_files.h"
 #include "server/transport/connection_limits.h"
 #include "server/transport/tokens.h"
@@ -44,10 +38,9 @@ class RpcService final : public CallService {
   // tokens: callers must send one of them; must outlive this object; null:
   // callers need no token. shared_files: files that calls may name; must
   // outlive this object; may be null.
-  // more: methods in addition to the contract's.
   RpcService(const Limits& limits, const ConnectionLimits& connections,
              std::vector<CallObserver*> observers, const TokenFile* tokens,
-             SharedFiles* shared_files, std::vector<Method> more);
+             SharedFiles* shared_files, std::vector<Method> methods);
 
   // Sets the function that ends the connection of a peer with far more open
   // calls than allowed. Must be called before the first call arrives.
@@ -65,10 +58,10 @@ class RpcService final : public CallService {
   // Waits until every call has ended, except exempt and refused calls. Returns
   // false if this takes longer than `timeout`.
   bool AwaitNoCalls(absl::Duration timeout) {
-    return calls_.AwaitNone(timeout);
+    return resources_.calls.AwaitNone(timeout);
   }
 
-  const Admission& admission() const { return *admission_; }
+  const Admission& admission() const { return *resources_.admission; }
 
   // Sets the fields that this service knows.
   void FillIn(ServerStatus* status) const;
@@ -80,8 +73,7 @@ class RpcService final : public CallService {
   void ReturnUnneededMemory();
 
   // These functions implement CallService.
-  grpc::AsyncGenericService* generic() override { return &generic_; }
-  const CallResources& resources() const override { return resources_; }
+  CallResources* resources() override { return &resources_; }
   absl::Status Route(const CallHeaders& headers, CallSpec* spec,
                      OpenCalls::Slot* slot,
                      std::unique_ptr<CallHandler>* handler) override;
@@ -95,35 +87,23 @@ class RpcService final : public CallService {
   // Returns the size of the resident memory that holds no data.
   std::size_t IdleMemory() const;
 
-  grpc::AsyncGenericService generic_;
   const std::vector<Method> methods_;  // a method's number is its index here
   absl::flat_hash_map<std::string, int> by_path_;
-  const Limits limits_;
   const std::int64_t max_metadata_bytes_;
-  const std::vector<CallObserver*> observers_;
   const TokenFile* const tokens_;
   SharedFiles* const shared_files_;
   OpenCalls open_calls_;
   std::function<void(absl::string_view peer)> end_connection_;
-  CallsInProgress calls_;
   std::atomic<bool> draining_{false};
   RopeCache cache_;
-  // Shared with responses that a client in this process still holds.
-  const std::shared_ptr<Admission> admission_;
-  ResponseBuffers buffers_;
-  HeldMemory held_;
   // State of ReturnUnneededMemory().
   int looks_ = 0;
   std::size_t idle_ = 0;            // IdleMemory() after the last return
   std::size_t used_at_return_ = 0;  // UsedMemory() just before it
-  CallerBudgets callers_;
   std::atomic<std::int64_t> bytes_per_token_;
-  std::atomic<std::int64_t> default_deadline_ns_;
-  Places places_;
   const std::size_t other_at_start_;  // resident bytes outside the heap
   // Destroyed first, because the work of its threads uses the other members.
-  core::ComputePool pool_;
-  const CallResources resources_;
+  CallResources resources_;
 };
 
 }  // namespace posenc::server
