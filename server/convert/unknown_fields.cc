@@ -121,13 +121,12 @@ bool KnownFields::AddList(CodedInputStream* in, const Field& field,
   return in->Skip(static_cast<int>(size)) && size == bytes;
 }
 
-const FieldDescriptor* KnownFields::Look(CodedInputStream* in, const Type& type,
-                                         Seen* seen) {
+bool KnownFields::Look(CodedInputStream* in, const Type& type, Seen* seen) {
   if (type.shared_memory) seen->shares = true;
   const FieldDescriptor* last = nullptr;
   while (const std::uint32_t tag = in->ReadTag()) {
     const int wire_type = WireFormatLite::GetTagWireType(tag);
-    if (wire_type == WireFormatLite::WIRETYPE_END_GROUP) return nullptr;
+    if (wire_type == WireFormatLite::WIRETYPE_END_GROUP) return true;
     const auto number =
         static_cast<std::size_t>(WireFormatLite::GetTagFieldNumber(tag));
     const Field* field =
@@ -142,17 +141,15 @@ const FieldDescriptor* KnownFields::Look(CodedInputStream* in, const Type& type,
     }
     if (field == nullptr) seen->known = false;
     if (field == nullptr || field->is_element) ++seen->elements;
-    if (TooMany(*seen)) return last;
-    const FieldDescriptor* crowded = nullptr;
-    if (LookAt(in, tag, field, seen, &crowded)) continue;
-    return TooMany(*seen) && crowded == nullptr ? last : crowded;
+    if (!TooMany(*seen) && LookAt(in, tag, field, seen)) continue;
+    if (TooMany(*seen) && seen->crowded == nullptr) seen->crowded = last;
+    return false;
   }
-  return nullptr;
+  return true;
 }
 
 bool KnownFields::LookAt(CodedInputStream* in, std::uint32_t tag,
-                         const Field* field, Seen* seen,
-                         const FieldDescriptor** crowded) {
+                         const Field* field, Seen* seen) {
   const int wire_type = WireFormatLite::GetTagWireType(tag);
   // The contract has no groups, so all fields of a group are unknown.
   if (wire_type == WireFormatLite::WIRETYPE_START_GROUP) {
@@ -196,8 +193,8 @@ bool KnownFields::LookAt(CodedInputStream* in, std::uint32_t tag,
   const auto [limit, budget] =
       in->IncrementRecursionDepthAndPushLimit(static_cast<int>(length));
   if (budget < 0) return false;
-  *crowded = Look(in, *field->message, seen);
-  return *crowded == nullptr && in->DecrementRecursionDepthAndPopLimit(limit);
+  return Look(in, *field->message, seen) &&
+         in->DecrementRecursionDepthAndPopLimit(limit);
 }
 
 absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
@@ -205,7 +202,7 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   CodedInputStream in(reinterpret_cast<const std::uint8_t*>(bytes.data()),
                       static_cast<int>(bytes.size()));
   Seen seen;
-  const FieldDescriptor* const crowded = Look(&in, *root_, &seen);
+  Look(&in, *root_, &seen);
   // If the walk has ended early, it has not seen all fields.
   if (!in.ConsumedEntireMessage()) seen.known = false;
   seen.grown = kRopeGrowth * seen.rope_bytes +
@@ -215,7 +212,7 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   if (bytes.size() <= 2 * std::size_t{kMostElements}) return seen;
   seen.grown += 2 * seen.growth + seen.elements * kElementBytes;
   if (!TooMany(seen)) return seen;
-  const std::string name(crowded == nullptr ? "" : crowded->name());
+  const std::string name(seen.crowded == nullptr ? "" : seen.crowded->name());
   if (seen.elements > kMostElements) {
     return core::FieldInvalid(
         name, absl::StrCat("the message has over ", kMostElements,

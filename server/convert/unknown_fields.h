@@ -65,6 +65,8 @@ class KnownFields {
     // Sizes of all posenc.v1.RopeSource, and of their config_json.
     std::size_t rope_bytes = 0, config_bytes = 0;
     std::size_t growth = 0;
+    // The field that exceeds a limit; null if it is not known.
+    const google::protobuf::FieldDescriptor* crowded = nullptr;
     // Additional bytes that the message takes in memory, beyond its size on the
     // wire: kTextGrowth times the size of its configurations, and kRopeGrowth
     // times the size of the rest of its encodings. For a message that is not
@@ -109,16 +111,13 @@ class KnownFields {
   // Adds a type and the types inside it. A type is added to `types_` before the
   // types of its fields, because types may contain one another.
   const Type* Add(const google::protobuf::Descriptor& descriptor);
-  // Walks over the fields of one message. Returns the field that exceeds a
-  // limit; null if the message ends or is malformed.
-  static const google::protobuf::FieldDescriptor* Look(
-      google::protobuf::io::CodedInputStream* in, const Type& type, Seen* seen);
-  // Walks over one value, after its tag. Returns false if the message is
-  // malformed or exceeds a limit. Sets `crowded` if a field inside the value
-  // exceeds a limit.
+  // Walks over the fields of one message. Returns false if the message is
+  // malformed or exceeds a limit.
+  static bool Look(google::protobuf::io::CodedInputStream* in, const Type& type,
+                   Seen* seen);
+  // Walks over one value, after its tag. Returns false as Look() does.
   static bool LookAt(google::protobuf::io::CodedInputStream* in,
-                     std::uint32_t tag, const Field* field, Seen* seen,
-                     const google::protobuf::FieldDescriptor** crowded);
+                     std::uint32_t tag, const Field* field, Seen* seen);
   static bool TooMany(const Seen& seen) {
     return seen.elements > kMostElements || seen.growth > kMostGrowth;
   }
