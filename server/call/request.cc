@@ -22,30 +22,6 @@ constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace
 
-absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
-                                      RequestMessage* message,
-                                      wire::SplitMessage* split,
-                                      bool* borrows) {
-  const std::size_t all = message->bytes();
-  *borrows = !tensor_fields.empty() &&
-             wire::SplitTensors(message->pieces(), tensor_fields, split,
-                                std::max(kFewBytes, all / kFewPart));
-  const std::size_t copies = *borrows ? 2 * split->rest.size() : all;
-  const absl::Status room =
-      message->ClaimMore(static_cast<std::int64_t>(copies));
-  if (!room.ok()) return room;
-  std::string small;
-  if (*borrows) {
-    small = std::move(split->rest);
-  } else {
-    *split = wire::SplitMessage();
-    small = message->Joined();
-    message->Clear();
-    if (all >= kManyBytes) ReturnFreedMemory();
-  }
-  return small;
-}
-
 absl::Status NotAMessage() {
   return core::FieldInvalid(
       "", "the message is not a valid protobuf message of this call");
@@ -64,6 +40,30 @@ absl::Status ParseSmall(const KnownFields& known, const std::string& small,
   if (!seen->known) status = known.Check(*parsed);
   if (status.ok()) message->GiveBack(static_cast<std::int64_t>(small.size()));
   return status;
+}
+
+absl::Status ParseInto(const KnownFields& known,
+                       absl::Span<const int> tensor_fields,
+                       google::protobuf::Message* request,
+                       ParsedMessage* parsed) {
+  RequestMessage* const message = &parsed->message;
+  const std::size_t all = message->bytes();
+  parsed->borrows =
+      !tensor_fields.empty() &&
+      wire::SplitTensors(message->pieces(), tensor_fields, &parsed->split,
+                         std::max(kFewBytes, all / kFewPart));
+  std::string small;
+  if (parsed->borrows) small = std::move(parsed->split.rest);
+  const absl::Status room = message->ClaimMore(
+      static_cast<std::int64_t>(parsed->borrows ? 2 * small.size() : all));
+  if (!room.ok()) return room;
+  if (!parsed->borrows) {
+    parsed->split = wire::SplitMessage();
+    small = message->Joined();
+    message->Clear();
+    if (all >= kManyBytes) ReturnFreedMemory();
+  }
+  return ParseSmall(known, small, message, request, &parsed->may_share);
 }
 
 }  // namespace posenc::server

@@ -19,12 +19,11 @@
 
 namespace posenc::server {
 
-template <typename Request>
-struct ParsedRequest {
-  Request request;         // without the bytes of borrowed tensors
+// A message whose small fields were parsed.
+struct ParsedMessage {
   RequestMessage message;  // owns the borrowed bytes; may be empty
   // False if there are no tensor fields, or if only the generated parser
-  // understands the message's framing: then `request` has all bytes.
+  // understands the message's framing: then the request has all bytes.
   bool borrows = false;
   // Points into `message`, or into shared memory.
   wire::SplitMessage split;
@@ -43,18 +42,10 @@ struct ParsedRequest {
   }
 };
 
-// Returns the bytes of `message` that the generated parser must read. If the
-// tensors in `tensor_fields` are borrowed, returns all other bytes, makes
-// `split` point to the tensors, and sets `borrows`. If nothing is borrowed,
-// returns all bytes, and frees the message's own memory.
-//
-// The bytes for the parser are copied twice: into a string and then into
-// fields. Both copies are claimed. The caller releases the first claim after
-// parsing. If these bytes are more than 1 MiB and more than half of the
-// message, nothing is borrowed, so that memory holds at most twice the message.
-absl::StatusOr<std::string> TakeSmall(absl::Span<const int> tensor_fields,
-                                      RequestMessage* message,
-                                      wire::SplitMessage* split, bool* borrows);
+template <typename Request>
+struct ParsedRequest : ParsedMessage {
+  Request request;  // without the bytes of borrowed tensors
+};
 
 // Returns INVALID_ARGUMENT: the bytes are not a valid message of this call.
 absl::Status NotAMessage();
@@ -67,6 +58,19 @@ absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         google::protobuf::Message* parsed,
                         bool* may_share = nullptr);
 
+// Parses `parsed->message` into `request`, and fills in `parsed`. Errors are
+// those of Parse().
+//
+// The bytes for the generated parser are copied twice: into a string and then
+// into fields. Both copies are claimed until the end of this function, then
+// one. If these bytes are more than 1 MiB and more than half of the message,
+// nothing is borrowed, so that memory holds at most twice the message. The
+// message's own memory is then freed.
+absl::Status ParseInto(const KnownFields& known,
+                       absl::Span<const int> tensor_fields,
+                       google::protobuf::Message* request,
+                       ParsedMessage* parsed);
+
 // Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
 // INVALID_ARGUMENT if the message is malformed, or would need many times its
 // size (KnownFields::Walk()); UNIMPLEMENTED, kFieldUnknown, for fields that
@@ -77,12 +81,9 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     RequestMessage message, absl::Span<const int> tensor_fields) {
   auto parsed = std::make_shared<ParsedRequest<Request>>();
   parsed->message = std::move(message);
-  const absl::StatusOr<std::string> small = TakeSmall(
-      tensor_fields, &parsed->message, &parsed->split, &parsed->borrows);
-  if (!small.ok()) return small.status();
   const absl::Status status =
-      ParseSmall(KnownFields::Of<Request>(), *small, &parsed->message,
-                 &parsed->request, &parsed->may_share);
+      ParseInto(KnownFields::Of<Request>(), tensor_fields, &parsed->request,
+                parsed.get());
   if (!status.ok()) return status;
   return parsed;
 }
