@@ -115,10 +115,6 @@ class RunningServer final : public Server {
     return server_->InProcessChannel(arguments);
   }
 
-  std::int64_t BytesInFlight() const override {
-    return service_.admission().claimed();
-  }
-
   void ReturnUnneededMemory() override {
     service_.ReturnUnneededMemory();
     if (shared_files_ != nullptr) shared_files_->Sweep(absl::Now());

@@ -118,10 +118,6 @@ class Server {
   // Returns a channel to this server within the process, without a socket.
   virtual std::shared_ptr<grpc::Channel> InProcessChannel() = 0;
 
-  // Returns how many bytes of the budget (Limits::in_flight_bytes) are claimed
-  // now.
-  virtual std::int64_t BytesInFlight() const = 0;
-
   // See RpcService::ReturnUnneededMemory().
   virtual void ReturnUnneededMemory() = 0;
 

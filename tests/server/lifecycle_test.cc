@@ -176,7 +176,7 @@ TEST_F(LifecycleTest, DrainEndsThoughAPeerDoesNotRead) {
 TEST_F(LifecycleTest, APeerThatDoesNotReadIsEndedByTheKeepaliveTimeout) {
   Start({.connections = {.keepalive_timeout = absl::Seconds(1)}});
   http2::Socket peer = PeerThatDoesNotRead(server_->addresses()[0]);
-  EXPECT_GT(server_->BytesInFlight(), 0);
+  EXPECT_GT(server_->Status().claimed_bytes, 0);
   ExpectNothingInFlight();
   EXPECT_TRUE(peer.AwaitEnd());
 }

@@ -248,8 +248,8 @@ TEST_F(CallsTest, AStatusThatTellsOfTheDeadlineIsSentAfterIt) {
               http2::CallHeaders(service + "BuildTable", 1,
                                  http2::Header("grpc-timeout", "1M")) +
               http2::LastMessage(1, LargeTable(1 << 15).SerializeAsString()));
-  EXPECT_TRUE(
-      Eventually([this] { return server_->BytesInFlight() >= 16 << 20; }));
+  EXPECT_TRUE(Eventually(
+      [this] { return server_->Status().claimed_bytes >= 16 << 20; }));
   socket.Send(http2::CallHeaders(service + "ApplyRope", 3));
   EXPECT_TRUE(
       Eventually([this] { return server_->Status().calls_in_progress == 2; }));
@@ -507,7 +507,8 @@ TEST_F(CallsTest, AnAnalysisEndsWhenItsCallerGoes) {
   {
     RawCall call(channel_, "/posenc.v1.PositionalEncodingService/AnalyzeRope");
     call.WriteLast(LongAnalysis());
-    ASSERT_TRUE(Eventually([this] { return server_->BytesInFlight() > 0; }));
+    ASSERT_TRUE(
+        Eventually([this] { return server_->Status().claimed_bytes > 0; }));
   }
   ExpectNothingInFlight();
 }

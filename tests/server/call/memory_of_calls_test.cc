@@ -89,8 +89,8 @@ TEST_F(MemoryOfCallsTest,
           channel_, "/posenc.v1.PositionalEncodingService/ResolveRope"));
       unread.back()->WriteLast(request.SerializeAsString());
     }
-    EXPECT_TRUE(
-        Eventually([this] { return server_->BytesInFlight() >= 256 << 10; }));
+    EXPECT_TRUE(Eventually(
+        [this] { return server_->Status().claimed_bytes >= 256 << 10; }));
   }
   ExpectNothingInFlight();
 }

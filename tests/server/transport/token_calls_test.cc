@@ -133,7 +133,7 @@ TEST_F(TokenCallsTest, CallsWithOneTokenAreOnePartyOverAllConnections) {
   };
   const auto admitted = [this](std::int64_t bytes) {
     return Eventually(
-        [this, bytes] { return server_->BytesInFlight() == bytes; });
+        [this, bytes] { return server_->Status().claimed_bytes == bytes; });
   };
   constexpr std::int64_t kMost = 64 << 20;
   auto first = call("e", kMost);
@@ -148,7 +148,8 @@ TEST_F(TokenCallsTest, CallsWithOneTokenAreOnePartyOverAllConnections) {
   ASSERT_TRUE(admitted(kMost - 1));
   a.reset();
   ASSERT_TRUE(waiting(1));
-  EXPECT_EQ(server_->BytesInFlight(), kMost - 3) << "b waits for both of a";
+  EXPECT_EQ(server_->Status().claimed_bytes, kMost - 3)
+      << "b waits for both of a";
 }
 
 TEST_F(TokenCallsTest, HealthReflectionAndPublicMethodsNeedNone) {
