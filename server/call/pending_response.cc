@@ -68,32 +68,37 @@ absl::uint128 FieldBytes(const OutputTensor& output) {
   return output.within == 0 ? bytes : wire::FieldBytes(output.within, bytes);
 }
 
-// Returns the indexes of the outputs in the response, in the response's order.
-absl::InlinedVector<std::size_t, 2> Sent(const TensorAnswer& answer) {
-  if (answer.sent) return *answer.sent;
-  absl::InlinedVector<std::size_t, 2> all(answer.outputs.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  return all;
-}
-
 }  // namespace
 
 PendingResponse::PendingResponse(TensorAnswer&& answer,
                                  std::shared_ptr<const void> request,
                                  const RequestMessage* message,
-                                 std::string fields, std::size_t one_slice)
+                                 std::string fields)
     : answer_(std::move(answer)),
       request_(std::move(request)),
       message_(message),
       fields_(std::move(fields)),
-      one_slice_bytes_(one_slice),
+      bytes_(fields_.size()),
       work_bytes_(answer_.computation->work()),
       bytes_to_claim_(answer_.shared_bytes),
       slices_(answer_.outputs.size()) {
+  if (!answer_.sent) {
+    answer_.sent.emplace(answer_.outputs.size());
+    std::iota(answer_.sent->begin(), answer_.sent->end(), std::size_t{0});
+  }
+  together_ = answer_.sent->size() == answer_.outputs.size() &&
+              !answer_.outputs.empty() &&
+              !answer_.computation->needs_aligned_buffers();
+  for (const std::size_t i : *answer_.sent) {
+    const OutputTensor& output = answer_.outputs[i];
+    bytes_ += FieldBytes(output);
+    together_ &= output.form == TensorForm::kData && output.place == nullptr;
+  }
+  together_ &= bytes_ <= kOneSliceBytes;
   for (std::size_t i = 0; i < answer_.outputs.size(); ++i) {
     const std::size_t bytes = ByteCount(answer_.outputs[i]);
     work_bytes_ += bytes;
-    if (one_slice == 0 && !IsComputedInPlace(i) && InputInPlace(i) == nullptr) {
+    if (!together_ && !IsComputedInPlace(i) && InputInPlace(i) == nullptr) {
       bytes_to_claim_ += static_cast<std::int64_t>(bytes);
     }
   }
@@ -120,7 +125,7 @@ absl::Status PendingResponse::Allocate(ResponseBuffers* buffers) {
     bytes_to_claim_ -= answer_.shared_bytes;
   }
   buffers_.resize(slices_.size());
-  if (one_slice_bytes_ > 0) {
+  if (together_) {
     PutTogether();
     return absl::OkStatus();
   }
@@ -134,9 +139,10 @@ absl::Status PendingResponse::Allocate(ResponseBuffers* buffers) {
 // Puts fields and headers into one slice, with space for each output after its
 // header.
 void PendingResponse::PutTogether() {
-  one_slice_.emplace(WritableSlice::Own(grpc::Slice(one_slice_bytes_)));
+  one_slice_.emplace(
+      WritableSlice::Own(grpc::Slice(absl::Uint128Low64(bytes_))));
   char* at = std::copy(fields_.begin(), fields_.end(), one_slice_->data());
-  for (const std::size_t i : Sent(answer_)) {
+  for (const std::size_t i : *answer_.sent) {
     const std::size_t bytes = ByteCount(answer_.outputs[i]);
     const std::string header = Header(answer_.outputs[i], bytes);
     at = std::copy(header.begin(), header.end(), at);
@@ -206,7 +212,7 @@ std::vector<grpc::Slice> PendingResponse::InOrder() const {
   } else if (!fields_.empty() || slices_.empty()) {
     slices.emplace_back(fields_);
   }
-  for (const std::size_t i : Sent(answer_)) {
+  for (const std::size_t i : *answer_.sent) {
     const OutputTensor& output = answer_.outputs[i];
     const std::size_t bytes = ByteCount(output);
     if (output.form == TensorForm::kValues) {
@@ -232,22 +238,11 @@ std::int64_t PendingResponse::unclaimed_bytes() const {
 absl::StatusOr<std::unique_ptr<PendingResponse>> MakeResponse(
     TensorAnswer&& answer, std::shared_ptr<const void> request,
     const RequestMessage* message, std::string fields, std::int64_t limit) {
-  absl::uint128 total = fields.size();
-  const auto sent = Sent(answer);
-  bool together = sent.size() == answer.outputs.size() && !sent.empty() &&
-                  !answer.computation->needs_aligned_buffers();
-  for (const std::size_t i : sent) {
-    const OutputTensor& output = answer.outputs[i];
-    total += FieldBytes(output);
-    together &= output.form == TensorForm::kData && output.place == nullptr;
-  }
-  const absl::Status size = CheckResponse(total, limit);
+  auto response = std::make_unique<PendingResponse>(
+      std::move(answer), std::move(request), message, std::move(fields));
+  const absl::Status size = CheckResponse(response->bytes(), limit);
   if (!size.ok()) return size;
-  return std::make_unique<PendingResponse>(
-      std::move(answer), std::move(request), message, std::move(fields),
-      together && total <= kOneSliceBytes
-          ? static_cast<std::size_t>(absl::Uint128Low64(total))
-          : 0);
+  return response;
 }
 
 }  // namespace posenc::server

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -36,17 +37,20 @@ namespace posenc::server {
 class PendingResponse final {
  public:
   // Makes a response without tensors.
-  explicit PendingResponse(std::string fields) : fields_(std::move(fields)) {}
+  explicit PendingResponse(std::string fields) : fields_(std::move(fields)) {
+    answer_.sent.emplace();
+  }
 
   // answer: is moved from. It is a reference because each move takes two
   // hundred instructions. request: owns the data that the answer borrows; kept
   // until the end. message: holds the slices that the computation's inputs
-  // point into; null if they point elsewhere. one_slice: size of the whole
-  // response, if it must be in one slice; else 0. If it is not 0, the answer's
-  // buffers must not need alignment.
+  // point into; null if they point elsewhere.
   PendingResponse(TensorAnswer&& answer, std::shared_ptr<const void> request,
-                  const RequestMessage* message, std::string fields,
-                  std::size_t one_slice);
+                  const RequestMessage* message, std::string fields);
+
+  // Returns the size of the message, except for fields that the computation
+  // makes.
+  absl::uint128 bytes() const { return bytes_; }
 
   std::int64_t tiles() const {
     return answer_.computation == nullptr ? 0 : answer_.computation->tiles();
@@ -90,7 +94,8 @@ class PendingResponse final {
   std::shared_ptr<const void> request_;
   const RequestMessage* message_ = nullptr;
   const std::string fields_;
-  std::size_t one_slice_bytes_ = 0;
+  absl::uint128 bytes_ = 0;
+  bool together_ = false;  // the message is one slice
   std::size_t work_bytes_ = 0;
   std::int64_t bytes_to_claim_ = 0;
   std::unique_ptr<ResponseBuffers::Hold> shared_;  // shared memory's claim
