@@ -109,18 +109,6 @@ void RpcService::ReturnUnneededMemory() {
   idle_ = IdleMemory();
 }
 
-// Clients in this process have no connection, and may have any number of calls.
-absl::Status RpcService::OpenCall(const CallHeaders& headers,
-                                  OpenCalls::Slot* slot) {
-  if (headers.peer_kind() == PeerKind::kInProcess) return absl::OkStatus();
-  const bool is_unix = headers.peer_kind() == PeerKind::kUnix;
-  bool far = false;
-  *slot = open_calls_.Open(headers.peer_id(), is_unix, &far);
-  if (!slot->empty()) return absl::OkStatus();
-  if (far && end_connection_) end_connection_(headers.peer());
-  return TooManyCalls();
-}
-
 absl::Status RpcService::Identify(const CallHeaders& headers,
                                   CallSpec* spec) const {
   if (tokens_ == nullptr) return absl::OkStatus();
@@ -138,23 +126,20 @@ absl::Status RpcService::Identify(const CallHeaders& headers,
   return absl::OkStatus();
 }
 
-CallSharing RpcService::SharingOf(const CallHeaders& headers) const {
-  CallSharing sharing;
-  if (shared_files_ == nullptr) return sharing;
-  sharing.files = shared_files_;
-  sharing.allowed = shared_files_->Allows(headers.peer_kind());
-  // gRPC's clients send the number of previous attempts in this header.
-  sharing.repeated = headers.Find("grpc-previous-rpc-attempts").has_value();
-  return sharing;
-}
-
 absl::Status RpcService::Route(const CallHeaders& headers, CallSpec* spec,
                                OpenCalls::Slot* slot,
                                std::unique_ptr<CallHandler>* handler) {
-  absl::Status status = OpenCall(headers, slot);
-  if (!status.ok()) return status;
+  // Clients in this process have no connection, and may have any number of
+  // calls.
+  if (headers.peer_kind() != PeerKind::kInProcess) {
+    bool far = false;
+    *slot = open_calls_.Open(headers.peer_id(),
+                             headers.peer_kind() == PeerKind::kUnix, &far);
+    if (far && end_connection_) end_connection_(headers.peer());
+    if (slot->empty()) return TooManyCalls();
+  }
   // gRPC 1.51 announces this limit to peers, but does not always enforce it.
-  status = CheckMetadata(headers, max_metadata_bytes_);
+  absl::Status status = CheckMetadata(headers, max_metadata_bytes_);
   if (!status.ok()) return status;
   const auto found = by_path_.find(headers.method());
   if (found == by_path_.end()) return NoSuchMethod(headers.method());
@@ -168,8 +153,15 @@ absl::Status RpcService::Route(const CallHeaders& headers, CallSpec* spec,
                            core::ErrorReason::kDraining, "",
                            "the server is draining; retry elsewhere");
   }
+  CallSharing sharing;
+  if (shared_files_ != nullptr) {
+    sharing.files = shared_files_;
+    sharing.allowed = shared_files_->Allows(headers.peer_kind());
+    // gRPC's clients send the number of previous attempts in this header.
+    sharing.repeated = headers.Find("grpc-previous-rpc-attempts").has_value();
+  }
   absl::StatusOr<std::unique_ptr<CallHandler>> started =
-      method.start({&resources_.limits, &cache_, SharingOf(headers), &headers});
+      method.start({&resources_.limits, &cache_, sharing, &headers});
   if (!started.ok()) return started.status();
   *handler = *std::move(started);
   return absl::OkStatus();

@@ -79,11 +79,8 @@ class RpcService final : public CallService {
                      std::unique_ptr<CallHandler>* handler) override;
 
  private:
-  // Takes a slot among the open calls of the connection.
-  absl::Status OpenCall(const CallHeaders& headers, OpenCalls::Slot* slot);
   // Finds the caller by its token, and the caller's limits.
   absl::Status Identify(const CallHeaders& headers, CallSpec* spec) const;
-  CallSharing SharingOf(const CallHeaders& headers) const;
   // Returns the size of the resident memory that holds no data.
   std::size_t IdleMemory() const;
 
