@@ -40,7 +40,8 @@ class Turns {
 
 // The power series of cosine (`first` is 0) or of sine (`first` is 1): terms
 // x^n / n! of alternating sign, n = first, first + 2, ..., for |x| <= pi / 4.
-// The last term, x^29 / 29!, is about 2^-113.
+// The last term is x^28 / 28! or x^29 / 29!, which are at most about 2^-108 and
+// 2^-113.
 Wide Series(const Wide& x, int first) {
   const Wide square = x * x;
   Wide term = first == 1 ? x : 1;

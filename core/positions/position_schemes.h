@@ -17,12 +17,12 @@
 
 namespace posenc::core {
 
-// [T]: positions start at 0 in each sequence.
+// The positions have the shape [T], and start at 0 in each sequence.
 struct PackedScheme {
   std::vector<std::int64_t> lengths;
 };
 
-// [B, S]: one row per sequence.
+// The positions have the shape [B, S], with one row for each sequence.
 struct PaddedScheme {
   std::vector<std::int64_t> lengths;
   std::int64_t padded_length = 0;
@@ -30,15 +30,17 @@ struct PaddedScheme {
   std::int64_t padding_position = 0;
 };
 
-// [T]: the tokens of one device: chunks `rank` and 2 * size - 1 - `rank` of the
-// 2 * size chunks of each sequence.
+// The positions have the shape [T]. They are the positions of the tokens of one
+// device: chunks `rank` and 2 * size - 1 - `rank` of the 2 * size chunks of
+// each sequence.
 struct ContextParallelScheme {
   std::vector<std::int64_t> lengths;
   std::int32_t size = 0;
   std::int32_t rank = 0;
 };
 
-// [axes, cells]: offsets[a] + steps[a] * index; float64 if offsets or steps are
+// The positions have the shape [axes, cells]. On axis a, a position is
+// offsets[a] + steps[a] * index. The dtype is float64 if offsets or steps are
 // given. With merge_size, cells come in blocks of merge_size^2 cells of the
 // last two axes.
 struct GridScheme {
@@ -56,15 +58,16 @@ struct VisionGrid {
   std::optional<double> time_step;
 };
 
-// [3, T] (time, height, width), as in Qwen2-VL.
+// The positions have the shape [3, T] (time, height, width), as in Qwen2-VL.
 struct MultimodalScheme {
   // Each span is a number of text tokens, or a grid of patches. monostate is an
   // empty span, which is an error.
   std::vector<std::variant<std::monostate, std::int64_t, VisionGrid>> spans;
 };
 
-// [T]: the first `sinks` and the last `window` of `length` positions; all
-// positions if `length` <= sinks + window.
+// The positions have the shape [T]. They are the first `sinks` and the last
+// `window` of `length` positions, or all positions if `length` <= sinks +
+// window.
 struct AttentionSinkScheme {
   std::int64_t sinks = 0;
   std::int64_t window = 0;

@@ -69,8 +69,9 @@ struct PatchGrid {
   std::int64_t width = 0;
 };
 
-// [axes, T]: the grids one after the other. float32 if the tower's positions
-// are fractional, else int32.
+// The positions have the shape [axes, T]: first the text tokens, then the grids
+// one after the other. Their dtype is float32 if the tower's positions are
+// fractional, else int32.
 struct VisionScheme {
   TowerGrid tower;
   std::vector<PatchGrid> grids;

@@ -140,7 +140,8 @@ struct Keys {
   // The layer of k that has these encodings; nullopt if all of k has them.
   std::optional<std::int64_t> layer = std::nullopt;
 
-  // Returns an error of the encodings with the layer in its metadata.
+  // Returns `status`, an error of these encodings. If `layer` is set, adds it
+  // to the metadata as "layer".
   absl::Status Fault(const absl::Status& status) const {
     if (!layer) return status;
     return WithMetadata(status, "layer", absl::StrCat(*layer));

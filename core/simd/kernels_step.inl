@@ -2,7 +2,8 @@
 // order that it needs. Part of kernels.inl.
 //
 // A step rotates the pairs of a few vectors: it loads them, and later stores
-// them rotated. Each product and sum is rounded, because SSE2 cannot fuse them.
+// them rotated. Every instruction set rounds each product and each sum, because
+// all must give the same bytes and SSE2 cannot fuse them.
 //
 //   OneStep     a vector of x and one of y
 //   HalfStep    two of each, for half-split pairs: 16-bit types can then load

@@ -1,8 +1,9 @@
 // The admin port: metrics, health, configuration and channelz over HTTP.
 //
-// libmicrohttpd has one thread for each socket. This thread shares nothing with
-// gRPC's threads, so it answers even while they are busy with calls. It does
-// not wait for slow peers. A connection has one request and one response.
+// libmicrohttpd serves all connections of a listening socket on one thread.
+// This thread shares nothing with gRPC's threads, so it answers even while they
+// are busy with calls. It does not wait for slow peers. A connection has one
+// request and one response.
 //
 // The pages show the connections and the configuration, and change nothing.
 // Everybody who can reach the address may read all pages. So the address should

@@ -27,7 +27,8 @@ std::string Field(int number, const v1::Tensor& tensor) {
   return field + bytes;
 }
 
-// Returns the field of an output in shared memory.
+// Returns the serialized field of an output in shared memory: dtype, shape and
+// place, without elements.
 std::string PlacedField(const OutputTensor& output) {
   v1::Tensor tensor;
   tensor.set_dtype(static_cast<v1::Dtype>(output.dtype));

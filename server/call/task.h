@@ -12,11 +12,11 @@
 namespace posenc::server {
 
 // A coroutine that returns a status to the coroutine that awaits it. It starts
-// immediately. It may be awaited only once, on its own thread. If it is
-// destroyed before it has ended, the process ends, because gRPC or another
-// thread would resume it later. If an allocation inside it fails, its status is
-// OutOfMemory(). If its frame cannot be allocated, the caller's status is
-// OutOfMemory().
+// immediately. It may be awaited only once, and only on the thread of its
+// call's loop. If it is destroyed before it has ended, the process ends,
+// because gRPC or another thread would resume it later. If an allocation inside
+// it fails, its status is OutOfMemory(). If its frame cannot be allocated, the
+// caller's status is OutOfMemory().
 class [[nodiscard]] Task {
  public:
   // The language requires these names.

@@ -13,8 +13,9 @@
 namespace posenc::server {
 
 // Notes in `faults` the faults of the messages, with fields such as
-// "inputs[1].tables[0].tensor.dtype". A fault inside a description is stored in
-// the description's input instead. Calls `stop` while it reads GGUF headers.
+// "inputs[1].tables[0].tensor.dtype". If a GGUF file cannot be read, the reason
+// is stored in `DoctorInput::unreadable` instead. Calls `stop` while it reads
+// GGUF headers.
 std::vector<core::doctor::DoctorInput> ReadDescriptions(
     const v1::DiagnoseRopeRequest& request, const core::StopAsked& stop,
     core::Faults* faults);

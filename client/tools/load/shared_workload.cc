@@ -19,8 +19,8 @@ std::size_t Aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Parses a message of the contract by its name, "ApplyRopeRequest". Returns
-// INTERNAL if the bytes are not such a message.
+// Parses a message of the contract. `name` is the name of its type, for example
+// "ApplyRopeRequest". Returns INTERNAL if the bytes are not such a message.
 absl::StatusOr<std::unique_ptr<pb::Message>> ParseMessage(
     const std::string& name, const std::string& bytes) {
   const pb::Descriptor* const type =

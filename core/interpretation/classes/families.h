@@ -100,9 +100,10 @@ struct Family {
   // the first of `kinds`), S sliding attention (or the second), L linear
   // attention, C a convolution, H hybrid. Letters before a bar do not repeat.
   absl::string_view layer_pattern = {};
-  // The keys of n, separated by blanks, if every n-th layer has full attention.
-  // Without such a key, layer_pattern or full_every decides. The other layers
-  // of a class with a layer_pattern have linear attention.
+  // Names of configuration keys, separated by blanks. Such a key gives n, and
+  // every n-th layer has full attention. (EXAONE's key may have a pattern of
+  // letters instead.) Without such a key, layer_pattern or full_every decides.
+  // The other layers of a class with a layer_pattern have linear attention.
   absl::string_view interval_keys = {};
   // The key that turns sliding attention off in files without layer_types.
   absl::string_view sliding_switch = {};
@@ -223,7 +224,8 @@ inline constexpr char kLayersNames[] =
     "num_hidden_layers n_layer n_layers num_layers";
 inline constexpr char kLengthNames[] =
     "max_position_embeddings n_positions max_seq_len seq_length";
-// Keys of n, if every n-th layer has full attention (Family::interval_keys).
+// All keys that some Family::interval_keys has: each gives n, and every n-th
+// layer has full attention.
 inline constexpr char kIntervalNames[] =
     "sliding_window_pattern _sliding_window_pattern global_attn_every_n_layers "
     "full_attention_interval layer_group_size";

@@ -32,7 +32,8 @@ absl::Status WrongKind(const inference::InferParameter& value,
 
 bool IsInteger(const inference::InferParameter& value);
 
-// Reads an integer that is not negative. unit: the end of the error's text.
+// Reads an integer that is not negative. `unit`, such as ", microseconds", ends
+// the error about a value of the wrong kind.
 absl::StatusOr<std::uint64_t> ReadCount(const inference::InferParameter& value,
                                         absl::string_view unit = "");
 
