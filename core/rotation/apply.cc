@@ -86,7 +86,7 @@ absl::Status CheckQueryScale(const QueryScale& scale, bool has_q) {
   return absl::OkStatus();
 }
 
-// Expands the positions of tokens. rope: null if it is not known. Then the
+// Expands the positions of tokens. `rope` is null if it is not known. Then the
 // number of axes is not known, and the result is null, but missing positions
 // are still an error.
 absl::StatusOr<std::shared_ptr<const TokenPositions>> Expand(

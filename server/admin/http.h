@@ -53,7 +53,7 @@ absl::StatusOr<std::string> ChannelzPage(absl::string_view path);
 
 class AdminHttp {
  public:
-  // names: the names for HostAllowed().
+  // `names` are the names for HostAllowed().
   AdminHttp(AdminPages pages, std::vector<std::string> names)
       : pages_(std::move(pages)), names_(std::move(names)) {}
 

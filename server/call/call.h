@@ -79,8 +79,8 @@ class CallService {
   virtual CallResources* resources() = 0;
   // Finds the method and the caller. Fills in `handler`, and the fields of
   // `spec` that are known before the first error. An error refuses the call.
-  // slot: the call's slot on its connection. If the connection has too many
-  // calls, the slot is empty and the status is an error.
+  // `slot` becomes the call's slot on its connection. If the connection has too
+  // many calls, the slot is empty and the status is an error.
   virtual absl::Status Route(const CallHeaders& headers, CallSpec* spec,
                              OpenCalls::Slot* slot,
                              std::unique_ptr<CallHandler>* handler) = 0;
@@ -112,8 +112,8 @@ class Call final : private Loop::Ticked {
   // Returns the status that the client gets. Frees the call's memory before the
   // status is sent, because the peer may never read it.
   grpc::Status Conclude(const absl::Status& status);
-  // Reports the call to the observers, after gRPC has released it. gone: why
-  // the call was cancelled; OK if it was not.
+  // Reports the call to the observers, after gRPC has released it. `gone` says
+  // why the call was cancelled; OK if it was not.
   void Report(absl::Status status, const absl::Status& gone);
 
  private:
@@ -147,8 +147,8 @@ class Call final : private Loop::Ticked {
 
   Step::With StepWith();
   // Releases the place. Run() asks for a new place if the call goes on.
-  // computed: the computing time of a successful call, else nullopt. unread: as
-  // in Places::Leave().
+  // `computed` is the computing time of a successful call, else nullopt.
+  // Places::Leave() explains `unread`.
   void LeavePlace(std::optional<absl::Duration> computed,
                   absl::Duration unread = absl::ZeroDuration());
   bool HoldsTooMuch(absl::Time now) const;

@@ -21,7 +21,7 @@ class CallHeaders final {
  public:
   using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 
-  // context: belongs to a call that has arrived; must outlive this object.
+  // `context` belongs to a call that has arrived, and must outlive this object.
   explicit CallHeaders(const grpc::GenericServerContext* context);
 
   // Returns for example "/posenc.v1.PositionalEncodingService/ApplyRope".

@@ -46,11 +46,12 @@ class CallMemory final : public RequestMessage::Claimer {
   CallMemory(const CallMemory&) = delete;
   CallMemory& operator=(const CallMemory&) = delete;
 
-  // Claims memory for the call's messages. announced: the announced size of the
-  // largest message; nullopt: a size is assumed. largest: assumes the largest
-  // allowed size for a unary call, instead of the size of a small call. Returns
-  // nullopt if the call waits; `waiter` is then resumed later. kOverloaded: too
-  // many calls wait already, or the caller's limit is reached.
+  // Claims memory for the call's messages. `announced` is the announced size of
+  // the largest message; if it is nullopt, a size is assumed. If `largest` is
+  // true, this is the largest allowed size for a unary call, instead of the
+  // size of a small call. Returns nullopt if the call waits; `waiter` is then
+  // resumed later. Returns kOverloaded if too many calls wait already, or the
+  // caller's limit is reached.
   std::optional<absl::Status> ClaimRequest(
       std::optional<std::int64_t> announced, bool largest, Waiter* waiter);
   // Returns the announced or assumed size of a message.
@@ -98,8 +99,8 @@ class CallMemory final : public RequestMessage::Claimer {
   void MakeRoomFor(std::int64_t bytes);
   // Counts bytes that Admission has granted.
   void Hold(std::int64_t bytes);
-  // what: names the memory in errors. remedy: the end of the error's text if
-  // the size exceeds the budget.
+  // `what` names the memory in errors. `remedy` ends the error's text if the
+  // size exceeds the budget.
   absl::Status ClaimBeyond(std::int64_t bytes, absl::string_view what,
                            absl::string_view remedy);
 

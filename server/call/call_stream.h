@@ -76,14 +76,15 @@ class CallStream {
     bool ok_ = false;
   };
 
-  // stop: requested when the peer is gone or the call's deadline has passed.
+  // `stop` is requested when the peer is gone or the call's deadline has
+  // passed.
   CallStream(Loop* loop, Stop* stop)
       : loop_(loop), stop_(stop), stream_(&context_), closing_(this) {}
   CallStream(const CallStream&) = delete;
   CallStream& operator=(const CallStream&) = delete;
 
-  // Waits for a call. False: the server shuts down, and no other function may
-  // be called.
+  // Waits for a call. If the result is false, the server shuts down, and no
+  // other function may be called.
   auto Arrives(grpc::AsyncGenericService* service) {
     context_.AsyncNotifyWhenDone(static_cast<Loop::Event*>(&closing_));
     return Operation([this, service](Loop::Event* event) {
@@ -93,9 +94,9 @@ class CallStream {
   }
   const grpc::GenericServerContext& context() const { return context_; }
 
-  // Reads a message; only one read at a time. False: there is no further
-  // message, or the stop was requested. After a stop, gRPC's read may continue
-  // until the call closes.
+  // Reads a message; only one read at a time. The result is false if there is
+  // no further message, or the stop was requested. After a stop, gRPC's read
+  // may continue until the call closes.
   Reading Read() { return Reading(this); }
   // Returns the message that was read. May be called only once for each
   // message.
@@ -107,8 +108,9 @@ class CallStream {
     return slices;
   }
 
-  // Writes a message, and clears it; only one write at a time. with_status:
-  // also writes the status OK after the message. False: the peer is gone.
+  // Writes a message, and clears it; only one write at a time. If `with_status`
+  // is true, also writes the status OK after the message. The result is false
+  // if the peer is gone.
   auto Write(grpc::ByteBuffer* message, bool with_status) {
     return Operation([this, message, with_status](Loop::Event* event) {
       if (with_status) {

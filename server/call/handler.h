@@ -58,7 +58,8 @@ class CallHandler {
       StopCheck stop) = 0;
 
   // Returns a message that reports an error of Receive(), of Next() or of the
-  // response, if the call continues after it. nullopt: the error ends the call.
+  // response, if the call continues after it. Returns nullopt if the error ends
+  // the call.
   virtual std::optional<std::string> Tell(const absl::Status& /*error*/) {
     return std::nullopt;
   }

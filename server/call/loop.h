@@ -30,7 +30,7 @@ class Loop {
   // The end of an operation of gRPC, or of another thread's work.
   class Event {
    public:
-    // Called on the loop's thread. ok: the operation succeeded.
+    // Called on the loop's thread. `ok` is true if the operation succeeded.
     virtual void Happen(bool ok) = 0;
 
    protected:

@@ -44,9 +44,9 @@ class OpenCalls {
     std::uint64_t connection_ = 0;
   };
 
-  // max_concurrent_streams: the limit that clients get (ConnectionLimits). The
-  // limit here is higher, because a client may begin a call before the server
-  // knows that the client's last call has ended.
+  // `max_concurrent_streams` is the limit that clients get (ConnectionLimits).
+  // The limit here is higher, because a client may begin a call before the
+  // server knows that the client's last call has ended.
   explicit OpenCalls(int max_concurrent_streams)
       : most_(2 * max_concurrent_streams + 64) {}
 
@@ -54,9 +54,9 @@ class OpenCalls {
   // limit is a fixed number. While kMostInAll calls are open, the limit can be
   // lower: an equal part of kMostInAll for each connection. Sets `far` if the
   // fixed number is reached. A client that respects max_concurrent_streams
-  // never reaches it. shared: several connections have the same `connection`,
-  // as on a unix socket. Then the fixed number is kMostInAll, and `far` is
-  // never set.
+  // never reaches it. If `shared` is true, several connections have the same
+  // `connection`, as on a unix socket. Then the fixed number is kMostInAll, and
+  // `far` is never set.
   Slot Open(std::uint64_t connection, bool shared, bool* far) {
     Slot slot;
     const std::lock_guard<std::mutex> lock(mutex_);

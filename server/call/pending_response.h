@@ -106,8 +106,8 @@ class PendingResponse final {
   Few<OutputBuffer> buffers_;
 };
 
-// Makes the response of an answer; arguments as in the constructor. limit:
-// largest size of a response; kMessageTooLarge if it is exceeded.
+// Makes the response of an answer; the constructor explains the arguments.
+// Returns kMessageTooLarge if the response is larger than `limit`.
 absl::StatusOr<std::unique_ptr<PendingResponse>> MakeResponse(
     TensorAnswer&& answer, std::shared_ptr<const void> request,
     const RequestMessage* message, std::string fields, std::int64_t limit);

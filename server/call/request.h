@@ -30,7 +30,7 @@ struct ParsedMessage {
   bool shared = false;     // has tensors in shared memory
   bool may_share = false;  // may name shared memory
 
-  // Returns the borrowed tensors. fields: the tensor_fields of Parse().
+  // Returns the borrowed tensors. `fields` are the tensor_fields of Parse().
   BorrowedTensors Borrowed(absl::Span<const int> fields) const {
     if (!borrows && !shared) return BorrowedTensors();
     return BorrowedTensors(fields, split.tensors, shared);
@@ -51,8 +51,8 @@ struct ParsedRequest : ParsedMessage {
 absl::Status NotAMessage();
 
 // Parses `small` into `parsed`. The bytes of `small` were claimed twice; this
-// function releases one of the claims. Errors are those of Parse(). may_share:
-// as in ParsedRequest; may be null.
+// function releases one of the claims. Errors are those of Parse().
+// ParsedRequest explains `may_share`, which may be null.
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
                         google::protobuf::Message* parsed,

@@ -37,7 +37,7 @@ class Step {
     const Wait* wait;  // knows how long the call has waited
   };
 
-  // message: nullopt if the handler may have another response without a
+  // `message` is nullopt if the handler may have another response without a
   // message.
   Step(const With& with, std::optional<RequestMessage> message)
       : with_(with), message_(std::move(message)) {}
@@ -52,15 +52,15 @@ class Step {
     kTurn,     // let waiting calls run first, then call it on the pool
     kMemory    // claim bytes_to_claim(), then call Claimed()
   };
-  // on_pool: whether the caller is a thread of the pool, which may work for
-  // long.
+  // `on_pool` says whether the caller is a thread of the pool, which may work
+  // for long.
   Need Advance(bool on_pool);
 
   std::int64_t bytes_to_claim() const { return response_->bytes_to_claim(); }
   // Tells the step the result of the claim that it needed.
   void Claimed(const absl::Status& result);
 
-  // The results of a step that is over. has_response: false if the handler
+  // The results of a step that is over. has_response() is false if the handler
   // needs another message first, or is done.
   const absl::Status& status() const { return status_; }
   bool has_response() const { return has_response_; }

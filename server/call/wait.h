@@ -30,9 +30,9 @@ class Wait final : public Waiter, private Stop::Pending {
  public:
   Wait(Loop* loop, Stop* stop) : loop_(loop), stop_(stop) {}
 
-  // result: nullopt if the call waits. In this case, another thread may already
-  // have called Resume(). leave: stops the wait; returns false if Resume() was
-  // called, or is being called.
+  // `result` is nullopt if the call waits. In this case, another thread may
+  // already have called Resume(). `leave` stops the wait; it returns false if
+  // Resume() was called, or is being called.
   void For(std::optional<absl::Status> result,
            std::function<bool()> leave = nullptr) {
     waits_ = !result.has_value();

@@ -20,7 +20,7 @@ namespace posenc::server {
 class StreamedBytes {
  public:
   // Adds ids or shifts whose elements the stream brings. Does nothing if they
-  // already have elements. path: the field of `ids` in the call. `ids` must
+  // already have elements. `path` is the field of `ids` in the call. `ids` must
   // outlive this object.
   absl::Status AddIds(absl::string_view path, v1::Tensor* ids);
   // Adds the next tensor to rotate, which must have no elements. Must also be

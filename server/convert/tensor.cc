@@ -85,7 +85,7 @@ absl::Status SizeMismatch(absl::string_view field, core::Dtype dtype,
 }
 
 // Checks that a tensor's elements, if there are any, come in exactly one form.
-// count: the number of elements according to the shape.
+// `count` is the number of elements according to the shape.
 absl::Status CheckForm(int values, std::size_t data_bytes, std::int64_t count,
                        const core::Shape& shape) {
   if (values > 0 && data_bytes > 0) {

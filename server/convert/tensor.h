@@ -30,7 +30,8 @@ enum class TensorForm { kData, kValues };
 class BorrowedTensors {
  public:
   BorrowedTensors() = default;  // none: all bytes are in the message
-  // bytes[i] belong to fields[i]. shared: some bytes are in shared memory.
+  // bytes[i] belong to fields[i]. `shared` is true if some bytes are in shared
+  // memory.
   BorrowedTensors(absl::Span<const int> fields,
                   absl::Span<const wire::BorrowedBytes> bytes, bool shared)
       : fields_(fields), bytes_(bytes), shared_(shared) {}

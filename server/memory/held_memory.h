@@ -16,7 +16,7 @@ namespace posenc::server {
 // Safe for many threads.
 class HeldMemory {
  public:
-  // buffers: must outlive this object.
+  // `buffers` must outlive this object.
   explicit HeldMemory(const ResponseBuffers* buffers) : buffers_(buffers) {}
 
   // Returns the heap's growth since the start plus the blocks of responses.

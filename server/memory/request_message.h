@@ -39,8 +39,9 @@ class RequestMessage {
   };
 
   RequestMessage() = default;
-  // exclusive: no other code holds these slices. claimer: outlives the step
-  // that receives the message; null: nothing is claimed.
+  // `exclusive` is true if no other code holds these slices. `claimer` must
+  // outlive the step that receives the message; if it is null, nothing is
+  // claimed.
   RequestMessage(std::vector<grpc::Slice> slices, bool exclusive,
                  Claimer* claimer = nullptr);
 

@@ -100,8 +100,8 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     std::int64_t query = 0, key = 0;
   };
 
-  // limit: largest size of a message. whole: whether the matrix is one bias
-  // tile; then the tile sizes of the request have no effect.
+  // `limit` is the largest size of a message. If `whole` is true, the matrix is
+  // one bias tile, and the tile sizes of the request have no effect.
   static absl::StatusOr<std::shared_ptr<const CheckedBias>> Check(
       const v1::BuildBiasRequest& request, std::int64_t limit, bool whole) {
     core::Faults faults;

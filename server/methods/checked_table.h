@@ -27,8 +27,8 @@ namespace posenc::server {
 class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
  public:
   // Checks everything now, including all positions, because rows are computed
-  // later. rows_in_message: number of rows in one message; 0: all rows.
-  // max_response_bytes: limit for the size of this message.
+  // later. `rows_in_message` is the number of rows in one message; 0 means all
+  // rows. `max_response_bytes` is the limit for the size of this message.
   static absl::StatusOr<std::shared_ptr<const CheckedTable>> Check(
       const v1::BuildTableRequest& request, const MethodContext& context,
       std::int64_t max_response_bytes, std::int64_t rows_in_message);

@@ -39,8 +39,8 @@ struct ComparedRopes {
 
 // Resolves the fields "rope" and "compare_with" (null: not given) with the
 // field "head_dim" (0: not given). A scaling that needs a sequence length is
-// resolved for the original length. An error names all wrong fields. more: an
-// error of another field, which is reported together with these fields.
+// resolved for the original length. An error names all wrong fields. `more` is
+// an error of another field, which is reported together with these fields.
 absl::StatusOr<ComparedRopes> ResolveCompared(
     const v1::RopeSource& rope, const v1::RopeSource* compare_with,
     std::int32_t head_dim, const absl::Status& more = absl::OkStatus());
@@ -55,11 +55,11 @@ std::string CacheKey(const v1::RopeSource& source, std::int64_t head_dim);
 core::RopeLookup CachedLookup(const v1::RopeSource& source,
                               const MethodContext& context);
 
-// Returns a function that does the same for layers of a model. layers: number
-// of layers for which the function will be called. Layers with equal encodings
-// get the same object. Returns an error if the source chooses a layer itself,
-// is a spec, or is too large to be read for each layer. If the context's `stop`
-// returns an error, the function returns it.
+// Returns a function that does the same for layers of a model. `layers` is the
+// number of layers for which the function will be called. Layers with equal
+// encodings get the same object. Returns an error if the source chooses a layer
+// itself, is a spec, or is too large to be read for each layer. If the
+// context's `stop` returns an error, the function returns it.
 absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
                                                const v1::RopeSource& source,
                                                int layers,
@@ -69,8 +69,8 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
 // This is so if its width is larger than in any published model, or its
 // configuration is longer than nearly all configurations. The largest width
 // takes 20 ms, and the largest configuration 70 ms, which is too long for a
-// thread that serves connections. head_dim: the request's field, for a source
-// without a width.
+// thread that serves connections. `head_dim` is the request's field, for a
+// source without a width.
 bool ResolvesLong(const v1::RopeSource& source, std::int64_t head_dim = 0);
 
 }  // namespace posenc::server

@@ -64,8 +64,8 @@ class RowStream {
 
   // Adds the next bytes of the tensors. All bytes together must not exceed the
   // tensors' size. All whole rows of the earlier bytes must have been answered.
-  // message: holds the bytes if they may be overwritten; else null. owner:
-  // keeps the bytes and the message alive.
+  // `message` holds the bytes if they may be overwritten; else it is null.
+  // `owner` keeps the bytes and the message alive.
   void Add(core::ConstPieces bytes, const RequestMessage* message,
            std::shared_ptr<const void> owner);
 

@@ -19,7 +19,7 @@ void Find(const std::string& path, pb::Message* message, SharedParts* parts);
 
 // Adds `found` to `parts` if it is a tensor in shared memory, or a place in
 // shared memory. If `found` is a message of another type, looks at its fields.
-// `number`: field number of `found` if it is a direct field of the root
+// `number` is the field number of `found` if it is a direct field of the root
 // message; else 0.
 void Look(const std::string& path, int number, pb::Message* found,
           SharedParts* parts) {

@@ -73,7 +73,7 @@ SharedParts FindSharedParts(google::protobuf::Message* message);
 
 class SharedTensors {
  public:
-  // max_copied_bytes: limit for all bytes that are copied out.
+  // `max_copied_bytes` is the limit for all bytes that are copied out.
   SharedTensors(const CallSharing& call, std::int64_t max_copied_bytes)
       : call_(call), max_copied_bytes_(max_copied_bytes) {}
 

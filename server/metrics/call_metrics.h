@@ -31,7 +31,7 @@ namespace posenc::server {
 // for nanoseconds. The messages of a call are counted when the call is over.
 class CallMetrics final : public CallObserver {
  public:
-  // more: a service in addition to the contract's; null if there is none.
+  // `more` is a service in addition to the contract's; null if there is none.
   explicit CallMetrics(
       const google::protobuf::ServiceDescriptor* more = nullptr);
   ~CallMetrics() override;

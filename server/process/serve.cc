@@ -133,7 +133,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> StartAdmin(const Config& config,
       {.address = config.admin, .hosts = config.admin_hosts}, std::move(pages));
 }
 
-// admin: null if there is none.
+// `admin` is null if the configuration has no admin port.
 void LogStart(const LoadedConfig& running,
               const std::vector<std::string>& addresses,
               const AdminServer* admin, const char* instruction_set, Log* log) {

@@ -141,7 +141,7 @@ absl::StatusOr<std::string> Reflection::Answer(
     return absl::InvalidArgumentError("not a ServerReflectionRequest");
   }
   Response response;
-  // file: null if no file matches.
+  // `file` is null if no file matches.
   const auto answer = [this, &response](const pb::FileDescriptor* file) {
     if (file == nullptr) {
       return SetError(grpc::StatusCode::NOT_FOUND, "not known to this server",

@@ -23,8 +23,8 @@ namespace posenc::server {
 // even with invented names, add nothing to its tables. Must outlive its calls.
 class Reflection final {
  public:
-  // more: a service in addition to the contract's and gRPC's services; null if
-  // there is none.
+  // `more` is a service in addition to the contract's and gRPC's services; null
+  // if there is none.
   explicit Reflection(const google::protobuf::ServiceDescriptor* more);
 
   std::vector<Method> Methods();

@@ -39,7 +39,7 @@ class Admission {
   // has been called, or Leave() has returned true.
   class Ticket {
    public:
-    // party: a connection or a token, as in Places::Request.
+    // `party` is a connection or a token, as in Places::Request.
     explicit Ticket(std::uint64_t party = 0) : party_(party) {}
 
    private:

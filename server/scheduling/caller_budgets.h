@@ -17,7 +17,8 @@ class CallerBudgets {
   // One call's claim within its caller's limit. The destructor clears it.
   class Share {
    public:
-    // limit: bytes; 0: no limit, and nothing is counted.
+    // `limit` is in bytes. If it is 0, there is no limit, and nothing is
+    // counted.
     Share(CallerBudgets* budgets, std::string caller, std::int64_t limit)
         : budgets_(budgets), caller_(std::move(caller)), limit_(limit) {}
     ~Share() { Clear(); }

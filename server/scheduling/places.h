@@ -62,8 +62,8 @@ class Places {
     std::multimap<double, Ticket*>::iterator position_;
   };
 
-  // now: seconds of a monotonic clock.
-  // Methods are numbered [0, methods).
+  // `now` returns the seconds of a monotonic clock. Methods are numbered [0,
+  // methods).
   Places(int threads, std::size_t max_waiting, int methods,
          std::function<double()> now);
 
@@ -82,10 +82,10 @@ class Places {
   // Returns false if Resume() was called, or is being called.
   bool StopWaiting(Ticket* ticket);
 
-  // Releases the place, if the call has one. computed: the computing time, if
-  // the call was served; nullopt if it was not. Only served calls change the
-  // means of their method. unread: the time at the end in which the peer did
-  // not read the response; it does not count as time with a place.
+  // Releases the place, if the call has one. `computed` is the computing time,
+  // if the call was served; nullopt if it was not. Only served calls change the
+  // means of their method. `unread` is the time at the end in which the peer
+  // did not read the response; it does not count as time with a place.
   void Leave(Ticket* ticket, std::optional<absl::Duration> computed,
              absl::Duration unread = absl::ZeroDuration());
 
@@ -116,7 +116,8 @@ class Places {
   void Grant(Ticket* ticket, double now);
   void Add(Ticket* ticket);
   void Remove(Ticket* ticket);
-  // alone: while the call ran, at most lowest_limit_ calls were at work.
+  // `alone` is true if at most lowest_limit_ calls were at work while the call
+  // ran.
   void Adapt(Method* method, double seconds, bool alone);
   Told Fill(double now);
   bool IsCrowded() const {

@@ -58,7 +58,7 @@ class Listener {
       std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>;
 
   // Binds, but accepts nothing yet. UNAVAILABLE if an address cannot be bound.
-  // limits: checked, and with defaults filled in.
+  // `limits` must be checked, and have their defaults filled in.
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(
       const std::vector<Address>& addresses, const ConnectionLimits& limits);
 

@@ -129,7 +129,8 @@ absl::Status Tokens::ParseSecret(absl::string_view secret, Token* token) {
   return absl::OkStatus();
 }
 
-// Sets one "key=value". position: the word's number in its line, for errors.
+// Sets one "key=value". `position` is the word's number in its line, for
+// errors.
 absl::Status Tokens::ParseOption(absl::string_view word, std::size_t position,
                                  const ServiceDescriptor* more, Token* token) {
   if (absl::ConsumePrefix(&word, "methods=")) {

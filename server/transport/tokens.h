@@ -44,7 +44,7 @@ class Tokens {
  public:
   // Parses a file's text. INVALID_ARGUMENT for another form, an unknown RPC, a
   // repeated token, different limits for one name, or a file without tokens.
-  // The error names the line, but never the token. more: as in IsRpc().
+  // The error names the line, but never the token. IsRpc() explains `more`.
   static absl::StatusOr<Tokens> Parse(absl::string_view text,
                                       const ServiceDescriptor* more = nullptr);
 
@@ -83,7 +83,7 @@ class Tokens {
 };
 
 // Returns whether the contract, or the service `more`, has an RPC of this name,
-// for example "ApplyRope". more: null if there is no other service.
+// for example "ApplyRope". `more` is null if there is no other service.
 bool IsRpc(absl::string_view name, const ServiceDescriptor* more);
 
 // The tokens of a running server, which can be replaced while it runs. Safe for
@@ -92,7 +92,7 @@ class TokenFile {
  public:
   // Loads the file. INVALID_ARGUMENT, field "--token-file" or
   // "--public-methods", if it cannot be read or parsed, or an RPC is unknown.
-  // more: as in IsRpc().
+  // IsRpc() explains `more`.
   static absl::StatusOr<std::unique_ptr<TokenFile>> Load(
       const std::string& path, const std::vector<std::string>& public_methods,
       const ServiceDescriptor* more);

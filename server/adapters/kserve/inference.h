@@ -49,7 +49,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
     Regions* regions;
   };
 
-  // start: the time from which a `timeout` counts. stream: the request is a
+  // A `timeout` of the request counts from `start`. `stream` is true for a
   // message of ModelStreamInfer.
   Inference(const MethodContext& context, const Common& common,
             absl::Time start, absl::Duration waited, bool stream);
@@ -117,8 +117,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
                          const wire::BorrowedBytes& data);
   absl::Status SetParameter(const std::string& path,
                             const inference::InferParameter& value);
-  // Returns the field at the end of a path, with its parent. none: the text of
-  // the error for a wrong path.
+  // Returns the field at the end of a path, with its parent. `none` is the text
+  // of the error for a wrong path.
   absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
   // Notes that a path is set. INVALID_ARGUMENT if the same path was set before,
   // or the path of a field inside it, or the path of a message around it.

@@ -238,7 +238,7 @@ constexpr Question kQuestions[] = {
 
 class InferenceService final : public ExtraService {
  public:
-  // files: null if no memory is shared.
+  // `files` is null if no memory is shared.
   explicit InferenceService(SharedFiles* files) : files_(files) {
     if (files != nullptr) facts_.regions = std::make_unique<Regions>(files);
   }

@@ -21,7 +21,7 @@ namespace posenc::server {
 // Safe for many threads.
 class Regions {
  public:
-  // files: must outlive this object.
+  // `files` must outlive this object.
   explicit Regions(SharedFiles* files) : files_(files) {}
 
   // Registers a region. ALREADY_EXISTS for a registered name,
