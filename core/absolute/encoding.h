@@ -63,10 +63,10 @@ struct Timestep {
 };
 
 // Fourier features: sines, then cosines, of 2 pi x B (arXiv:2006.10739) for the
-// position x, [axes]; B has the shape [axes, dim / 2]. The angle x B is
-// computed in full circles, so no product with 2 pi is needed. Elements of B
-// are at most 2^18 in magnitude, and are not rounded. The products x[a] * B[a]
-// of all axes a are summed without rounding.
+// position x. x has the shape [axes], and B the shape [axes, dim / 2]. The
+// angle x B is computed in full circles, so no product with 2 pi is needed.
+// Elements of B are at most 2^18 in magnitude, and are not rounded. The
+// products x[a] * B[a] of all axes a are summed without rounding.
 struct FourierFeatures {
   bool cos_first = false;
   std::optional<ConstTensorView> frequencies;

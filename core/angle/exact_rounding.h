@@ -17,12 +17,12 @@ struct RoundedCosSin {
   float cos, sin;
 };
 
-// The floats nearest to factor * cos(phi) and factor * sin(phi) of pair i of
-// the row; kernels.h defines phi. The floats are right unless an exact value is
-// closer to the middle of two floats than the larger of two bounds: 2^-85 of
-// the value, and 2^-90 + 2^-93 |phi| / (pi / 2) of the factor. The second bound
-// comes from the reduction of large angles (angle/quarter_turns.h). The sign of
-// a sine of 0 is unspecified.
+// Returns the floats nearest to factor * cos(phi) and factor * sin(phi) of pair
+// i of the row; kernels.h defines phi. The floats are right unless an exact
+// value is closer to the middle of two floats than the larger of two bounds:
+// 2^-85 of the value, and 2^-90 + 2^-93 |phi| / (pi / 2) of the factor. The
+// second bound comes from the reduction of large angles
+// (angle/quarter_turns.h). The sign of a sine of 0 is unspecified.
 RoundedCosSin RoundExactly(const simd::TrigRow& row, std::size_t i);
 
 // Corrects the kernel's rounding of a row, if the kernel says that this may be

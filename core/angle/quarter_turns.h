@@ -33,7 +33,7 @@
 // Error of the reduced angle, for phi = p q quarter turns:
 //   2^-94 |phi|   difference between hi + mid + lo and q
 //   2^-95 |phi|   rounding of p_high * lo; for p_low * lo it is 2^-32 of this
-//   2^-104        rounding of the errors while they are added up, as long as
+//   2^-104        rounding of the errors while they are added up, provided that
 //                 the sums of fractions stay below one quarter turn
 //
 // At |phi| = 2^26 the error is 2^-67 quarter turns; float32 cosines need 2^-25,

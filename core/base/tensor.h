@@ -38,7 +38,7 @@ enum class Saturation {
 // Size of one element in bytes.
 std::size_t DtypeSize(Dtype dtype);
 
-// "float32", "bfloat16", ...
+// Returns the name of a dtype, for example "float32".
 absl::string_view DtypeName(Dtype dtype);
 
 // True for float32, float16, bfloat16 and float64: the dtypes of encoded

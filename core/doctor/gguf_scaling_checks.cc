@@ -161,8 +161,8 @@ void CheckFreqs(GgufCase* one, bool needs_factors) {
     const double scaled = one->reference->inv_freq[i];
     const double w =
         std::pow(*one->reference->spec.rope_theta, -static_cast<double>(i) / n);
-    // The factor of a pair with frequency 0 is infinite. Factors from 1e20 on
-    // count as infinite.
+    // The factor of a pair with frequency 0 is infinite. Factors of 1e20 or
+    // more count as infinite.
     differs |= scaled == 0 ? freqs[i] < 1e20
                            : DiffersBy(freqs[i], w / scaled, kFactorTolerance);
   }

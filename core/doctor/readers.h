@@ -48,14 +48,15 @@ std::vector<double> NumbersOf(const json& list);
 // Returns |a - b| / max(|a|, |b|); 0 if both are 0.
 double RelativeDifference(double a, double b);
 
-// Returns "[16, 24, 24]".
+// Returns the values as a list, for example "[16, 24, 24]".
 std::string ListText(const std::vector<double>& values);
 
 // Texts, each with the names of the readers to which the text applies.
 using NamesByText =
     std::vector<std::pair<std::string, std::vector<std::string>>>;
 void AddName(const std::string& text, absl::string_view name, NamesByText* all);
-// Returns "vLLM, mlx-lm take 131072, transformers 4096, llama.cpp refuses".
+// Returns all texts with their readers, for example "vLLM, mlx-lm take 131072,
+// transformers 4096, llama.cpp refuses".
 std::string TakenText(const NamesByText& all, const char* separator = ", ");
 // The text for a reader that refuses the file.
 inline constexpr char kRefuses[] = "refuses";
@@ -77,7 +78,8 @@ struct LayerGroup {
   std::vector<std::int32_t> layers;  // empty: all, or not known
   std::string layer_type;            // type of all `layers`; empty: not known
 
-  // Returns "layers 1-3 (sliding_attention)"; empty if all layers are alike.
+  // Returns a name such as "layers 1-3 (sliding_attention)"; "" if all layers
+  // are alike.
   std::string Name() const;
 };
 

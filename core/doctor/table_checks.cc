@@ -102,7 +102,8 @@ std::optional<Dtype> Float8Of(const SavedTable& table) {
   return std::nullopt;
 }
 
-// Returns "15 of 64 frequencies are 0, and the others are up to 95 % off".
+// Returns a text such as "15 of 64 frequencies are 0, and the others are up to
+// 95 % off".
 std::string LossText(const std::vector<double>& table,
                      const std::vector<double>& wanted) {
   std::size_t zeros = 0;

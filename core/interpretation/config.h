@@ -28,7 +28,8 @@ struct ModelRope {
   std::int64_t head_dim = 0;
   double softmax_scale_multiplier = 1;
   std::optional<QueryScale> query_scale;
-  // From the key of this name, or from max_position_embeddings; 0: not known.
+  // The value of the key of this name, or else of max_position_embeddings; 0 if
+  // it is not known.
   std::int64_t original_max_position_embeddings = 0;
   // Set if frequencies depend on a length and are chosen only once, by the
   // longest sequence that a server accepts: the caller's length, or else

@@ -67,8 +67,8 @@ class JsonObject {
   // keys.
   JsonObject With(const nlohmann::json* json) const;
 
-  // Has: the key is present and not null. HasNull: the key is present and null.
-  // Both functions count as reading the key (WasRead).
+  // Has() is true if the key is present and not null. HasNull() is true if the
+  // key is present and null. Both functions count as reading the key (WasRead).
   bool Has(absl::string_view key) const;
   bool HasNull(absl::string_view key) const;
   // Counts a key as read. Used for keys that are known but have no effect.

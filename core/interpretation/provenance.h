@@ -25,8 +25,8 @@ struct Value {
 std::optional<Value> NumberAt(const JsonObject& object, absl::string_view key);
 std::optional<Value> IntegerAt(const JsonObject& object, absl::string_view key);
 
-// Whole: an integer that the file gives; `key` is a full path. Assumed: a
-// number that no key gives.
+// Whole() returns an integer that the file gives; `key` is a full path.
+// Assumed() returns a number that no key gives.
 Value Whole(std::int64_t value, std::string key);
 Value Assumed(double value, absl::string_view key, std::string why);
 

@@ -69,12 +69,13 @@ struct RopeSource {
   std::int64_t head_dim = 0;
 };
 
-// `head_dim` is the width of the tensor's heads. It is 0 if there is no tensor;
-// then the source's width is used. Returns FieldInvalid of "head_dim" if the
-// tensor's heads are wider than the source's heads. Other errors are NOT_FOUND
-// kPresetUnknown, and kModelConfigInvalid with metadata "key". Field paths are
-// relative to RopeSource: "spec.yarn.factor", "preset", "config_json",
-// "profile_version", "layer_type", "sequence_length".
+// Returns the encoding of the source. `head_dim` is the width of the tensor's
+// heads. It is 0 if there is no tensor; then the source's width is used.
+// Returns FieldInvalid of "head_dim" if the tensor's heads are wider than the
+// source's heads. Other errors are NOT_FOUND kPresetUnknown, and
+// kModelConfigInvalid with metadata "key". Field paths are relative to
+// RopeSource: "spec.yarn.factor", "preset", "config_json", "profile_version",
+// "layer_type", "sequence_length".
 absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
                                            std::int64_t head_dim,
                                            MissingLength missing_length);

@@ -231,8 +231,8 @@ struct MergedGrid {
   std::int64_t time, height, width;
   double time_step;
 
-  // index * time_step, truncated to an integer. The product is in float64, as
-  // in torch with a float64 step.
+  // Returns index * time_step, truncated to an integer. The product is in
+  // float64, as in torch with a float64 step.
   double TimePosition(std::int64_t index) const {
     return std::trunc(static_cast<double>(index) * time_step);
   }

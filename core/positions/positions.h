@@ -69,7 +69,7 @@ struct TokenExtents {
 // shared(), all sequences have the same positions.
 class TokenPositions {
  public:
-  // [axes, batch or 1, tokens], row-major.
+  // `values` has the shape [axes, batch or 1, tokens], row-major.
   TokenPositions(std::vector<double> values, int axes, std::int64_t batch,
                  std::int64_t tokens)
       : values_(std::move(values)),

@@ -110,8 +110,8 @@ class BiasTiles {
   // Returns roughly how long a tile of these extents takes, without the time
   // for storing its elements. Callers use this to choose tiles and threads.
   std::int64_t Nanoseconds(std::int64_t queries, std::int64_t keys) const;
-  // Writes [heads, tile.query_length, tile.key_length], row-major, of dtype().
-  // The tile must be inside the range.
+  // Writes the values of a tile in the shape [heads, tile.query_length,
+  // tile.key_length], row-major, in dtype(). The tile must be inside the range.
   void Fill(const BiasRange& tile, void* out) const;
   // Writes the tile into a larger tensor: `out` points to the tile's first
   // element, and the strides count elements from one row, or head, to the next.

@@ -20,14 +20,14 @@ struct T5Buckets {
   bool bidirectional = false;
 };
 
-// clip(j - i, -left, right) + left (Shaw, arXiv:1803.02155).
+// The index clip(j - i, -left, right) + left (Shaw, arXiv:1803.02155).
 struct ClippedDistance {
   std::int32_t left = 0;
   std::int32_t right = 0;
 };
 
-// clip(bucket(i - j) + span, 0, 2 * span - 1), span = bucket_size, or
-// max_position if bucket_size is 0 (DeBERTa, arXiv:2006.03654).
+// The index clip(bucket(i - j) + span, 0, 2 * span - 1) (DeBERTa,
+// arXiv:2006.03654). span is bucket_size, or max_position if bucket_size is 0.
 struct DebertaBuckets {
   std::int32_t bucket_size = 0;
   std::int32_t max_position = 0;
@@ -48,7 +48,8 @@ absl::Status ValidateGridIndex(const GridIndex& grid);
 // The classes and the function below return the index of a distance with
 // |distance| <= 2^32. Their arguments must be validated.
 
-// T5: distance = i - j. The class precomputes the boundaries of the buckets.
+// T5's index of the distance i - j. The class precomputes the boundaries of the
+// buckets.
 class T5BucketIndex {
  public:
   explicit T5BucketIndex(const T5Buckets& buckets);
@@ -61,7 +62,7 @@ class T5BucketIndex {
   std::vector<std::int64_t> first_;  // first distance of each bucket, one side
 };
 
-// DeBERTa: distance = i - j; the index is 0 .. 2 * span - 1.
+// DeBERTa's index of the distance i - j. The index is in 0 .. 2 * span - 1.
 class DebertaIndex {
  public:
   explicit DebertaIndex(const DebertaBuckets& buckets);
@@ -74,7 +75,7 @@ class DebertaIndex {
   std::vector<std::int64_t> last_;  // last distances of buckets mid_, ...
 };
 
-// Shaw: distance = j - i; the index is 0 .. left + right.
+// Shaw's index of the distance j - i. The index is in 0 .. left + right.
 std::int64_t ClippedIndex(const ClippedDistance& clip, std::int64_t distance);
 
 }  // namespace posenc::core

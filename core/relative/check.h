@@ -18,7 +18,7 @@ namespace posenc::core {
 inline constexpr std::int64_t kMaxWidth = std::int64_t{1} << 16;
 
 // An extent, and its name in the proto's comment, if it has one. Size -1 means
-// any size from 1 on.
+// any size of at least 1.
 struct NamedExtent {
   std::string name;
   std::int64_t size = -1;

@@ -77,9 +77,9 @@ class FireRule final : public BiasTiles::Rule {
 
   std::int64_t hidden() const { return static_cast<std::int64_t>(b1_.size()); }
 
-  // Evaluated in long double for two reasons. The logarithm of long double is
-  // the same on every x86 CPU, but the logarithm of double depends on the
-  // instruction set. Long double holds even the smallest c * threshold.
+  // psi is evaluated in long double for two reasons. The logarithm of long
+  // double is the same on every x86 CPU, but the logarithm of double depends on
+  // the instruction set. Long double holds even the smallest c * threshold.
   long double Psi(long double distance) const {
     return std::log1p(std::fabs(c_ * distance));
   }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kFarthest = std::int64_t{1} << 32;
 
-// a^n * b^m as digits in base 2^32, the lowest first.
+// Returns a^n * b^m as digits in base 2^32, the lowest first.
 std::vector<std::uint32_t> PowerProduct(std::uint64_t a, std::int64_t n,
                                         std::uint64_t b, std::int64_t m) {
   std::vector<std::uint32_t> digits = {1};
@@ -30,7 +30,7 @@ std::vector<std::uint32_t> PowerProduct(std::uint64_t a, std::int64_t n,
   return digits;
 }
 
-// The sign of a - b.
+// Returns the sign of a - b.
 int Compare(const std::vector<std::uint32_t>& a,
             const std::vector<std::uint32_t>& b) {
   if (a.size() != b.size()) return a.size() < b.size() ? -1 : 1;

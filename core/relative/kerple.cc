@@ -46,9 +46,9 @@ absl::Status Validate(const Kerple& kerple) {
 
 }  // namespace
 
-// Evaluated in long double, because the functions of long double give the same
-// results on every x86 CPU. The results of double's functions depend on the
-// instruction set.
+// Biases are evaluated in long double, because the functions of long double
+// give the same results on every x86 CPU. The results of double's functions
+// depend on the instruction set.
 absl::StatusOr<BiasRule> MakeRule(const Kerple& kerple) {
   RETURN_IF_ERROR(Validate(kerple));
   const auto of_head = [kerple](std::int64_t head, const double* distance,

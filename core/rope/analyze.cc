@@ -54,8 +54,8 @@ absl::Status CheckDistances(std::int64_t max_distance, std::int64_t step) {
   return absl::OkStatus();
 }
 
-// The encoding without attention factor, reversal and xPos, with exact angles:
-// the analysis covers the rotation alone.
+// Returns the encoding without attention factor, reversal and xPos, with exact
+// angles: the analysis covers the rotation alone.
 ResolvedRope BareRotation(const ResolvedRope& rope) {
   ResolvedRope bare = rope;
   bare.attention_factor = 1;

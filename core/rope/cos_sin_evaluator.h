@@ -55,8 +55,8 @@ class CosSinEvaluator {
   std::size_t pairs() const { return pairs_; }
   std::size_t heads() const { return heads_; }  // sets of frequencies, >= 1
 
-  // Writes [heads][2][pairs]: cosines, then sines, of one token at
-  // positions[axis]. T is float or double.
+  // Writes the row of a token at positions[axis]: cosines, then sines, in the
+  // shape [heads][2][pairs]. T is float or double.
   template <typename T>
   void Row(const double* positions, T* row) const;
 

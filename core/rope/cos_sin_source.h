@@ -26,7 +26,8 @@ class CosSinSource {
   // True if all tokens of all sequences have the same row.
   virtual bool uniform() const { return false; }
 
-  // Writes [heads][2][pairs], cosines then sines, of token t of sequence b.
+  // Writes the row of token t of sequence b: cosines, then sines, in the shape
+  // [heads][2][pairs].
   virtual void Fill(std::int64_t b, std::int64_t t, float* row) = 0;
   virtual void Fill(std::int64_t b, std::int64_t t, double* row) = 0;
 

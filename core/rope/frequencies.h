@@ -36,8 +36,8 @@ enum class MissingLength {
 struct ResolvedRope {
   RopeSpec spec;              // complete: every defaulted field is filled in
   std::int64_t head_dim = 0;  // 0: not known, and not needed
-  // [max(heads, 1), frequency_axes, pairs], radians per position, after
-  // scaling. Empty for NoPE.
+  // The frequencies after scaling, in radians per position. The shape is
+  // [max(heads, 1), frequency_axes, pairs]. The list is empty for NoPE.
   std::vector<double> inv_freq;
   std::int32_t heads = 0;                  // 0: the same for every head
   std::int32_t frequency_axes = 1;         // > 1: angles are sums over the axes

@@ -36,7 +36,8 @@ std::vector<double> Frequencies(const ResolvedRope& rope) {
   return frequencies;
 }
 
-// An encoding of one axis with these frequencies and attention factor 1.
+// Returns an encoding of one axis with these frequencies and attention factor
+// 1.
 ResolvedRope Bare(const std::vector<double>& frequencies) {
   ResolvedRope rope;
   rope.spec.rotary_dim = static_cast<std::int32_t>(2 * frequencies.size());

@@ -44,8 +44,9 @@ class Kept {
   // frequencies. `stop`, if set, is called at each distance.
   Kept(const ResolvedRope& reference, const ResolvedRope& other,
        StopAsked stop = nullptr);
-  // Frequencies by pair, each 0 or of magnitude kMinFrequency to kMaxFrequency
-  // (core/angle/quarter_turns.h); zeros extend the shorter list.
+  // Takes the frequencies of the pairs. Each is 0, or has a magnitude of
+  // kMinFrequency to kMaxFrequency (core/angle/quarter_turns.h). Zeros extend
+  // the shorter list.
   Kept(std::vector<double> reference, std::vector<double> other);
 
   // Returns the kept share at a distance of 0 to 2^31; 1 if there are no pairs.

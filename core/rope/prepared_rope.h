@@ -31,8 +31,8 @@ struct PreparedFrequencies {
   explicit PreparedFrequencies(const ResolvedRope& rope);
 
   std::vector<std::int32_t> axis_of_pair;
-  // [heads, frequency_axes, pairs]. With FLOAT32 angles it has kStackPairs
-  // elements of frequency 1.
+  // The frequencies, in the shape [heads, frequency_axes, pairs]. With FLOAT32
+  // angles there are kStackPairs elements of frequency 1 instead.
   QuarterTurnArrays quarter_turns;
   std::vector<float> float32_inv_freq;  // FLOAT32 only
   std::vector<double> xpos_log_zeta;    // [pairs]; empty without xPos

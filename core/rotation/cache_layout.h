@@ -46,7 +46,7 @@ struct SlotRun {
 
 struct CachePlaces {
   CacheDimension blocks, tokens, heads, parts, layers;
-  // In elements, or in bytes if heads consist of blocks.
+  // The width of a head in elements, or in bytes if heads consist of blocks.
   std::int64_t head_dim = 0;
   std::int64_t slots = 0;
   // The letters of the dimensions before the blocks, outermost first.

@@ -34,7 +34,8 @@ namespace {
 // positions.
 constexpr double kMaxTerm = 0x1p31;
 
-// Frequencies as [heads][axes][pairs]; 0 if a pair does not follow the axis.
+// Returns the frequencies in the shape [heads][axes][pairs]. A frequency is 0
+// if its pair does not follow the axis.
 std::vector<double> SpreadFrequencies(const ResolvedRope& rope,
                                       std::size_t heads) {
   const std::size_t pairs = rope.spec.nope ? 0 : rope.pairs();

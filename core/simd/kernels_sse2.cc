@@ -121,7 +121,7 @@ struct Isa {
         _mm_and_si128(is_nan, _mm_or_si128(payload, _mm_set1_epi32(0x0200))));
     const __m128i is_subnormal =
         _mm_cmplt_epi32(bits, _mm_set1_epi32(113 << 23));
-    // Magnitudes from 2^16 on become infinity or NaN.
+    // Magnitudes of 2^16 or more become infinity or NaN.
     const __m128i is_special =
         _mm_cmpgt_epi32(bits, _mm_set1_epi32((143 << 23) - 1));
     const __m128i magnitude =

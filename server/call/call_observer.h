@@ -24,7 +24,7 @@ struct CallRecord {
 
   absl::Time started;        // when its headers arrived
   absl::Duration handling;   // from `started` until gRPC released the call
-  absl::Duration waited;     // part of `handling`: for a place and memory
+  absl::Duration waited;     // part of `handling`: waits for a place and memory
   absl::Duration computing;  // part of `handling`: in computations
 
   std::int64_t messages_received = 0, messages_sent = 0;

@@ -35,7 +35,7 @@ class Stop {
     for (Pending* const wait : waits_) wait->GiveUp();
   }
   bool requested() const { return requested_.load(std::memory_order_relaxed); }
-  // Returns OK before a request.
+  // Returns why the stop was requested; OK if it was not.
   const absl::Status& why() const { return why_; }
 
   // Returns an error after the stop was requested; the client does not see this

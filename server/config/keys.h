@@ -49,7 +49,7 @@ struct Key {
   // Whether SIGHUP changes the key's value in a running server.
   bool reloads;
   KeyField (*field)(Config&);
-  // One sentence.
+  // What the key does, in one sentence.
   const char* meaning;
   // The name of the value in --help and the documentation. The value of a
   // choice is its words with '|' between them.

@@ -51,7 +51,7 @@ bool Admission::PassesAsSmall(std::int64_t bytes) const {
 // A small response may also pass large responses. Otherwise it would wait for
 // clients that do not read large responses. It may pass only until a large
 // response has waited for kPatience, because otherwise a call that needs the
-// whole budget would wait as long as there are small calls.
+// whole budget would wait while there are small calls.
 bool Admission::ResponsePassesAsSmall(std::int64_t bytes) const {
   return PassesAsSmall(bytes) &&
          (inside_.empty() ||

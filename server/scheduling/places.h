@@ -41,7 +41,7 @@ class Places {
     int method = 0;
     std::uint64_t party = 0;
     double deadline = 0;  // seconds on the clock
-    // False: the call is never refused, because its message is already read.
+    // If false, the call is never refused, because its message is already read.
     bool refusable = true;
     bool large = false;  // needs a place even if the method's calls are cheap
   };

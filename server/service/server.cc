@@ -265,7 +265,7 @@ void AddConnectionLimits(const ServerOptions& options,
                               Milliseconds(limits.keepalive_time));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                               Milliseconds(limits.keepalive_timeout));
-  // The server pings peers with and without calls, as long as they answer.
+  // The server pings peers with and without calls, while they answer.
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(

@@ -41,8 +41,9 @@ struct ExtraServiceFactory {
 };
 
 struct ServerOptions {
-  // "host:port" (port 0: any free port), "[::1]:port", "unix:/path". Empty: no
-  // listener, in-process channels only.
+  // The addresses to listen on, such as "host:port" (port 0: any free port),
+  // "[::1]:port" and "unix:/path". If the list is empty, there is no listener,
+  // and only in-process channels reach the server.
   std::vector<std::string> listen;
 
   // Allows plaintext on addresses other than loopback and unix sockets.

@@ -33,8 +33,8 @@ constexpr int kUnixSendBytes = 512 << 10;
 
 // A TCP peer that takes fewer bytes than this in keepalive_timeout counts as
 // blocked. This limit is larger than one write of gRPC. A blocked peer does
-// harm, because gRPC keeps the memory of whole responses as long as it has
-// bytes to write, even if the calls of these responses have ended.
+// harm, because gRPC keeps the memory of whole responses while it has bytes to
+// write, even if the calls of these responses have ended.
 constexpr std::int64_t kLeastTaken = 2 << 20;
 
 Descriptor Spare() {
@@ -67,8 +67,8 @@ bool Takes(int fd, bool tcp, std::int64_t* mark) {
 void ShutDown(const Descriptor& fd) { shutdown(fd.get(), SHUT_RDWR); }
 
 // Makes the kernel end a connection whose peer takes no bytes. gRPC 1.51 does
-// not end such a connection or its calls as long as a write is pending, even if
-// the peer does not answer pings.
+// not end such a connection or its calls while a write is pending, even if the
+// peer does not answer pings.
 void SetTcpOptions(int fd, absl::Duration timeout) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -255,8 +255,8 @@ void Listener::Forget(int fd) {
     const auto count = by_host_.find(found->second.peer->Host());
     if (--count->second == 0) by_host_.erase(count);
   }
-  // Removes the event, which would otherwise stay as long as gRPC has the
-  // socket open.
+  // Removes the event, which would otherwise stay while gRPC has the socket
+  // open.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   const std::lock_guard<std::mutex> lock(mutex_);
   connections_.erase(found);

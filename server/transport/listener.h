@@ -83,7 +83,7 @@ class Listener {
   // Closes the listening sockets. May be called again.
   void Stop();
 
-  // After Stop(): ends the connections that are still open.
+  // Ends the connections that are still open. Must be called after Stop().
   void EndConnections();
 
   // The functions below are safe for any number of threads.

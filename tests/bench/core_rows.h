@@ -30,8 +30,8 @@ struct CoreRow {
 void to_json(nlohmann::json& json, const CoreRow& row);
 void from_json(const nlohmann::json& json, CoreRow& row);
 
-// "avx512 float32 half_split token_major 64 MB out": the text that --filter
-// searches.
+// Returns the text that --filter searches, for example "avx512 float32
+// half_split token_major 64 MB out".
 std::string Describe(const CoreRow& row);
 
 using Work = std::function<void()>;

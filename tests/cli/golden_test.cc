@@ -199,7 +199,7 @@ class GoldenTest : public PosencTest,
     }
   }
 
-  // "out.npy", or "out.safetensors:q".
+  // Reads a tensor. `file` is a name such as "out.npy" or "out.safetensors:q".
   std::vector<double> Read(const std::string& file,
                            std::vector<std::int64_t>* shape) {
     const std::size_t colon = std::min(file.find(':'), file.size());

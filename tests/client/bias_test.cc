@@ -52,7 +52,7 @@ v1::BuildBiasResponse Tile(std::int64_t query, std::int64_t queries,
   return response;
 }
 
-// [5, 7] in tiles of [2, 4] at most, in row-major order.
+// Returns the tiles of a matrix [5, 7], of [2, 4] at most, in row-major order.
 std::vector<v1::BuildBiasResponse> AllTiles() {
   return {Tile(0, 2, 0, 4), Tile(0, 2, 4, 3), Tile(2, 2, 0, 4),
           Tile(2, 2, 4, 3), Tile(4, 1, 0, 4), Tile(4, 1, 4, 3)};

@@ -2,10 +2,10 @@
 // their answers, through the handlers of calls, without a socket.
 //
 // Input: byte 0 chooses the method. Byte 1 chooses the slices of the message;
-// from 128 on, the call is a retry. Byte 2 chooses where a second message of
-// the same call begins. The rest is messages. They may name files in shared
-// memory (shared_folder.h). Sanitizers detect errors that handler_run.h does
-// not.
+// if it is 128 or more, the call is a retry. Byte 2 chooses where a second
+// message of the same call begins. The rest is messages. They may name files in
+// shared memory (shared_folder.h). Sanitizers detect errors that handler_run.h
+// does not.
 
 #include <cstddef>
 #include <cstdint>

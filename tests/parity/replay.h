@@ -41,7 +41,7 @@ struct Record {
   std::vector<Case> cases;
 };
 
-// Errors: INVALID_ARGUMENT, and the line, if `path` is no record.
+// Returns INVALID_ARGUMENT, with the line, if `path` is no record.
 absl::StatusOr<Record> ReadRecord(const std::string& path);
 
 // posenc's result compared with transformers'.

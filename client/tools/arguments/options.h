@@ -98,16 +98,17 @@ void AddLayoutFlag(CLI::App* app, v1::Layout* layout);
 // refuses FP8 without it.
 void AddSaturationFlag(CLI::App* app, v1::Saturation* saturation);
 
-// Parses "1,2,-3". Errors of ParseIntegers(), ParseNumbers() and ParseExtents()
-// have exit code 2 and name `flag`.
+// Parses a list of integers, for example "1,2,-3". Errors of ParseIntegers(),
+// ParseNumbers() and ParseExtents() have exit code 2 and name `flag`.
 absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
     const std::string& flag, const std::string& text);
 
-// Parses "1,0.5,-3e2". An empty text gives no numbers.
+// Parses a list of numbers, for example "1,0.5,-3e2". An empty text gives no
+// numbers.
 absl::StatusOr<std::vector<double>> ParseNumbers(const std::string& flag,
                                                  const std::string& text);
 
-// Parses "2x4x4", each extent in [0, 2^31).
+// Parses extents, for example "2x4x4". Each must be in [0, 2^31).
 absl::StatusOr<std::vector<std::int32_t>> ParseExtents(const std::string& flag,
                                                        const std::string& text);
 

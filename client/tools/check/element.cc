@@ -98,7 +98,7 @@ T Encode(v1::Dtype dtype, float value) {
 }  // namespace
 
 std::string DtypeName(v1::Dtype dtype) {
-  // "DTYPE_BFLOAT16" without its prefix.
+  // Leaves out the prefix of a name such as "DTYPE_BFLOAT16".
   return absl::AsciiStrToLower(v1::Dtype_Name(dtype).substr(6));
 }
 

@@ -104,7 +104,7 @@ absl::StatusOr<TokenRotation> TokenRotation::Of(
 
 absl::StatusOr<HeadsView> HeadsView::Of(const TensorView& tensor,
                                         v1::Layout layout) {
-  // "LAYOUT_BSHD" without its prefix.
+  // Leaves out the prefix of a name such as "LAYOUT_BSHD".
   const std::string order =
       absl::AsciiStrToLower(v1::Layout_Name(layout).substr(7));
   if (tensor.shape.size() != order.size()) {

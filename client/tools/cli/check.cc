@@ -114,7 +114,7 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   const double bound = rounding.Rounded(magnitude, arithmetic);
   const double error =
       std::fabs(static_cast<double>(element.actual - element.exact));
-  // float16 overflows from ordinary inputs: results from 65520 on, halfway
+  // float16 overflows from ordinary inputs: results of 65520 or more, halfway
   // from its largest number to 2^16, round to infinity.
   if (dtype == v1::DTYPE_FLOAT16 && std::isinf(element.actual) &&
       magnitude + arithmetic >= 65520) {

@@ -93,7 +93,8 @@ void PrintFrequencies(const v1::ResolveRopeResponse& response) {
   }
 }
 
-// Returns "90 % of a score is left up to distance 5443, 57 % at 131072".
+// Returns a text such as "90 % of a score is left up to distance 5443, 57 % at
+// 131072".
 std::string KeptText(const v1::RopeDifference& difference) {
   const double percent = 100 * difference.kept_at_length();
   if (difference.first_distance() < 0) {

@@ -35,7 +35,7 @@ class Explorer final {
   Explorer(const Explorer&) = delete;
   Explorer& operator=(const Explorer&) = delete;
 
-  // Returns "127.0.0.1:40123".
+  // Returns the bound address, for example "127.0.0.1:40123".
   const std::string& address() const { return address_; }
 
  private:

@@ -45,14 +45,15 @@ void PrintMatrix(const TensorView& tensor, std::int64_t offset,
 // and its end.
 constexpr int kShownPairs = 10;
 
-// Returns "64, 10 of them (all: --json)", or "8" if Spread() shows all.
+// Returns a text such as "64, 10 of them (all: --json)", or only n, such as
+// "8", if Spread() shows all.
 std::string ShownText(int n, int shown);
 
 // Returns at most `shown` of the indices 0 ... n - 1, evenly spread, including
 // the first and the last. `shown` must be at least 2.
 std::vector<int> Spread(int n, int shown);
 
-// Returns {"dtype": "float32", "shape": [2, 3]}.
+// Returns dtype and shape, for example {"dtype": "float32", "shape": [2, 3]}.
 nlohmann::ordered_json TensorJson(const TensorView& tensor);
 
 // Adds all values as a flat list. JSON has no infinities and no NaN; they are
@@ -75,7 +76,7 @@ void PrintError(const absl::Status& status, bool json,
 // and prints 1 instead of 1.0000.
 std::string NineDigits(double value);
 
-// Returns "41.9 MB", in powers of 1000.
+// Returns a size such as "41.9 MB", in powers of 1000.
 std::string BytesText(double bytes);
 
 }  // namespace posenc::cli

@@ -45,7 +45,7 @@ struct Safetensors {
   std::vector<SafetensorsEntry> entries;  // in the order of their bytes
   std::map<std::string, std::string> metadata;
 
-  // nullptr if the file has no tensor of this name.
+  // Returns nullptr if the file has no tensor of this name.
   SafetensorsEntry* Find(const std::string& name);
 };
 

@@ -66,18 +66,19 @@ struct WorkloadOptions {
   std::uint64_t seed = 1;
 };
 
-// Parses "ApplyRope:8,BuildTable:1"; the default weight is 1.
+// Parses RPCs and their weights, for example "ApplyRope:8,BuildTable:1". The
+// default weight is 1.
 absl::StatusOr<std::vector<std::pair<std::string, double>>> ParseMix(
     const std::string& text);
 
-// Parses "1x128x8x128,1x1x8x128", each [B, S, H, D].
+// Parses a list of shapes [B, S, H, D], for example "1x128x8x128,1x1x8x128".
 absl::StatusOr<std::vector<std::vector<std::int64_t>>> ParseShapes(
     const std::string& text);
 
-// Parses "float32,bfloat16".
+// Parses a list of dtypes, for example "float32,bfloat16".
 absl::StatusOr<std::vector<v1::Dtype>> ParseDtypes(const std::string& text);
 
-// Makes the requests. INVALID_ARGUMENT names the wrong flag.
+// Makes the requests. The error INVALID_ARGUMENT names the wrong flag.
 absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
 
 // Puts tensors into shared memory (--shared-memory). Calls then name offsets in

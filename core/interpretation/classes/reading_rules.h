@@ -14,7 +14,8 @@
 
 namespace posenc::core::interpretation {
 
-// Numbers of a version: {0, 33, 0}. Empty stands for the newest version.
+// The numbers of a version, for example {0, 33, 0} for "0.33.0". An empty list
+// stands for the newest version.
 using Version = std::vector<int>;
 
 enum class ReadingRule {
@@ -42,7 +43,7 @@ enum class ReadingRule {
   kRatioFactor,      // YaRN: the factor is max_position_embeddings / original
   kDefaultBase,      // takes `number` for an absent rope_theta
   kDefaultFactor,    // takes `number` for an absent factor of a scaling
-  kFixedBase,        // takes `number`, whatever the file says
+  kFixedBase,        // takes the base `number`, whatever the file says
   kDefaultShare,     // takes `number` for an absent share of the head
   kDefaultSlice,     // takes `number` for an absent qk_rope_head_dim
   kDefaultRest,      // takes `number` for an absent qk_nope_head_dim

@@ -70,10 +70,12 @@ struct GgufRope {
   // architecture decides.
   std::vector<double> rope_pattern;
   std::vector<MistypedKey> mistyped;
-  // Empty if the file has no such tensor.
+  // The values of the tensors of factors. A list is empty if the file does not
+  // have its tensor.
   std::vector<double> rope_freqs, factors_long, factors_short;
 
-  // HeadDim: the width of a head. RotaryDim: the number of rotated channels.
+  // HeadDim() returns the width of a head, and RotaryDim() the number of
+  // rotated channels.
   std::int64_t HeadDim() const;
   std::int64_t RotaryDim() const;
   // Returns the number of values that llama.cpp needs in a tensor of factors.
@@ -90,7 +92,8 @@ struct GgufRope {
   std::optional<bool> RotatesLayer(std::int64_t index) const;
   // Returns the layers without rope: "layers 3, 7, 11"; "" if all rotate.
   std::string LayersWithoutRope() const;
-  // "none", "linear", "yarn" or "longrope"; linear if the key is absent.
+  // Returns "none", "linear", "yarn" or "longrope"; "linear" if the key is
+  // absent.
   std::string ScalingType() const { return scaling_type.value_or("linear"); }
   // Returns the full name of a key in this file: "llama.rope.freq_base".
   std::string Key(absl::string_view name) const;

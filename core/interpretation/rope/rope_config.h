@@ -49,8 +49,8 @@ Value HeadDim(const Model& model, absl::string_view layer_type);
 // transformers also accepts that odd number of channels.
 std::int64_t ReadWidth(const RopeDict& from);
 
-// PartialFactor: the rotated share of a head's channels that the file gives.
-// DefaultShare: the class's default share.
+// PartialFactor() returns the rotated share of a head's channels that the file
+// gives, and DefaultShare() the class's default share.
 std::optional<Value> PartialFactor(const RopeDict& from);
 double DefaultShare(const RopeDict& from);
 

@@ -31,7 +31,7 @@ struct Options {
   double warm_up = 1;  // time before `seconds`; its calls do not count
   std::int64_t deadline_nanos =
       1'000'000'000;  // of a call, counted from when it is due
-  // How often a refused call is tried again, as long as its deadline allows. It
+  // How often a refused call is tried again, while its deadline allows it. It
   // waits for 10 ms, 20 ms, ..., each multiplied by a random factor from 0.5 to
   // 1.5.
   int retries = 0;

@@ -72,7 +72,7 @@ class RecordedTest : public testing::TestWithParam<std::size_t> {
       : recorded_(Record()[kind][GetParam()]) {}
 
   const json& recorded() const { return recorded_; }
-  // [axes, tokens].
+  // Returns the recorded positions, in the shape [axes, tokens].
   std::vector<double> Positions() const {
     return test::PositionsOf(recorded()["positions"]);
   }

@@ -45,7 +45,7 @@ std::vector<double> Data(const json& tensor) {
   return data;
 }
 
-// [tokens, heads, channels] -> [heads, tokens, channels].
+// Reorders a tensor [tokens, heads, channels] to [heads, tokens, channels].
 std::vector<double> HeadsFirst(const std::vector<double>& data,
                                std::int64_t tokens, std::int64_t heads,
                                std::int64_t channels) {

@@ -159,9 +159,9 @@ Tensor TokensOf(const Tensor& x, std::int64_t first, std::int64_t n) {
   return some;
 }
 
-// Tensors from 1 MiB on are read from memory, and tensors from 24 MiB on are
-// also written by non-temporal stores. Some positions are consecutive; other
-// positions jump and have fractions.
+// Tensors of 1 MiB or more are read from memory, and tensors of 24 MiB or more
+// are also written by non-temporal stores. Some positions are consecutive;
+// other positions jump and have fractions.
 TEST(ApplyProperties, LargeTensorsHaveTheBytesOfTheirTokens) {
   for (const Dtype dtype :
        {Dtype::kFloat32, Dtype::kFloat16, Dtype::kFloat64}) {

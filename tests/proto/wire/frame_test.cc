@@ -83,7 +83,8 @@ TEST(FrameTest, FieldsMayBeNested) {
             bytes.size());
 }
 
-// Tags of fields from 16 on take two bytes, and from 2048 on three.
+// Tags of fields take two bytes if the number is 16 or more, and three bytes if
+// it is 2048 or more.
 TEST(FrameTest, LargeFieldNumbersTakeLongerTags) {
   for (const int field : {1, 15, 16, 2047, 2048, 536870911}) {
     std::string bytes;

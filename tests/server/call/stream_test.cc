@@ -44,7 +44,8 @@ v1::RopeSource Rope(int rotary_dim) {
   return rope;
 }
 
-// [1, tokens, 4, 64] from position `start`.
+// Returns a request with a tensor [1, tokens, 4, 64] whose positions begin at
+// `start`.
 v1::ApplyRopeRequest Unary(std::int64_t start, std::int64_t tokens) {
   v1::ApplyRopeRequest request;
   *request.mutable_rope() = Rope(64);

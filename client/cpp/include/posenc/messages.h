@@ -200,11 +200,13 @@ struct BuildTableResult {
   // factor). The values already include it.
   double amplitude = 1;
 
-  // Rotary: [rows, d / 2] each, or [rows, d] if values are repeated.
+  // Cosines and sines of a rotary encoding. Each tensor has the shape [rows, d
+  // / 2], or [rows, d] if values are repeated.
   absl::optional<TensorView> cos;
   absl::optional<TensorView> sin;
 
-  // TABLE_LAYOUT_COMPLEX: [rows, d / 2, 2]. Absolute encodings: [rows, dim].
+  // The only tensor of other tables. Its shape is [rows, d / 2, 2] for
+  // TABLE_LAYOUT_COMPLEX, and [rows, dim] for an absolute encoding.
   absl::optional<TensorView> table;
 
   // Keeps the tensors alive.
@@ -233,8 +235,8 @@ struct BiasTile {
   std::int64_t query_start = 0;
   std::int64_t key_start = 0;
 
-  // [heads, queries, keys], aligned to 8 bytes. The view is valid only during
-  // the callback.
+  // The values of the tile, [heads, queries, keys], aligned to 8 bytes. The
+  // view is valid only during the callback.
   TensorView tensor;
 };
 
@@ -279,7 +281,7 @@ struct ScoreRelativeArgs {
   // Dtype of the scores. Unset: float64 if q is float64, else float32.
   v1::Dtype dtype = v1::DTYPE_UNSPECIFIED;
 
-  // [B, H, Sq, D] and [B, H, Sk, D]. Required.
+  // The queries, [B, H, Sq, D], and the keys, [B, H, Sk, D]. Required.
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
 
@@ -301,7 +303,7 @@ struct ConvertPairingArgs {
   std::int32_t rotary_dim = 0;
   v1::RotarySlice slice = v1::ROTARY_SLICE_UNSPECIFIED;  // unset: leading
 
-  // [H * D, ...]: a projection's weight or bias. Required.
+  // A projection's weight or bias, [H * D, ...]. Required.
   absl::optional<TensorView> weight;
 
   // Memory for the result, which has the dtype and shape of `weight`.
