@@ -119,7 +119,7 @@ export class Calls {
 
   /**
    * Yields the decoded answers of a stream, and sends messages at the same time. `largest` is the size of the largest
-   * message. The client's timeout does not limit the whole stream, which may continue as long as it makes progress.
+   * message. The client's timeout does not limit the whole stream, which may continue while it makes progress.
    */
   async *stream(
     name: string,

@@ -92,7 +92,7 @@ public final class Posenc implements AutoCloseable {
 
   /**
    * Returns a client over the same connection whose calls must end within this time. This also
-   * limits streams. Without this timeout, a stream may continue as long as it makes progress.
+   * limits streams. Without this timeout, a stream may continue while it makes progress.
    */
   public Posenc withTimeout(Duration timeout) {
     return with(Calls.TIMEOUT, timeout);
