@@ -16,7 +16,7 @@
 
 namespace posenc::core {
 
-// Evaluates rows of a validated grid. T: float or double.
+// Evaluates rows of a validated grid. T is float or double.
 template <typename T>
 class GridRows {
  public:

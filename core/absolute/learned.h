@@ -28,7 +28,7 @@ absl::Status CheckLearnedReach(const LearnedTable& encoding,
                                const TokenPositions& positions,
                                std::int64_t first = 0);
 
-// Evaluates rows of a validated encoding at checked positions. T: float or
+// Evaluates rows of a validated encoding at checked positions. T is float or
 // double.
 template <typename T>
 class LearnedRows {
@@ -38,7 +38,7 @@ class LearnedRows {
   void Row(double position, T* row);
 
  private:
-  // Reads row k of the table. U: float or double.
+  // Reads row k of the table. U is float or double.
   template <typename U>
   void Load(std::int64_t k, U* row);
 

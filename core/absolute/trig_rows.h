@@ -39,7 +39,7 @@ class TrigRows {
   std::size_t dim() const { return dim_; }
   std::size_t axes() const { return axes_; }
 
-  // Writes the dim channels of a token at position[axis]. T: float or double.
+  // Writes the dim channels of a token at position[axis]. T is float or double.
   template <typename T>
   void Row(const double* position, T* row) const;
 

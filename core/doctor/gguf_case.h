@@ -69,19 +69,19 @@ struct GgufCase {
   const ConfigCase* const config;  // null without a configuration
   const Runtime& runtime;
   std::vector<Finding>* const findings;
-  // file: the file's keys. gguf: these keys after the command line has changed
-  // them.
+  // `file` has the file's keys. `gguf` has these keys after the command line
+  // has changed them.
   const interpretation::GgufRope& file;
   interpretation::GgufRope gguf;
 
-  // reference: transformers' reading of the layers with full attention.
-  // sliding: transformers' reading of the layers with a sliding window.
-  // converted: llama.cpp's reading of the layers with full attention. All are
-  // nullopt without a configuration that rotates.
+  // `reference` is transformers' reading of the layers with full attention, and
+  // `sliding` transformers' reading of the layers with a sliding window.
+  // `converted` is llama.cpp's reading of the layers with full attention. All
+  // are nullopt without a configuration that rotates.
   std::optional<ResolvedRope> reference, sliding, converted;
-  // explained: a finding already says that the frequencies differ.
-  // explained_amplitude: a finding already says that the amplitude differs.
-  // Further checks then do not report the same difference again.
+  // `explained` is true if a finding already says that the frequencies differ,
+  // and `explained_amplitude` if a finding already says that the amplitude
+  // differs. Further checks then do not report the same difference again.
   bool explained = false, explained_amplitude = false;
 
  private:

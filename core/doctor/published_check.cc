@@ -124,15 +124,15 @@ struct Likeness {
   // unknown. `extends`: our length is exactly our factor times their length.
   bool reaches = true, extends = false;
   bool same_but_farther = false;  // the same scaling, by a larger factor
-  // Ours is scaled from an original length that exceeds their length, and
-  // theirs is not scaled.
+  // True if ours is scaled from an original length that exceeds their length,
+  // and theirs is not scaled.
   bool beyond_original = false;
   // `longer`: our length is larger. `larger_bases`: no base of ours is smaller
   // than theirs. Both together mean that training extended the context.
   bool longer = false, larger_bases = true;
-  // Our bases are defaults of the class or of a tool.
+  // True if all our bases are defaults of the class or of a tool.
   bool default_bases = true;
-  // Our vocabulary is different, so our model was trained again.
+  // True if our vocabulary is different: then our model was trained again.
   bool other_vocabulary = false;
 
   // True if our file has lost base, scaling and length: a tool rewrote the file

@@ -38,7 +38,7 @@ class RotationMap final : public RowMap {
                      std::byte* dst) = 0;
   };
 
-  // `shared`: all sequences use the cosines and sines of sequence 0.
+  // If `shared` is true, all sequences use the cosines and sines of sequence 0.
   RotationMap(const HeadRotation& rotation, Layout layout,
               const HeadLayout& extents, bool shared,
               std::unique_ptr<const CosSinSource> source);

@@ -39,7 +39,8 @@ struct Avx512 {
     return _mm512_permute_pd(x, 0b01010101);
   }
 
-  // a * b + c and a * b - c, rounded once. xsimd 8.1's functions round twice.
+  // Return a * b + c and a * b - c, rounded once. xsimd 8.1's functions round
+  // twice.
   static Doubles MulAdd(const Doubles& a, const Doubles& b, const Doubles& c) {
     return _mm512_fmadd_pd(a, b, c);
   }
@@ -51,7 +52,7 @@ struct Avx512 {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)),
                               _mm512_cvtpd_ps(high), 1);
   }
-  // The lower words of doubles, in any order.
+  // Returns the lower words of doubles, in any order.
   static Ints LowWords(const Doubles& low, const Doubles& high) {
     return _mm512_castps_si512(_mm512_shuffle_ps(
         _mm512_castpd_ps(low), _mm512_castpd_ps(high), 0b10001000));
@@ -152,7 +153,7 @@ struct Avx512 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(dst), _mm512_cvtepi32_epi8(x));
   }
 
-  // Vectors of bytes whose halves are apart in memory.
+  // Load and store vectors of bytes whose halves are apart in memory.
   static __m512i LoadHalves(const void* low, const void* high) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_epi8(low)),
                               _mm256_loadu_epi8(high), 1);

@@ -137,8 +137,8 @@ struct KernelTable {
   // the memory: one wait for each 16 KiB costs 7 % (AVX-512, Zen 5).
   void (*end_streams)();
 
-  // dst[i] = src[i]: widening is exact, narrowing rounds to nearest even. Any
-  // alignment.
+  // These set dst[i] to src[i]. Widening is exact, narrowing rounds to nearest
+  // even. The pointers may have any alignment.
   void (*widen_f16)(const std::uint16_t* src, float* dst, std::size_t n);
   void (*widen_bf16)(const std::uint16_t* src, float* dst, std::size_t n);
   void (*narrow_f16)(const float* src, std::uint16_t* dst, std::size_t n);

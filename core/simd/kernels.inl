@@ -43,7 +43,7 @@
 namespace posenc::simd {
 namespace {
 
-// to[pairing in][pairing out]
+// Fills the table to[pairing in][pairing out].
 template <class Dtype>
 constexpr void SetPairings(RotateKernel (*to)[2]) {
   to[kHalf][kHalf] = &Rotate<Dtype, kHalf, kHalf>;

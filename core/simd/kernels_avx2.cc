@@ -29,7 +29,7 @@ struct Isa {
     return _mm256_permute_pd(x, 0b0101);
   }
 
-  // a * b + c and a * b - c, rounded once.
+  // Return a * b + c and a * b - c, rounded once.
   static Doubles MulAdd(const Doubles& a, const Doubles& b, const Doubles& c) {
     return _mm256_fmadd_pd(a, b, c);
   }
@@ -40,7 +40,7 @@ struct Isa {
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
   }
-  // The lower words of doubles, in any order.
+  // Returns the lower words of doubles, in any order.
   static Ints LowWords(const Doubles& low, const Doubles& high) {
     return _mm256_castps_si256(_mm256_shuffle_ps(
         _mm256_castpd_ps(low), _mm256_castpd_ps(high), 0b10001000));
@@ -122,7 +122,7 @@ struct Isa {
                      _mm_packus_epi16(words, words));
   }
 
-  // Vectors of bytes whose halves are apart in memory.
+  // Load and store vectors of bytes whose halves are apart in memory.
   static __m256i LoadHalves(const void* low, const void* high) {
     return _mm256_loadu2_m128i(static_cast<const __m128i*>(high),
                                static_cast<const __m128i*>(low));

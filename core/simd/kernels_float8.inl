@@ -32,7 +32,7 @@ struct E5m2Format {
 };
 constexpr int kNan8 = 0x7f;
 
-// kFinite: results that overflow become the largest finite number.
+// If kFinite is true, results that overflow become the largest finite number.
 template <class IsaType, class FormatType, bool kFinite>
 struct Float8 : PairsAsFloats<Float8<IsaType, FormatType, kFinite>> {
   using Isa = IsaType;

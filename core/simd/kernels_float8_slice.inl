@@ -38,7 +38,7 @@
 namespace posenc::simd {
 namespace {
 
-// kWidth: the number of pairs; 0 if the compiler does not know it. Knowing it
+// kWidth is the number of pairs; 0 if the compiler does not know it. Knowing it
 // makes the rotation 1.13 times as fast (Xeon).
 template <class DtypeType, PairingIndex kPairing, bool kStream,
           std::size_t kWidth>

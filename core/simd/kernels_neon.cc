@@ -31,7 +31,7 @@ struct Isa {
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return vcvt_high_f32_f64(vcvt_f32_f64(low), high);
   }
-  // The lower words of doubles, in any order.
+  // Returns the lower words of doubles, in any order.
   static Ints LowWords(const Doubles& low, const Doubles& high) {
     return vuzp1q_s32(vreinterpretq_s32_f64(low), vreinterpretq_s32_f64(high));
   }

@@ -32,7 +32,7 @@ struct Isa {
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
   }
-  // The lower words of doubles, in any order.
+  // Returns the lower words of doubles, in any order.
   static Ints LowWords(const Doubles& low, const Doubles& high) {
     return _mm_castps_si128(
         _mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0b10001000));
@@ -59,7 +59,7 @@ struct Isa {
     }
   }
 
-  // mask ? a : b
+  // Returns mask ? a : b.
   static __m128i Select(__m128i mask, __m128i a, __m128i b) {
     return _mm_or_si128(_mm_and_si128(mask, a), _mm_andnot_si128(mask, b));
   }

@@ -138,7 +138,7 @@ struct PreparedRow {
   }
 };
 
-// (x, y) -> (x cos - y sin, x sin + y cos)
+// Rotates vectors of pairs: (x, y) -> (x cos - y sin, x sin + y cos).
 template <class Batch>
 [[gnu::always_inline]] inline void RotateBatch(const Batch& c, const Batch& s,
                                                Batch* x, Batch* y) {

@@ -15,8 +15,8 @@ constexpr std::size_t kLine = 64;  // size of a cache line
 constexpr std::size_t kPage = 4096;
 
 // Prefetches bytes. It is always inlined, because g++ 12 would remove a call of
-// a function that seems to have no effect. kCache: 3 for the first-level cache,
-// 2 for the second-level cache.
+// a function that seems to have no effect. kCache is 3 for the first-level
+// cache, and 2 for the second-level cache.
 template <int kCache>
 [[gnu::always_inline]] inline void Fetch(const char* at, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += kLine) {

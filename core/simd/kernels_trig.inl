@@ -54,21 +54,22 @@ class AngleSum {
   using Real = xsimd::batch<double, Arch>;
   using Bits = xsimd::batch<std::int64_t, Arch>;
 
-  // Expects |x| < 2^51.
+  // Adds x without its whole quarter turns. Expects |x| < 2^51.
   void AddReduced(const Real& x) {
     const Real shifted = x + Real(kRoundToInteger);
     quarters_ = quarters_ + BitCast<Bits>(shifted);
     Add(x - (shifted - Real(kRoundToInteger)));
   }
 
-  // x is so small that it needs no reduction of its own.
+  // Adds x, which is so small that it needs no reduction of its own.
   void Add(const Real& x) {
     const Real sum = fraction_ + x;
     error_ = error_ + TwoSumError(fraction_, x, sum);
     fraction_ = sum;
   }
 
-  // |fraction + error| <= 1/2 afterwards, and error <= ulp(fraction) / 2.
+  // Takes whole quarter turns out of the sum: then |fraction + error| <= 1/2,
+  // and error <= ulp(fraction) / 2.
   void Finish() {
     const Real shifted = fraction_ + Real(kRoundToInteger);
     quarters_ = quarters_ + BitCast<Bits>(shifted);
@@ -84,7 +85,7 @@ class AngleSum {
   const Real& error() const { return error_; }
 
  private:
-  // a + b - sum exactly, for sum = a + b rounded (Knuth).
+  // Returns a + b - sum exactly, for sum = a + b rounded (Knuth).
   static Real TwoSumError(const Real& a, const Real& b, const Real& sum) {
     const Real b_part = sum - a;
     return (a - (sum - b_part)) + (b - b_part);
@@ -97,8 +98,9 @@ class AngleSum {
   Real error_ = Real(0.0);
 };
 
-// sin(x + y) and cos(x + y) for |x| <= pi / 4, y < ulp(x), by the polynomials
-// of fdlibm's k_sin.c and k_cos.c. The error is below 0.6 ulp.
+// KernelSin() returns sin(x + y), and KernelCos() cos(x + y), for |x| <= pi /
+// 4, y < ulp(x), by the polynomials of fdlibm's k_sin.c and k_cos.c. The error
+// is below 0.6 ulp.
 template <class Real>
 Real KernelSin(const Real& x, const Real& y) {
   const Real z = x * x;

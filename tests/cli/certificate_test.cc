@@ -66,7 +66,8 @@ void TurnInFloat32(const Engine& engine, double frequency,
 
 class CertificateTest : public PosencTest {
  protected:
-  // Keys of a layer at positions start, start + 1, ..: layout bhsd.
+  // Returns the keys of a layer at positions start, start + 1, ..., in the
+  // layout bhsd.
   std::vector<double> Keys(const Engine& engine, int layer,
                            std::int64_t start) const {
     check::Random random(static_cast<std::uint64_t>(layer) + 1);

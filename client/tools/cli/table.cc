@@ -77,8 +77,8 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
   return absl::OkStatus();
 }
 
-// Returns an error with exit code 2 if the outputs cannot hold the table.
-// `single`: the table is one tensor, not a pair of cos and sin.
+// Returns an error with exit code 2 if the outputs cannot hold the table. If
+// `single` is true, the table is one tensor, not a pair of cos and sin.
 absl::Status CheckOutputs(const TableFlags& flags, bool single) {
   RETURN_IF_ERROR(CheckOut(flags.out));
   if (HasExtension(flags.out, ".npy") && !single) {

@@ -65,6 +65,8 @@ enum class NopeRule {
   kNullBase,         // every layer if the base is null
 };
 
+// The facts of one family. The comment at a bool says what holds if the bool is
+// true.
 struct Family {
   absl::string_view model_types;  // separated by blanks, without "_text"
   Pairing pairing = Pairing::kHalfSplit;

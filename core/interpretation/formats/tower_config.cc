@@ -37,8 +37,8 @@ enum class TowerDict {
 
 struct Tower {
   absl::string_view model_types;  // separated by blanks
-  // parents: model types whose vision_config always describes this tower,
-  // whatever type the vision_config names. default_of: model types whose
+  // `parents` are model types whose vision_config always describes this tower,
+  // whatever type the vision_config names. `default_of` are model types whose
   // vision_config describes this tower if it names no type.
   absl::string_view parents = {};
   absl::string_view default_of = {};
