@@ -1,6 +1,6 @@
-// Attention scores that depend on content and on positions. q has the shape [B,
-// H, Sq, D], k the shape [B, H, Sk, D], and the scores the shape [B, H, Sq,
-// Sk]. The scores are not divided by sqrt(D). D <= 65536.
+// Attention scores that depend on content and on positions. The shapes are
+// [B, H, Sq, D] for q, [B, H, Sk, D] for k, and [B, H, Sq, Sk] for the scores.
+// The scores are not divided by sqrt(D). D <= 65536.
 //
 //   Shaw (arXiv:1803.02155, eq. 4)
 //     q_i . (k_j + a[clip(j - i, -left, right) + left])

@@ -54,7 +54,7 @@ class AngleSum {
   using Real = xsimd::batch<double, Arch>;
   using Bits = xsimd::batch<std::int64_t, Arch>;
 
-  // Adds x without its whole quarter turns. Expects |x| < 2^51.
+  // Counts the whole quarter turns of x, and adds the rest. Expects |x| < 2^51.
   void AddReduced(const Real& x) {
     const Real shifted = x + Real(kRoundToInteger);
     quarters_ = quarters_ + BitCast<Bits>(shifted);
@@ -68,8 +68,8 @@ class AngleSum {
     fraction_ = sum;
   }
 
-  // Takes whole quarter turns out of the sum: then |fraction + error| <= 1/2,
-  // and error <= ulp(fraction) / 2.
+  // Moves whole quarter turns from the sum to the count. Then
+  // |fraction + error| <= 1/2, and error <= ulp(fraction) / 2.
   void Finish() {
     const Real shifted = fraction_ + Real(kRoundToInteger);
     quarters_ = quarters_ + BitCast<Bits>(shifted);

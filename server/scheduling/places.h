@@ -62,8 +62,8 @@ class Places {
     std::multimap<double, Ticket*>::iterator position_;
   };
 
-  // `now` returns the seconds of a monotonic clock. Methods are numbered [0,
-  // methods).
+  // `now` returns the seconds of a monotonic clock. Methods are numbered
+  // [0, methods).
   Places(int threads, std::size_t max_waiting, int methods,
          std::function<double()> now);
 

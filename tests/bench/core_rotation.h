@@ -12,8 +12,8 @@
 
 namespace posenc::bench {
 
-// A tensor to rotate. It has the shape [tokens, heads, head_dim], or [1, heads,
-// tokens, head_dim] for kBhsd.
+// A tensor to rotate. It has the shape [tokens, heads, head_dim], or
+// [1, heads, tokens, head_dim] for kBhsd.
 struct RotationShape {
   core::Dtype dtype = core::Dtype::kFloat32;
   core::Pairing pairing = core::Pairing::kHalfSplit;

@@ -36,8 +36,8 @@ absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view text,
 // or "100B".
 std::string BytesText(std::int64_t bytes);
 
-// Returns a duration with three digits, for example "850 ns", "213 us", "1.25
-// ms" or "2.5 s".
+// Returns a duration with three digits, for example "850 ns", "213 us",
+// "1.25 ms" or "2.5 s".
 std::string NanosText(double nanos);
 
 }  // namespace posenc::load
