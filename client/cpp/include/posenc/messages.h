@@ -200,8 +200,8 @@ struct BuildTableResult {
   // factor). The values already include it.
   double amplitude = 1;
 
-  // Cosines and sines of a rotary encoding. Each tensor has the shape [rows, d
-  // / 2], or [rows, d] if values are repeated.
+  // Cosines and sines of a rotary encoding. Each tensor has the shape
+  // [rows, d / 2], or [rows, d] if values are repeated.
   absl::optional<TensorView> cos;
   absl::optional<TensorView> sin;
 
