@@ -37,7 +37,8 @@ namespace posenc::server {
 class PendingResponse final {
  public:
   // Makes a response without tensors.
-  explicit PendingResponse(std::string fields) : fields_(std::move(fields)) {
+  explicit PendingResponse(std::string fields)
+      : fields_(std::move(fields)), bytes_(fields_.size()) {
     answer_.sent.emplace();
   }
 

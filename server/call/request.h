@@ -52,7 +52,7 @@ absl::Status NotAMessage();
 
 // Parses `small` into `parsed`. The bytes of `small` were claimed twice; this
 // function releases one of the claims. Errors are those of Parse().
-// ParsedRequest explains `may_share`, which may be null.
+// ParsedMessage explains `may_share`, which may be null.
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
                         google::protobuf::Message* parsed,

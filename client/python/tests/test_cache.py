@@ -146,10 +146,31 @@ def test_an_error_has_the_numbers_of_the_whole_caches_blocks(client, random):
     assert error.value.field == "cache.block_table"
 
 
-def test_a_table_whose_shape_does_not_fit_its_data_is_refused_by_its_field(client, random):
-    table = Tensor(Dtype.INT32, [3], data=bytes(4))
+@pytest.mark.parametrize(
+    "field, places",
+    [
+        ("cache.block_table", {"block_table": Tensor(Dtype.INT32, [3], data=bytes(4))}),
+        ("cache.block_table", {"block_table": Tensor(Dtype.INT32, [-1], data=bytes(4))}),
+        ("cache.block_table", {"block_table": Tensor(Dtype.INT32, [1], values=[2.5])}),
+        ("cache.block_table", {"block_table": numpy.zeros([2, 0], numpy.int32)}),
+        ("cache.slots", {"slots": [5, -2]}),
+    ],
+    ids=["short", "negative extent", "no integer", "empty", "slot -2"],
+)
+def test_places_that_are_wrong_are_refused_by_their_field_if_few_blocks_move(client, random, field, places):
     with pytest.raises(posenc.InvalidArgumentError) as error:
         client.reposition(
-            make(random, "KBTHD"), rope=SPEC, cache={"dimensions": "vllm_split", "block_table": table}, shift=5
+            large(random, "KBTHD", "float32"), rope=SPEC, cache={"dimensions": "vllm_split", **places}, shift=5
         )
-    assert error.value.field == "cache.block_table"
+    assert error.value.field.startswith(field)
+
+
+def test_a_result_may_overlap_the_cache(client, random):
+    cache = large(random, "BHTD", "float32")
+    pool = numpy.empty(cache.size + 1, numpy.float32)
+    held, out = pool[:-1].reshape(cache.shape), pool[1:].reshape(cache.shape)
+    held[:] = cache
+    layout = {"dimensions": "BHTD", "block_table": TABLE, "lengths": LENGTHS}
+    expected = client.reposition(cache, rope=SPEC, cache=layout, shift=5)
+    client.reposition(held, rope=SPEC, cache=layout, shift=5, out=out)
+    assert out.tobytes() == expected.tobytes()

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +11,7 @@
 #include "client/tools/arguments/connection.h"
 #include "client/tools/arguments/field_flags.h"
 #include "client/tools/cli/commands.h"
+#include "client/tools/files/npy.h"
 #include "client/tools/files/print.h"
 #include "client/tools/files/status.h"
 #include "client/tools/files/tensor_file.h"
@@ -155,6 +155,11 @@ absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
                    const Connection& connection, const GlobalFlags& globals) {
   RETURN_IF_ERROR(CheckOut(path));
+  if (IsNpyOutput(path)) {
+    // Refuses bfloat16 before the call, because an .npy file cannot hold it.
+    RETURN_IF_ERROR(
+        InFile(path, NpyHeader({request.dtype(), {}, {}})).status());
+  }
   ASSIGN_OR_RETURN(const auto bias, connection.client().BuildBias(request));
   RETURN_IF_ERROR(WriteTensor(path, "bias", bias.tensor));
   if (globals.json) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -32,7 +33,7 @@ class Moved:
     def write(self, whole: Result, tensor: Tensor) -> None:
         """Fills the result of the whole cache: the moved blocks, and the cache's own bytes elsewhere."""
         room = numpy.frombuffer(whole.room(tensor.dtype, tensor.shape), numpy.uint8).reshape(self.cache.shape)
-        if not numpy.shares_memory(room, self.cache):
+        if room.ctypes.data != self.cache.ctypes.data:
             room[:] = self.cache
         room[self.index] = self.result.array
         whole.done(tensor.dtype, tensor.shape)
@@ -49,15 +50,12 @@ def moved(request: RepositionRequest, k: Borrowed) -> Optional[Moved]:
     axis, inner = letters.find("B"), letters.find("T")
     if not 0 <= axis < len(shape) - 1 or inner >= len(shape) - 1 or not len(k.tensor.data):
         return None
-    if table.dtype not in (Dtype.INT32, Dtype.INT64):
-        return None
     size = shape[inner] if inner > axis else 1  # tokens of a block
-    try:
-        numbers = numpy.asarray(table).astype(numpy.int64)
-    except ValueError:  # the shape does not fit the data
+    numbers = _numbers(table)
+    if numbers is None or size == 0:
         return None
     is_used = numbers >= 0 if cache.slots else _before(cache, numbers, size)
-    if is_used is None or size == 0:
+    if is_used is None or (cache.slots and numbers.min() < -1):
         return None
     found = numbers // size if cache.slots else numbers
     blocks = numpy.unique(found[is_used])
@@ -71,17 +69,26 @@ def moved(request: RepositionRequest, k: Borrowed) -> Optional[Moved]:
     index = (slice(None),) * axis + (blocks,)
     held = [*shape[:-1], shape[-1] * ELEMENT_BYTES[k.tensor.dtype]]
     whole = numpy.frombuffer(k.tensor.data, numpy.uint8).reshape(held)
-    part = whole[index]
-    tensor = Tensor(k.tensor.dtype, [*part.shape[:-1], shape[-1]], data=part.reshape(-1).data)
-    result = Result("k", lambda memory, _shape, _dtype: memory.reshape(part.shape), tensor.dtype, tensor.shape)
+    part = whole.take(blocks, axis)
+    extents = part.shape
+    tensor = Tensor(k.tensor.dtype, [*extents[:-1], shape[-1]], data=part.reshape(-1).data)
+    result = Result("k", lambda memory, _shape, _dtype: memory.reshape(extents), tensor.dtype, tensor.shape)
     smaller = dataclasses.replace(request, cache=dataclasses.replace(cache, **change))
     return Moved(smaller, Borrowed(tensor, result.wrap), result, index, whole)
 
 
+def _numbers(table: Tensor) -> Optional[Array]:
+    """Returns the numbers of a block table or of slots, or None if only the server's error can say what is wrong."""
+    is_plain = table.dtype in (Dtype.INT32, Dtype.INT64) and len(table.shape) in (1, 2) and not table.values
+    if not is_plain or len(table.data) != math.prod(table.shape) * ELEMENT_BYTES[table.dtype] or not len(table.data):
+        return None
+    return numpy.asarray(table).astype(numpy.int64)
+
+
 def _before(cache: CacheLayout, table: Array, size: int) -> Optional[Array]:
     """Tells for each entry of a block table whether it is before the end of its sequence. None: wrong lengths."""
-    rows = table.reshape(-1, table.shape[-1]) if table.ndim else table.reshape(1, 1)
+    rows = table.reshape(-1, table.shape[-1])
     lengths = numpy.array(cache.lengths or [rows.shape[1] * size] * len(rows))
-    if table.ndim not in (1, 2) or len(lengths) != len(rows):
+    if len(lengths) != len(rows):
         return None
     return (numpy.arange(rows.shape[1]) * size < lengths[:, None]).reshape(table.shape)
