@@ -113,6 +113,17 @@ void WarnOfMissingTypes(const Model& model, const json& class_dict,
   }
 }
 
+// Warns of an empty dict. posenc treats the dict as absent, but transformers
+// fails if the class has an entry for each layer type.
+void WarnOfEmpty(const JsonObject& config) {
+  for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
+    if (config.At(key) != json::object()) continue;
+    config.Warn(key,
+                " is {}, and transformers looks in it for entries of layers' "
+                "types and fails; read as absent");
+  }
+}
+
 // Warns of entries for unknown layer types, and of entries that are not dicts.
 void WarnOfStrangeTypes(const Model& model) {
   const JsonObject dict = model.config.Peek().Object("rope_parameters");
@@ -282,6 +293,9 @@ void CheckByClass(const Model& model, const std::string& key,
     config.Fail("rope_parameters", "is missing; the class of model_type ",
                 model.model_type,
                 " has no default: give an entry for each type of layer");
+  }
+  if (rule == DictRule::kNested && !model.family.fills_in()) {
+    WarnOfEmpty(config);
   }
   // Classes with kTyped or kNested treat every key of the dict as a layer type.
   if ((rule == DictRule::kTyped || rule == DictRule::kNested) &&
