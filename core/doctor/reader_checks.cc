@@ -90,9 +90,9 @@ std::string FrequencyFix(const ConfigCase& config, std::size_t group,
                  : Say("readers.other-frequencies", {});
 }
 
-// transformers reads attention_factor; SGLang and vLLM before 0.30 read
-// attn_factor; llama.cpp reads neither; mlx-lm reads only mscale and
-// mscale_all_dim.
+// transformers, and vLLM since 0.30, read attention_factor. SGLang (every
+// version) and vLLM before 0.30 read attn_factor. llama.cpp reads neither;
+// mlx-lm reads only mscale and mscale_all_dim.
 constexpr absl::string_view kAmplitudeKeys[] = {"attention_factor",
                                                 "attn_factor"};
 

@@ -61,8 +61,8 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   }
 }
 
-// Returns the original length that a reader assumes. Returns kRefuses if the
-// reader refuses the file because of that length; else "".
+// Returns the original length that a reader assumes. If it assumes none:
+// kRefuses if the reader's error names the key, else "".
 std::string OriginalTaken(const Reading& reading) {
   constexpr absl::string_view kKey = "original_max_position_embeddings";
   if (const std::string* const value = reading.Assumed(kKey)) return *value;

@@ -229,7 +229,7 @@ void CosSinEvaluator::FollowingRows(double position, std::int64_t n, float* cos,
     std::uint32_t in_doubt =
         simd::ActiveKernels().add_angles(sums, cos, sin, pitch);
     for (std::int64_t t = 0; in_doubt != 0; ++t, in_doubt >>= 1) {
-      // Overwrites the row that add_angles has written, perhaps with
+      // Overwrites the row of add_angles, which may have written it with
       // non-temporal stores. No end_streams is needed in between: a thread's
       // writes to one address stay in order.
       if ((in_doubt & 1) != 0) {

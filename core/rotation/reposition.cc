@@ -134,8 +134,8 @@ absl::Status CheckTargets(const PositionChange& change,
 // Keys that one old and one new encoding move: all of k, or one layer of it.
 struct Keys {
   const ConstTensorView& k;  // as the caller gave it
-  // layout.head_dim is the width of a head in elements of k: bytes, if k has
-  // blocks.
+  // layout.head_dim is the width of a head in elements of k. If block_format is
+  // set, an element of k is one byte of a quantised block.
   absl::StatusOr<HeadLayout> layout;
   // The layer of k that has these encodings; nullopt if all of k has them.
   std::optional<std::int64_t> layer = std::nullopt;

@@ -20,9 +20,9 @@ namespace posenc::core {
 
 class ComputePool {
  public:
-  // At least one thread. `niceness` is added to the workers' niceness, as by
-  // nice(): on a busy processor, the other threads of the process then get more
-  // time.
+  // Starts `threads` threads, or one if `threads` is less than 1. `niceness` is
+  // added to the workers' niceness, as by nice(): on a busy processor, the
+  // other threads of the process then get more time.
   explicit ComputePool(int threads, int niceness = 0);
   // Runs the submitted jobs, then joins the threads.
   ~ComputePool();

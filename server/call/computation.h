@@ -118,8 +118,8 @@ class RowMapComputation final : public Computation {
     InputTensor input;
   };
 
-  // tile_bytes: bytes that a tile reads and writes. owner: owns the data that
-  // maps borrow, except for the request.
+  // tile_bytes: bytes that a tile reads and writes. owner: owns the data, other
+  // than the request, that the RowMaps of the outputs borrow.
   RowMapComputation(absl::InlinedVector<Output, 2> outputs,
                     std::size_t tile_bytes,
                     std::shared_ptr<const void> owner = nullptr);

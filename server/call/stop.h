@@ -15,7 +15,8 @@ namespace posenc::server {
 // Must be used on the call's thread, except for Check().
 class Stop {
  public:
-  // A wait of the call that the stop can end.
+  // One of the call's waits. Request() ends it early, if that is still
+  // possible.
   class Pending : public Loop::Event {
    public:
     // Ends the wait, if that is still possible. The event then happens soon.

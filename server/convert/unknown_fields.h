@@ -1,6 +1,5 @@
-// Refuses fields of newer clients that this server does not know. The walk over
-// the message that finds these fields also finds out whether the message names
-// shared memory.
+// Refuses fields of newer clients that this server does not know. The same walk
+// over the message also tells whether the message may name shared memory.
 //
 // Protobuf would skip an unknown field, and the result would silently differ
 // from what the client asked for. See docs/adr/0005.

@@ -129,8 +129,9 @@ Choice KeyedWidth(const RopeDict& from) {
   return {*width, {*share}};
 }
 
-// Returns the width of an unknown type, by any key that files use for the
-// width.
+// For an unknown model_type without partial_rotary_factor: returns the width by
+// any other key that files use for it. Else, or if no such key has a valid
+// value, returns nullopt.
 std::optional<Choice> WidthByAnyName(const RopeDict& from) {
   if (!from.family.any_names || from.dict.Has(kShare) ||
       from.config.Has(kShare)) {

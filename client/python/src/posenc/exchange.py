@@ -12,8 +12,8 @@ from .channels import LONGEST_STREAM, Call, Channels
 from .wire import Buffer
 
 # From this size on, a call uses a future, whose answer grpcio's own thread
-# receives. Large messages are then faster (a round trip of 1 MiB takes 2.9
-# instead of 4.1 ms), but small messages are slower (0.6 instead of 0.4 ms).
+# receives. A future makes large messages faster (a round trip of 1 MiB takes 2.9
+# instead of 4.1 ms), but would make small messages slower (0.6 instead of 0.4 ms).
 _LARGE = 64 << 10
 
 
