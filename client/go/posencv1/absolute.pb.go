@@ -257,7 +257,7 @@ func (*AbsoluteEncoding_Timestep) isAbsoluteEncoding_Encoding() {}
 
 func (*AbsoluteEncoding_FourierFeatures) isAbsoluteEncoding_Encoding() {}
 
-// sin and cos of p * w_i.
+// sin and cos of p * w_i, for the position p and the frequencies w_i.
 type Sinusoidal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Dim   int32                  `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`                                    // 2 to 65536
@@ -349,9 +349,9 @@ func (x *Sinusoidal) GetOddDimSine() bool {
 // Rows of a trained table.
 type LearnedTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unset: positions past the table are OUT_OF_RANGE. Set, in (0, 1), not 0.5: Su's hierarchical extension to rows^2
-	// positions (kexue.fm/archives/7947). With u_i = (row_i - alpha * row_0) / (1 - alpha), position i * rows + j gets
-	// alpha * u_i + (1 - alpha) * u_j.
+	// Unset: positions past the table are OUT_OF_RANGE. Set: Su's hierarchical rule (kexue.fm/archives/7947) extends the
+	// table to rows^2 positions. With u_i = (row_i - alpha * row_0) / (1 - alpha), position i * rows + j gets
+	// alpha * u_i + (1 - alpha) * u_j. The value must be in (0, 1), and not 0.5.
 	HierarchicalAlpha *float64 `protobuf:"fixed64,1,opt,name=hierarchical_alpha,json=hierarchicalAlpha,proto3,oneof" json:"hierarchical_alpha,omitempty"`
 	Table             *Tensor  `protobuf:"bytes,15,opt,name=table,proto3" json:"table,omitempty"` // required, [rows, dim]
 	unknownFields     protoimpl.UnknownFields
@@ -403,7 +403,7 @@ func (x *LearnedTable) GetTable() *Tensor {
 }
 
 // Rows of sines and cosines for the cells of a grid, in row-major order (MAE, arXiv:2111.06377, and vision towers).
-// Each axis has dim / axes channels: a Sinusoidal in SIN_COS order. Takes no positions.
+// Each axis has dim / axes channels: a Sinusoidal in SIN_COS order. A request with this encoding has no positions.
 type SincosGrid struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Dim             int32                  `protobuf:"varint,1,opt,name=dim,proto3" json:"dim,omitempty"`                                                  // divisible by 2 * axes
@@ -566,7 +566,7 @@ func (x *Timestep) GetScale() float64 {
 	return 0
 }
 
-// Fourier features (arXiv:2006.10739): sin and cos of 2 pi x B.
+// Fourier features (arXiv:2006.10739): sin and cos of 2 pi x B, for the position x (one coordinate per axis).
 type FourierFeatures struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CosFirst      bool                   `protobuf:"varint,1,opt,name=cos_first,json=cosFirst,proto3" json:"cos_first,omitempty"`

@@ -83,8 +83,8 @@ type Severity int32
 
 const (
 	Severity_SEVERITY_UNSPECIFIED Severity = 0
-	// A reader computes other numbers than the model's training did, and the effect is large: within the length, less
-	// than 90 % of an attention score is left, or logits are off by more than 5 %.
+	// A reader computes other numbers than the model's training did, and the effect is large: at some distance up to
+	// DiagnoseRopeResponse.length, less than 90 % of an attention score is left, or logits are off by more than 5 %.
 	Severity_SEVERITY_ERROR   Severity = 1
 	Severity_SEVERITY_WARNING Severity = 2
 	Severity_SEVERITY_NOTE    Severity = 3
@@ -150,7 +150,7 @@ type ModelDescription struct {
 	// Number of rows of a k_proj.weight, to check head_dim; 0: not known.
 	KeyRows int64 `protobuf:"varint,6,opt,name=key_rows,json=keyRows,proto3" json:"key_rows,omitempty"`
 	// A part of the weight of a query projection: the leading channels of the rows of the first head, [rows, channels],
-	// of a floating dtype. Comparing these rows with those of another file shows whether one projection is permuted.
+	// of a floating dtype. Comparing these rows with the rows of another file shows whether one projection is permuted.
 	QueryRows *NamedTensor `protobuf:"bytes,7,opt,name=query_rows,json=queryRows,proto3" json:"query_rows,omitempty"`
 	// Why the caller could not read the file; empty if it could. If this is set, the answer repeats it, and ignores all
 	// other fields of this input.
@@ -489,11 +489,11 @@ func (x *Finding) GetSee() []string {
 	return nil
 }
 
-// How much the encoding of one reader differs from that of the reference.
+// How much the encoding of one reader differs from the reference's encoding.
 type ReaderVerdict struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                             // full name: "mlx-lm"
-	Says           string                 `protobuf:"bytes,2,opt,name=says,proto3" json:"says,omitempty"`                                             // its version, and how it reads the input
+	Says           string                 `protobuf:"bytes,2,opt,name=says,proto3" json:"says,omitempty"`                                             // the reader's version, and how it reads the input
 	FirstDistance  int64                  `protobuf:"varint,3,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"`     // RopeDifference.first_distance, within the length
 	KeptAtLength   float64                `protobuf:"fixed64,4,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"`     // RopeDifference.kept_at_length
 	FirstAngle     int64                  `protobuf:"varint,5,opt,name=first_angle,json=firstAngle,proto3" json:"first_angle,omitempty"`              // RopeDifference.first_diverging_position

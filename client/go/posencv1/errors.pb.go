@@ -20,7 +20,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// google.rpc.ErrorInfo.reason is the name of one of these values as written here; its domain is "posenc". Clients
+// google.rpc.ErrorInfo.reason is the name of one of these values as written here; ErrorInfo.domain is "posenc". Clients
 // branch on the reason, never on the text. If requests or responses are a stream, metadata also has messageIndex: the
 // index of the faulty request message, counted from 0.
 type ErrorReason int32
@@ -45,8 +45,8 @@ const (
 	ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE ErrorReason = 7
 	// The request, or its response, is larger than the server's limit. metadata: sizeBytes, limitBytes.
 	ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE ErrorReason = 8
-	// The server has no memory left for this call, or could not end it before its deadline. Retry after the time in
-	// google.rpc.RetryInfo. metadata: resource.
+	// The server has no memory left for this call, or could not finish the call before its deadline. Retry after the time
+	// in google.rpc.RetryInfo. metadata: resource.
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 9
 	// The server is about to end. Retry on another server.
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 10

@@ -1118,7 +1118,7 @@ func (x *TransformerXlScore) GetR() *Tensor {
 type DebertaScore struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Buckets *DebertaBuckets        `protobuf:"bytes,1,opt,name=buckets,proto3" json:"buckets,omitempty"`
-	// Set: the last term uses the x of j - i, as in the paper. Unset: the x of i - j, as in Microsoft's code and
+	// Set: x of the last term has bucket(j - i), as in the paper. Unset: it has bucket(i - j), as in Microsoft's code and
 	// transformers.
 	PaperPositionToContent bool    `protobuf:"varint,2,opt,name=paper_position_to_content,json=paperPositionToContent,proto3" json:"paper_position_to_content,omitempty"`
 	PositionKeys           *Tensor `protobuf:"bytes,14,opt,name=position_keys,json=positionKeys,proto3" json:"position_keys,omitempty"`          // [H, 2 * span, D]; unset: no content-to-position term

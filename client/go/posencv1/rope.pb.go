@@ -28,10 +28,10 @@ type ModelPart int32
 const (
 	ModelPart_MODEL_PART_UNSPECIFIED ModelPart = 0
 	ModelPart_MODEL_PART_TEXT        ModelPart = 1
-	// The vision tower (vision_config, at any depth). With every profile it is read as transformers' class of the tower
-	// reads it. Its axes are those of the class's position ids: height and width, unless the assumption "axes" names
-	// others. Its frequencies are the float32 numbers that the class computes, as ExplicitFrequencies. With
-	// ANGLE_PRECISION_FLOAT32 a rotation has exactly the angles of the class. VisionPositions builds the ids.
+	// The vision tower (vision_config, at any depth). Every profile reads it as transformers' class of the tower does.
+	// Its axes are the axes of the class's position ids: height and width, unless the assumption "axes" names others. Its
+	// frequencies are the float32 numbers that the class computes, as ExplicitFrequencies. With ANGLE_PRECISION_FLOAT32 a
+	// rotation has exactly the angles of the class. VisionPositions builds the position ids.
 	ModelPart_MODEL_PART_VISION ModelPart = 2
 	ModelPart_MODEL_PART_AUDIO  ModelPart = 3 // the audio encoder (audio_config, encoder_config, ...): one axis
 	// The indexer of sparse attention (DeepSeek V3.2, GLM 5) chooses the tokens that a layer attends to. It has the
@@ -438,10 +438,10 @@ type RopeSource struct {
 	//	*RopeSource_LayerIndex
 	Layer isRopeSource_Layer `protobuf_oneof:"layer"`
 	// Length in tokens, > 0, at which length-dependent scalings (dynamic_ntk, longrope) are evaluated. Such scalings
-	// require a length. The server does not take it from the positions of a request, because then the frequencies would
-	// depend on how a batch is cut. Other scalings ignore it. If it is unset, ResolveRope and AnalyzeRope, but no other
-	// RPC, assume original_max_position_embeddings (dynamic_ntk: max_position_embeddings); ResolveRope lists this
-	// assumption.
+	// require a length, and other scalings ignore it. The server does not derive the length from the positions of a
+	// request, because then the frequencies would depend on how a batch is cut. If sequence_length is unset, ResolveRope
+	// and AnalyzeRope, but no other RPC, assume original_max_position_embeddings (dynamic_ntk: max_position_embeddings);
+	// ResolveRope lists this assumption.
 	SequenceLength *int64 `protobuf:"varint,7,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
 	// The part of a preset or config_json. Unset: the text part. If the file is the configuration of a tower (model_type
 	// "qwen2_vl_vision", "pixtral", "dinov3_vit", ...) or of a diffusion transformer (_class_name), unset means this
@@ -1065,8 +1065,8 @@ type YarnScaling struct {
 	OriginalMaxPositionEmbeddings int64                  `protobuf:"varint,2,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"` // required, > 0
 	BetaFast                      *float64               `protobuf:"fixed64,3,opt,name=beta_fast,json=betaFast,proto3,oneof" json:"beta_fast,omitempty"`                                                             // pairs with more rotations are kept; unset: 32
 	BetaSlow                      *float64               `protobuf:"fixed64,4,opt,name=beta_slow,json=betaSlow,proto3,oneof" json:"beta_slow,omitempty"`                                                             // pairs with fewer rotations are divided; unset: 1
-	// Unset: g(factor, mscale) / g(factor, mscale_all_dim) if both are set and non-zero, else g(factor, 1). Here
-	// g(s, m) = 0.1 m ln s + 1 for s > 1, else 1.
+	// Unset: g(factor, mscale) / g(factor, mscale_all_dim) if mscale and mscale_all_dim are set and non-zero, else
+	// g(factor, 1). Here g(s, m) = 0.1 m ln s + 1 for s > 1, else 1.
 	AttentionFactor *float64 `protobuf:"fixed64,5,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
 	Mscale          *float64 `protobuf:"fixed64,6,opt,name=mscale,proto3,oneof" json:"mscale,omitempty"`
 	MscaleAllDim    *float64 `protobuf:"fixed64,7,opt,name=mscale_all_dim,json=mscaleAllDim,proto3,oneof" json:"mscale_all_dim,omitempty"`
@@ -1388,7 +1388,8 @@ type ExplicitFrequencies struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// [heads, axes, rotary_dim / 2], row-major, finite. A pair's angle is the sum over the axes of position * frequency.
 	Values []float64 `protobuf:"fixed64,1,rep,packed,name=values,proto3" json:"values,omitempty"`
-	// 0: the same for every head. Otherwise q and k must have this many heads (rope-vit's RoPE-Mixed, arXiv:2403.13298).
+	// 0: every head has the same frequencies. Otherwise q and k must have this many heads (rope-vit's RoPE-Mixed,
+	// arXiv:2403.13298).
 	Heads int32 `protobuf:"varint,2,opt,name=heads,proto3" json:"heads,omitempty"`
 	// Unset (0): 1. More than one excludes RopeSpec.axes.
 	Axes          int32 `protobuf:"varint,3,opt,name=axes,proto3" json:"axes,omitempty"`

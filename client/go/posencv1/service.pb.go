@@ -20,7 +20,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Arrangement of a rotary table of width d, as the rotated channels need it.
+// Arrangement of a rotary table for d rotated channels.
 type TableLayout int32
 
 const (
@@ -202,7 +202,7 @@ type SharedMemoryInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Directory     string                 `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`                // the directory's path on the server
 	Prefix        string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`                      // the beginning of all file names in the directory; may be empty
-	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // largest size of all files that are mapped at one time
+	MaxBytes      int64                  `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // largest total size of the files that are mapped at one time
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -605,7 +605,7 @@ type RopeDifference struct {
 	// left if the other encoding rotates keys and queries, for q and k with equal energy in all pairs. If only one of the
 	// two encodings rotates a pair, w of this pair is 0 in the other. With several axes, the two tokens are r apart on
 	// every axis.
-	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9; -1: none; above 4096, only 4096 values are tested
+	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9; -1: none; of all r > 4096, only 4096 are tested
 	KeptAtLength  float64 `protobuf:"fixed64,8,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"` // 1 if the frequencies are equal
 	Length        int64   `protobuf:"varint,9,opt,name=length,proto3" json:"length,omitempty"`                                    // ResolveRopeRequest.length, or its default
 	unknownFields protoimpl.UnknownFields
@@ -1076,7 +1076,8 @@ type BuildBiasRequest struct {
 	KeyTile     int64                  `protobuf:"varint,7,opt,name=key_tile,json=keyTile,proto3" json:"key_tile,omitempty"`       // unset: chosen by the server
 	// Unset: float32, or int32 if the tiles hold indices, which have no other dtype.
 	Dtype Dtype `protobuf:"varint,8,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`
-	// The bias is -infinity if the key comes after the query. Unset: the bias does not mask. Not for indices.
+	// Set: the bias is -infinity if the key comes after the query. Unset: the bias does not mask. INVALID_ARGUMENT if set
+	// for indices.
 	Causal        bool `protobuf:"varint,9,opt,name=causal,proto3" json:"causal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1762,9 +1763,9 @@ func (x *AttentionSinkPositions) GetLength() int64 {
 }
 
 // Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as the model's class in transformers
-// makes them, with the same axes, order of the patches, first index, class tokens and units. The ids are float32 if
-// they are fractional (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). A tower with windowed attention applies
-// one permutation to tokens and ids; the caller must do this.
+// or diffusers makes them, with the same axes, order of the patches, first index, class tokens and units. The ids are
+// float32 if they are fractional (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). A tower with windowed
+// attention applies one permutation to tokens and ids; the caller must do this.
 type VisionPositions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A preset or config_json with the tower: either the tower's own file, or the model's file with `part`
@@ -3224,8 +3225,8 @@ type DiagnoseRopeRequest struct {
 	// "mistral_rs", "ollama", "openvino". A name may have a version: "vllm@0.20". The answer has no findings that concern
 	// only other readers. Empty: all readers that can run the model, except the last seven of this list.
 	Readers []string `protobuf:"bytes,2,rep,name=readers,proto3" json:"readers,omitempty"`
-	// Largest distance that counts, > 0. Unset (0): the length in the reference (max_position_embeddings,
-	// context_length), or 8192.
+	// Largest distance at which readers are compared, > 0. Unset (0): the length that `runtime` sets, or else the length
+	// that an input gives (max_position_embeddings, context_length), or else 8192.
 	Length int64 `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
 	// An engine's command line with the shell's quotes: "vllm serve --hf-overrides '{...}'".
 	Runtime       string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`

@@ -60,11 +60,11 @@ const (
 // Request metadata `posenc-message-bytes` (optional, a decimal number) announces the size in bytes of the call's
 // serialized request message (in a stream, of the largest message). Before the server reads a message, it reserves this
 // much memory (four times as much for a stream). While too little memory is free, the call waits. Without the
-// announcement, the server reserves 1/256 of the memory for all calls, at least 64 KiB (for a stream, four times 5
-// MiB). If the message is larger than the reserved memory and there is no memory for it, the call does not wait: it
-// ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED). So send the number with every call that carries a tensor.
-// Fields other than tensors need their size once more when they are parsed. If there is no memory for this, the call
-// ends with the same error.
+// announcement, the server reserves 1/256 of the memory that all calls together may use, but at least 64 KiB (for a
+// stream, four times 5 MiB). If the message is larger than the reserved memory and there is no memory for it, the call
+// does not wait: it ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED). So send the number with every call that
+// carries a tensor. To parse fields other than tensors, the server needs as much memory again as these fields have. If
+// there is too little memory for this, the call ends with the same error.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is not an error.
 //   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before
@@ -81,7 +81,7 @@ const (
 // log and traces. They do not change answers.
 //
 // ApplyRopeStream and RepositionStream carry tensors of any size, as bytes. Client and server may cut the bytes into
-// messages anywhere.
+// messages between any two elements.
 //   - The first message describes the whole call: `call` is the unary request, but its tensors to rotate (q and k, or k)
 //     have only dtype and shape. Position ids and shifts either have their elements, or also have only dtype and shape.
 //   - The `data` of all messages, joined in their order, is one sequence of bytes: first the position ids and shifts that
@@ -98,7 +98,7 @@ const (
 //   - After the last byte the client half-closes the stream. The status then says whether the call succeeded. An error
 //     ends the stream; bytes that came before the error are valid.
 //   - Errors about `call` name its fields as the unary call does. The other errors of a stream are INVALID_ARGUMENT, too.
-//     They have the field `data` if more bytes come than described, or fewer until the half-close
+//     They have the field `data` if more bytes come than `call` describes, or if fewer bytes come before the half-close
 //     (ERROR_REASON_TENSOR_SIZE_MISMATCH), or if a message ends inside an element (ERROR_REASON_FIELD_INVALID). They have
 //     the field `call` if the first message lacks `call` (ERROR_REASON_FIELD_REQUIRED), or if a later message has it
 //     (ERROR_REASON_FIELD_INVALID). Shared memory in a stream is also an error.
@@ -351,11 +351,11 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 // Request metadata `posenc-message-bytes` (optional, a decimal number) announces the size in bytes of the call's
 // serialized request message (in a stream, of the largest message). Before the server reads a message, it reserves this
 // much memory (four times as much for a stream). While too little memory is free, the call waits. Without the
-// announcement, the server reserves 1/256 of the memory for all calls, at least 64 KiB (for a stream, four times 5
-// MiB). If the message is larger than the reserved memory and there is no memory for it, the call does not wait: it
-// ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED). So send the number with every call that carries a tensor.
-// Fields other than tensors need their size once more when they are parsed. If there is no memory for this, the call
-// ends with the same error.
+// announcement, the server reserves 1/256 of the memory that all calls together may use, but at least 64 KiB (for a
+// stream, four times 5 MiB). If the message is larger than the reserved memory and there is no memory for it, the call
+// does not wait: it ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED). So send the number with every call that
+// carries a tensor. To parse fields other than tensors, the server needs as much memory again as these fields have. If
+// there is too little memory for this, the call ends with the same error.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is not an error.
 //   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before
@@ -372,7 +372,7 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 // log and traces. They do not change answers.
 //
 // ApplyRopeStream and RepositionStream carry tensors of any size, as bytes. Client and server may cut the bytes into
-// messages anywhere.
+// messages between any two elements.
 //   - The first message describes the whole call: `call` is the unary request, but its tensors to rotate (q and k, or k)
 //     have only dtype and shape. Position ids and shifts either have their elements, or also have only dtype and shape.
 //   - The `data` of all messages, joined in their order, is one sequence of bytes: first the position ids and shifts that
@@ -389,7 +389,7 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 //   - After the last byte the client half-closes the stream. The status then says whether the call succeeded. An error
 //     ends the stream; bytes that came before the error are valid.
 //   - Errors about `call` name its fields as the unary call does. The other errors of a stream are INVALID_ARGUMENT, too.
-//     They have the field `data` if more bytes come than described, or fewer until the half-close
+//     They have the field `data` if more bytes come than `call` describes, or if fewer bytes come before the half-close
 //     (ERROR_REASON_TENSOR_SIZE_MISMATCH), or if a message ends inside an element (ERROR_REASON_FIELD_INVALID). They have
 //     the field `call` if the first message lacks `call` (ERROR_REASON_FIELD_REQUIRED), or if a later message has it
 //     (ERROR_REASON_FIELD_INVALID). Shared memory in a stream is also an error.

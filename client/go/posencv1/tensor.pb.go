@@ -290,7 +290,7 @@ func (Layout) EnumDescriptor() ([]byte, []int) {
 }
 
 // A place in a file that client and server both map (GetServerInfoResponse.shared_memory). Only clients on unix sockets
-// may name a place, unless the server also allows other clients. The client owns the file: it makes the file, at its
+// may name a place, unless the server also allows other clients. The client owns the file: the client makes it, at its
 // full size, and removes it. If bytes change while a call reads them, only the resulting numbers are undefined. If a
 // file is cut short during a call, the call fails (ERROR_REASON_SHARED_MEMORY_CUT), and its outputs are undefined.
 type SharedMemory struct {
@@ -369,9 +369,9 @@ type Tensor struct {
 	// The elements as bytes: little-endian, row-major, no padding; exactly product(shape) * sizeof(dtype) long.
 	// It has the highest field number, so that serializers write it last. Parsers accept fields in any order.
 	//
-	// Most clients refuse answers over 4 MiB by default: raise max_receive_message_length (or its name in your language),
-	// or use the stream, whose responses fit. Announce the size that you send in the metadata posenc-message-bytes (see
-	// the service). No message can exceed 2 GiB - 1.
+	// Most clients refuse answers over 4 MiB by default: raise max_receive_message_length (the setting may have another
+	// name in your language), or use the stream, whose responses fit. Announce the size that you send in the metadata
+	// posenc-message-bytes (see the service). No message can exceed 2 GiB - 1.
 	Data          []byte `protobuf:"bytes,15,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

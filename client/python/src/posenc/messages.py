@@ -73,7 +73,7 @@ LayoutLike = Union[Layout, Literal["bshd", "bhsd", "sbhd", "thd"]]
 class SharedMemory(Message):
     """A place in a file that client and server both map (GetServerInfoResponse.shared_memory).
     Only clients on unix sockets may name a place, unless the server also allows other clients. The
-    client owns the file: it makes the file, at its full size, and removes it. If bytes change
+    client owns the file: the client makes it, at its full size, and removes it. If bytes change
     while a call reads them, only the resulting numbers are undefined. If a file is cut short
     during a call, the call fails (ERROR_REASON_SHARED_MEMORY_CUT), and its outputs are undefined."""
 
@@ -391,7 +391,7 @@ CombinationLike = Union[Combination, Literal["add", "multiply", "concatenate"]]
 
 @dataclass
 class Sinusoidal(Message):
-    """sin and cos of p * w_i."""
+    """sin and cos of p * w_i, for the position p and the frequencies w_i."""
 
     dim: int = _field(1, "int32")
     base: Optional[float] = _field(2, "double", OPTIONAL)
@@ -413,7 +413,7 @@ class LearnedTable(Message):
 class SincosGrid(Message):
     """Rows of sines and cosines for the cells of a grid, in row-major order (MAE,
     arXiv:2111.06377, and vision towers). Each axis has dim / axes channels: a Sinusoidal in
-    SIN_COS order. Takes no positions."""
+    SIN_COS order. A request with this encoding has no positions."""
 
     dim: int = _field(1, "int32")
     extents: list[int] = _field(2, "int32", REPEATED)
@@ -438,7 +438,8 @@ class Timestep(Message):
 
 @dataclass
 class FourierFeatures(Message):
-    """Fourier features (arXiv:2006.10739): sin and cos of 2 pi x B."""
+    """Fourier features (arXiv:2006.10739): sin and cos of 2 pi x B, for the position x (one
+    coordinate per axis)."""
 
     cos_first: bool = _field(1, "bool")
     frequencies: Optional[Tensor] = _field(15, Tensor)
@@ -673,7 +674,7 @@ class DescriptionReport(Message):
 
 @dataclass
 class ReaderVerdict(Message):
-    """How much the encoding of one reader differs from that of the reference."""
+    """How much the encoding of one reader differs from the reference's encoding."""
 
     name: str = _field(1, "string")
     says: str = _field(2, "string")
@@ -936,10 +937,10 @@ class VisionPositionsGrid(Message):
 @dataclass
 class VisionPositions(Message):
     """Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as the
-    model's class in transformers makes them, with the same axes, order of the patches, first
-    index, class tokens and units. The ids are float32 if they are fractional (DINOv3: 2 pi times
-    the coordinates in [-1, 1]; SAM 3). A tower with windowed attention applies one permutation to
-    tokens and ids; the caller must do this."""
+    model's class in transformers or diffusers makes them, with the same axes, order of the
+    patches, first index, class tokens and units. The ids are float32 if they are fractional
+    (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). A tower with windowed attention applies
+    one permutation to tokens and ids; the caller must do this."""
 
     rope: Optional[RopeSource] = _field(1, RopeSource)
     grids: list[VisionPositionsGrid] = _field(2, VisionPositionsGrid, REPEATED)
