@@ -155,7 +155,7 @@ absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
                    const Connection& connection, const GlobalFlags& globals) {
   RETURN_IF_ERROR(CheckOut(path));
-  if (IsNpyOutput(path)) {
+  if (request.dtype() != v1::DTYPE_UNSPECIFIED && IsNpyOutput(path)) {
     // Refuses bfloat16 before the call, because an .npy file cannot hold it.
     RETURN_IF_ERROR(
         InFile(path, NpyHeader({request.dtype(), {}, {}})).status());
