@@ -78,6 +78,8 @@ if alive; then kubectl get nodes; say "already up"; exit 0; fi
 # --- keys and configurations ------------------------------------------------
 mkdir -p "$STATE"/{pki,cni,log}
 chmod 700 "$STATE/pki"
+# kubelet changes these settings of the kernel; down.sh restores them.
+grep -H . /proc/sys/vm/overcommit_memory /proc/sys/kernel/{panic,panic_on_oops} >"$STATE/settings"
 P=$STATE/pki
 key() { openssl ecparam -name prime256v1 -genkey -noout -out "$P/$1.key" 2>/dev/null; }
 cert() { # cert FILE SUBJECT [SAN]
