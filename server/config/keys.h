@@ -49,7 +49,7 @@ struct Key {
   // Whether SIGHUP changes the key's value in a running server.
   bool reloads;
   KeyField (*field)(Config&);
-  // What the key does, in one sentence.
+  // Says in one sentence what the key does.
   const char* meaning;
   // The name of the value in --help and the documentation. The value of a
   // choice is its words with '|' between them.

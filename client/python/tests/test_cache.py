@@ -1,10 +1,14 @@
 """reposition() moves keys inside a paged cache exactly as it moves the same keys outside of the cache."""
 
+import re
+
 import ml_dtypes  # noqa: F401, numpy's bfloat16
 import numpy
 import posenc
 import posenc.client
 import pytest
+from conftest import ROOT
+from posenc import blocks
 from posenc.arrays import borrow
 from posenc.messages import Dtype, Tensor
 
@@ -174,3 +178,9 @@ def test_a_result_may_overlap_the_cache(client, random):
     expected = client.reposition(cache, rope=SPEC, cache=layout, shift=5)
     client.reposition(held, rope=SPEC, cache=layout, shift=5, out=out)
     assert out.tobytes() == expected.tobytes()
+
+
+def test_the_client_knows_the_layouts_of_the_documentation():
+    rows = re.findall(r"^\| `(\w+)` \| `([A-Z]+)` \|", (ROOT / "docs" / "caches.md").read_text("utf-8"), re.M)
+    known = {name: re.match("[^B]*B[^T]*T|[^B]*B", letters)[0] for name, letters in rows}
+    assert blocks._LETTERS == known and len(known) == 6
