@@ -52,7 +52,7 @@ finish() {
   if [[ -n $daemon ]]; then
     kill "$daemon" 2>/dev/null || true
     wait "$daemon" 2>/dev/null || true
-    umount "$work"/exec/netns/* 2>/dev/null || true # of the network "none"
+    umount "$work"/exec/netns/* 2>/dev/null || true # docker mounts them for the network "none"
   fi
   rm -rf "$work"
 }
@@ -248,8 +248,8 @@ for architecture in "${architectures[@]}"; do
 done
 [[ -z $keep ]] || mv "$work/$native.tar.gz" "$keep"
 if [[ -n $archive ]]; then
-  # Not buildah's own archive: the files in it have the current time, so two runs would
-  # differ.
+  # Does not use buildah's own archive: its files have the current time, so the archives
+  # of two runs would differ.
   "${buildah[@]}" manifest push -q --all "$image" "oci:$work/layout:$image"
   tar --sort=name --mtime="@$stamp" --owner=0 --group=0 --numeric-owner --mode=go=rX \
     -C "$work/layout" -cf "$archive" blobs index.json oci-layout

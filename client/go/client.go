@@ -108,7 +108,7 @@ type config struct {
 	stuckTimeout     time.Duration
 	maxMessageBytes  int64
 	streamAbove      int64
-	chunkBytes       int // of a stream's messages
+	chunkBytes       int // size of the elements in a stream's message
 	tls              *TLS
 	token, tokenFile string
 }

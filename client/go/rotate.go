@@ -34,9 +34,9 @@ type RepositionArgs struct {
 	OldRope, NewRope RopeSource
 	Movement         *Movement
 	Layout           Layout
-	Cache            *posencv1.CacheLayout // of a paged cache, instead of Layout
+	Cache            *posencv1.CacheLayout // layout of a paged cache, instead of Layout
 	Saturation       Saturation            // required if K is FP8, or Int8 without BlockFormat
-	BlockFormat      BlockFormat           // of the blocks whose bytes K holds
+	BlockFormat      BlockFormat           // format of the blocks whose bytes K holds
 	K                Tensor
 }
 

@@ -1,8 +1,9 @@
 // posencd, posenc and posenc-load in one file. Argument 0, the name by which
 // the file is called, selects the program. If argument 0 is not a program's
 // name, argument 1 selects the program, because emulators of other CPUs replace
-// argument 0 by the file's own name. If argument 1 is none either, posencd
-// runs. Three files would have three copies of gRPC, OpenSSL and protobuf.
+// argument 0 by the file's own name. If argument 1 is not a program's name
+// either, posencd runs. The programs are one file, because each of three files
+// would have its own copy of gRPC, OpenSSL and protobuf.
 
 #include <string_view>
 

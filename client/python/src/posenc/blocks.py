@@ -26,8 +26,8 @@ class Moved:
 
     request: RepositionRequest
     k: Borrowed
-    result: Result  # of the smaller cache
-    index: Any  # of the blocks in the cache
+    result: Result  # the moved keys of the smaller cache
+    index: Any  # selects the moved blocks in the whole cache
     cache: Array  # the whole cache, as bytes, in the caller's memory
 
     def write(self, whole: Result, tensor: Tensor) -> None:
@@ -86,7 +86,8 @@ def _numbers(table: Tensor) -> Optional[Array]:
 
 
 def _before(cache: CacheLayout, table: Array, size: int) -> Optional[Array]:
-    """Tells for each entry of a block table whether it is before the end of its sequence. None: wrong lengths."""
+    """Tells for each entry of a block table whether it is before the end of its sequence. Returns None if `lengths` is
+    wrong."""
     rows = table.reshape(-1, table.shape[-1])
     lengths = numpy.array(cache.lengths or [rows.shape[1] * size] * len(rows))
     if len(lengths) != len(rows):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SERVICE = "/posenc.v1.PositionalEncodingService/"
 VERSION = importlib.metadata.version("posenc")
 
-# Seconds that a unary call may take, and that a stream may make no progress.
+# The longest time of a unary call, and a stream's longest time without progress, in seconds.
 _DEFAULT_TIMEOUT = 60.0
 # Deadline, in seconds, of a stream that is limited only by the time without
 # progress. Without a deadline the server would set its default deadline.
@@ -139,7 +139,7 @@ class Channels:
         self._closed = False
         self.most = min(self._options.get("max_message_bytes", 512 << 20), _MAX_PROTO_BYTES)
         self.stream_above = min(self._options.get("stream_above_bytes", _STREAM_ABOVE_BYTES), self.most)
-        # Seconds that a unary call may take, and that a stream may make no progress.
+        # The longest time of a unary call, and a stream's longest time without progress, in seconds.
         self.patience = min(self._options.get("timeout", _DEFAULT_TIMEOUT), _LONGEST_TIMEOUT)
         if not self.patience > 0:
             raise invalid("timeout", f"is {self.patience}; must be above 0")

@@ -5,8 +5,8 @@
     posenc.transformers.caches.keep(cache, model.config, [0, 1, 2, 3, *range(900, 1000)])
 
 A cached key was rotated to its position. These functions rotate it to another position, with the encoding of its
-layer; layers without rope stay as they are. Values never change. Keys of deeper layers also depend on the text before
-them, and no rotation changes that.
+layer; layers without rope stay as they are. Only keys change, not the cached values. Keys of deeper layers also depend
+on the text before them, and no rotation changes that.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ final class TensorCall<M extends Message> {
               + "; the tensors may have been rotated by then, in part or whole: write them anew",
           error.requestId());
     }
-    // An older server does not know the fields for shared memory. NOT_FOUND means that the caller's file
-    // does not exist.
+    // An older server does not know the fields for shared memory. NOT_FOUND means that the caller's
+    // file does not exist.
     return error.isTooLarge() || error.reason().equals("FIELD_UNKNOWN")
         || (error.reason().equals("SHARED_MEMORY_UNAVAILABLE")
             && !error.code().equals("NOT_FOUND"));

@@ -36,8 +36,8 @@ public final class TokenPositions {
   }
 
   /**
-   * For the layout THD. Sequence i has the tokens from bounds[i] up to bounds[i + 1], exclusive.
-   * Its positions start at 0.
+   * Makes positions for the layout THD. Sequence i has the tokens from bounds[i] up to
+   * bounds[i + 1], exclusive. Its positions start at 0.
    */
   public static Positions packed(long... bounds) {
     Iterable<Long> all = Arrays.stream(given("bounds", bounds)).boxed()::iterator;
