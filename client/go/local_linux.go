@@ -65,7 +65,7 @@ func findPosencd() (string, error) {
 	}
 	found, err := exec.LookPath("posencd")
 	if err != nil {
-		return "", localError("there is no posencd: pip install posenc-server==%s (the wheel is for Linux on x86_64 with glibc 2.36 or newer), or name one by POSENCD", Version)
+		return "", localError("there is no posencd: pip install posenc-server==%s (the wheel is for Linux on x86_64 or aarch64 with glibc 2.36 or newer), or name one by POSENCD", Version)
 	}
 	return found, nil
 }

@@ -64,7 +64,7 @@ fn find() -> Result<PathBuf> {
     let found = std::env::split_paths(&paths).map(|folder| folder.join("posencd")).find(|file| file.is_file());
     found.ok_or_else(|| {
         let install = format!("pip install posenc-server=={}", env!("CARGO_PKG_VERSION"));
-        let wheels = "the wheel is for Linux on x86_64 with glibc 2.36 or newer";
+        let wheels = "the wheel is for Linux on x86_64 or aarch64 with glibc 2.36 or newer";
         failure(format!("there is no posencd: {install} ({wheels}), or name one by POSENCD"))
     })
 }

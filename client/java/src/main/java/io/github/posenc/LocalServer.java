@@ -56,7 +56,7 @@ final class LocalServer implements AutoCloseable {
       if (Files.isExecutable(file)) return file.toString();
     }
     throw failure("there is no posencd: pip install posenc-server==" + Posenc.VERSION
-        + " (the wheel is for Linux on x86_64 with glibc 2.36 or newer), or name one by POSENCD");
+        + " (the wheel is for Linux on x86_64 or aarch64 with glibc 2.36 or newer), or name one by POSENCD");
   }
 
   private static Path privateFolder(Path parent) {
