@@ -299,9 +299,11 @@ func (x *Alibi) GetSlopes() []float64 {
 
 // Bucketed relative positions (T5, arXiv:1910.10683).
 type T5Buckets struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	NumBuckets  int32                  `protobuf:"varint,1,opt,name=num_buckets,json=numBuckets,proto3" json:"num_buckets,omitempty"`    // unset (0): 32
-	MaxDistance int32                  `protobuf:"varint,2,opt,name=max_distance,json=maxDistance,proto3" json:"max_distance,omitempty"` // unset (0): 128; must be more than the number of exact buckets
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	NumBuckets int32                  `protobuf:"varint,1,opt,name=num_buckets,json=numBuckets,proto3" json:"num_buckets,omitempty"` // unset (0): 32
+	// Unset (0): 128. Must be more than the number of buckets that hold one distance each: num_buckets / 2, or
+	// num_buckets / 4 if bidirectional.
+	MaxDistance int32 `protobuf:"varint,2,opt,name=max_distance,json=maxDistance,proto3" json:"max_distance,omitempty"`
 	// Set (encoders): half of the buckets are for j > i. Unset (decoders): j > i shares bucket 0 with j = i.
 	Bidirectional bool `protobuf:"varint,3,opt,name=bidirectional,proto3" json:"bidirectional,omitempty"`
 	// [num_buckets, heads]: the bias is weights[bucket, head]. Unset: the tiles hold bucket numbers (int32, one head).

@@ -1584,7 +1584,8 @@ func (x *ContextParallelPositions) GetRank() int32 {
 	return 0
 }
 
-// Coordinates of grid cells, [axes, cells]: offsets[a] + steps[a] * index. float64 if offsets or steps are set.
+// Coordinates of grid cells, [axes, cells]: offsets[a] + steps[a] * index. The ids are float64 if offsets or steps are
+// set.
 type GridPositions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extents       []int64                `protobuf:"varint,1,rep,packed,name=extents,proto3" json:"extents,omitempty"`               // cells per axis, outermost first; at most 64 axes
@@ -1840,10 +1841,12 @@ func (x *VisionPositions) GetTextTokens() int64 {
 }
 
 type BuildPositionsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Positions     *Positions             `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"`                            // `ids`; int32 unless the scheme says otherwise
-	NextPosition  int64                  `protobuf:"varint,2,opt,name=next_position,json=nextPosition,proto3" json:"next_position,omitempty"` // position of the next decoded token: multimodal, and attention_sinks (inside the cache)
-	Delta         int64                  `protobuf:"varint,3,opt,name=delta,proto3" json:"delta,omitempty"`                                   // multimodal: next_position minus the number of tokens (Qwen2-VL's rope delta)
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Positions *Positions             `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"` // `ids`; int32 unless the scheme says otherwise
+	// Position of the next decoded token. Only multimodal and attention_sinks have one; for attention_sinks it is the
+	// position inside the cache.
+	NextPosition  int64 `protobuf:"varint,2,opt,name=next_position,json=nextPosition,proto3" json:"next_position,omitempty"`
+	Delta         int64 `protobuf:"varint,3,opt,name=delta,proto3" json:"delta,omitempty"` // multimodal: next_position minus the number of tokens (Qwen2-VL's rope delta)
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -63,8 +63,9 @@ const (
 // announcement, the server reserves 1/256 of the memory that all calls together may use, but at least 64 KiB (for a
 // stream, four times 5 MiB). If the message is larger than the reserved memory and there is no memory for it, the call
 // does not wait: it ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED). So send the number with every call that
-// carries a tensor. To parse fields other than tensors, the server needs as much memory again as these fields have. If
-// there is too little memory for this, the call ends with the same error.
+// carries a tensor. To parse fields other than tensors, the server reserves their size again, 64 times the size of each
+// config_json, and 16 times the size of all other fields of encodings. If there is too little memory for this, the call
+// ends with the same error.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is not an error.
 //   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before
@@ -354,8 +355,9 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 // announcement, the server reserves 1/256 of the memory that all calls together may use, but at least 64 KiB (for a
 // stream, four times 5 MiB). If the message is larger than the reserved memory and there is no memory for it, the call
 // does not wait: it ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED). So send the number with every call that
-// carries a tensor. To parse fields other than tensors, the server needs as much memory again as these fields have. If
-// there is too little memory for this, the call ends with the same error.
+// carries a tensor. To parse fields other than tensors, the server reserves their size again, 64 times the size of each
+// config_json, and 16 times the size of all other fields of encodings. If there is too little memory for this, the call
+// ends with the same error.
 //   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
 //     not a number; the field is `posenc-message-bytes`. A smaller message is not an error.
 //   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before

@@ -883,8 +883,8 @@ class ContextParallelPositions(Message):
 
 @dataclass
 class GridPositions(Message):
-    """Coordinates of grid cells, [axes, cells]: offsets[a] + steps[a] * index. float64 if offsets
-    or steps are set."""
+    """Coordinates of grid cells, [axes, cells]: offsets[a] + steps[a] * index. The ids are float64
+    if offsets or steps are set."""
 
     extents: list[int] = _field(1, "int64", REPEATED)
     offsets: list[float] = _field(2, "double", REPEATED)
