@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/convert/status.h"
 
@@ -168,10 +169,9 @@ absl::Status Call::Route() {
     if (spec_.observed) observer->Started(spec_.name);
   }
   if (!status.ok()) return status;
-  const absl::StatusOr<std::optional<std::int64_t>> announced =
-      AnnouncedBytes(headers_, resources_.limits.max_request_bytes);
-  if (!announced.ok()) return announced.status();
-  announced_ = *announced;
+  ASSIGN_OR_RETURN(
+      announced_,
+      AnnouncedBytes(headers_, resources_.limits.max_request_bytes));
   memory_.emplace(resources_.admission.get(), &resources_.callers,
                   resources_.limits.max_request_bytes, spec_);
   // gRPC counts a deadline from the time at which it reads the headers. The

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "grpc/support/time.h"
 #include "posenc/wire/metadata.h"
 #include "server/base/errors.h"
@@ -52,8 +53,7 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
   }
   std::uint64_t bytes = 0;
   if (!absl::SimpleAtoi(*text, &bytes)) bytes = ~std::uint64_t{0};
-  const absl::Status size = CheckRequest(bytes, limit);
-  if (!size.ok()) return size;
+  RETURN_IF_ERROR(CheckRequest(bytes, limit));
   return static_cast<std::int64_t>(bytes);
 }
 

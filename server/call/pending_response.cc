@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/base/status_macros.h"
 #include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/frame.h"
 #include "server/base/errors.h"
@@ -131,8 +132,7 @@ absl::Status PendingResponse::Allocate(ResponseBuffers* buffers) {
     return absl::OkStatus();
   }
   for (std::size_t i = 0; i < slices_.size(); ++i) {
-    const absl::Status allocated = AllocateOutput(i, buffers);
-    if (!allocated.ok()) return allocated;
+    RETURN_IF_ERROR(AllocateOutput(i, buffers));
   }
   return absl::OkStatus();
 }
@@ -164,10 +164,9 @@ absl::Status PendingResponse::AllocateOutput(std::size_t i,
   if (input != nullptr) {
     slices_[i] = message_->Writable(*input);
   } else if (bytes > 0) {
-    absl::StatusOr<WritableSlice> slice = buffers->Allocate(bytes);
-    if (!slice.ok()) return slice.status();
+    ASSIGN_OR_RETURN(WritableSlice slice, buffers->Allocate(bytes));
     bytes_to_claim_ -= static_cast<std::int64_t>(bytes);
-    slices_[i].push_back(*std::move(slice));
+    slices_[i].push_back(std::move(slice));
   }
   core::Pieces::List pieces;
   for (WritableSlice& slice : slices_[i]) {
@@ -179,8 +178,7 @@ absl::Status PendingResponse::AllocateOutput(std::size_t i,
 
 absl::Status PendingResponse::Compute(std::int64_t tile, StopCheck stop) const {
   if (answer_.check != nullptr) {
-    const absl::Status goes_on = answer_.check();
-    if (!goes_on.ok()) return goes_on;
+    RETURN_IF_ERROR(answer_.check());
   }
   return answer_.computation->Compute(tile, buffers_, stop);
 }
@@ -194,8 +192,7 @@ absl::Status PendingResponse::Finish(grpc::ByteBuffer* response) {
     slices_[i].clear();
   }
   if (answer_.complete != nullptr) {
-    const absl::Status holds = answer_.complete();
-    if (!holds.ok()) return holds;
+    RETURN_IF_ERROR(answer_.complete());
   }
   if (one_slice_) {
     grpc::ByteBuffer(&one_slice_->slice(), 1).Swap(response);
@@ -241,8 +238,7 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> MakeResponse(
     const RequestMessage* message, std::string fields, std::int64_t limit) {
   auto response = std::make_unique<PendingResponse>(
       std::move(answer), std::move(request), message, std::move(fields));
-  const absl::Status size = CheckResponse(response->bytes(), limit);
-  if (!size.ok()) return size;
+  RETURN_IF_ERROR(CheckResponse(response->bytes(), limit));
   return response;
 }
 

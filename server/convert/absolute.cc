@@ -1,5 +1,6 @@
 #include "server/convert/absolute.h"
 
+#include "core/base/status_macros.h"
 #include "server/convert/fields.h"
 
 namespace posenc::server {
@@ -54,10 +55,9 @@ absl::StatusOr<InputAbsolute> ReadAbsolute(
       core::LearnedTable learned;
       learned.hierarchical_alpha =
           Optional(in.has_hierarchical_alpha(), in.hierarchical_alpha());
-      const absl::Status read =
-          ReadTensorField("learned.table", in.has_table(), in.table(),
-                          &out.tensors, &learned.table);
-      if (!read.ok()) return read;
+      RETURN_IF_ERROR(ReadTensorField("learned.table", in.has_table(),
+                                      in.table(), &out.tensors,
+                                      &learned.table));
       out.encoding = learned;
       break;
     }
@@ -71,10 +71,9 @@ absl::StatusOr<InputAbsolute> ReadAbsolute(
       const v1::FourierFeatures& in = encoding.fourier_features();
       core::FourierFeatures features;
       features.cos_first = in.cos_first();
-      const absl::Status read = ReadTensorField(
-          "fourier_features.frequencies", in.has_frequencies(),
-          in.frequencies(), &out.tensors, &features.frequencies);
-      if (!read.ok()) return read;
+      RETURN_IF_ERROR(ReadTensorField("fourier_features.frequencies",
+                                      in.has_frequencies(), in.frequencies(),
+                                      &out.tensors, &features.frequencies));
       out.encoding = features;
       break;
     }

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/convert/fields.h"
 
 namespace posenc::server {
@@ -136,9 +137,7 @@ absl::Status ReadBiasRule(const v1::Bias& in, InputTensors* tensors,
 
 absl::StatusOr<InputBias> ReadBias(const v1::BuildBiasRequest& request) {
   InputBias out;
-  const absl::Status read =
-      ReadBiasRule(request.bias(), &out.tensors, &out.args.bias);
-  if (!read.ok()) return read;
+  RETURN_IF_ERROR(ReadBiasRule(request.bias(), &out.tensors, &out.args.bias));
   out.args.range = {request.query_start(), request.query_length(),
                     request.key_start(), request.key_length()};
   out.args.dtype = ReadDtype(request.dtype());

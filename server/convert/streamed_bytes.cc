@@ -8,6 +8,7 @@
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/base/tensor.h"
 #include "server/base/errors.h"
 #include "server/convert/tensor.h"
@@ -23,9 +24,8 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 59;
 
 absl::Status StreamedBytes::AddIds(absl::string_view path, v1::Tensor* ids) {
   if (!ids->data().empty() || ids->values_size() > 0) return absl::OkStatus();
-  const absl::StatusOr<std::int64_t> bytes = AddPart(path, *ids, ids);
-  if (!bytes.ok()) return bytes.status();
-  ids_bytes_ += *bytes;
+  ASSIGN_OR_RETURN(const std::int64_t bytes, AddPart(path, *ids, ids));
+  ids_bytes_ += bytes;
   return absl::OkStatus();
 }
 
@@ -38,9 +38,8 @@ absl::Status StreamedBytes::AddTensor(absl::string_view path, bool given,
         absl::StrCat(path, tensor.values_size() > 0 ? ".values" : ".data"),
         "set in a stream: its messages bring the elements in their data");
   }
-  const absl::StatusOr<std::int64_t> bytes = AddPart(path, tensor, nullptr);
-  if (!bytes.ok()) return bytes.status();
-  tensors_.back().size = static_cast<std::size_t>(*bytes);
+  ASSIGN_OR_RETURN(const std::int64_t bytes, AddPart(path, tensor, nullptr));
+  tensors_.back().size = static_cast<std::size_t>(bytes);
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/wire/frame.h"
 #include "server/base/errors.h"
 #include "server/convert/fields.h"
@@ -118,8 +119,7 @@ absl::Status StoreValues(const v1::Tensor& tensor, InputTensor* out) {
   const core::TensorView elements = {out->view.dtype, out->view.shape,
                                      out->own.get()};
   for (int i = 0; i < values; ++i) {
-    const absl::Status fits = CheckValue(tensor.values(i), elements.dtype, i);
-    if (!fits.ok()) return fits;
+    RETURN_IF_ERROR(CheckValue(tensor.values(i), elements.dtype, i));
     core::StoreDouble(tensor.values(i), elements, i);
   }
   return absl::OkStatus();
@@ -150,10 +150,9 @@ absl::StatusOr<absl::uint128> TensorBytes(const v1::Tensor& tensor) {
   if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) {
     return core::FieldRequired("dtype", "not given; every tensor needs one");
   }
-  const absl::StatusOr<std::int64_t> count =
-      core::ElementCount(ToVector(tensor.shape()));
-  if (!count.ok()) return count.status();
-  return absl::uint128(*count) *
+  ASSIGN_OR_RETURN(const std::int64_t count,
+                   core::ElementCount(ToVector(tensor.shape())));
+  return absl::uint128(count) *
          core::DtypeSize(static_cast<core::Dtype>(tensor.dtype()));
 }
 
@@ -168,11 +167,10 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
   InputTensor out;
   out.view.dtype = static_cast<core::Dtype>(tensor.dtype());
   out.view.shape = ToVector(tensor.shape());
-  absl::StatusOr<std::int64_t> count = core::ElementCount(out.view.shape);
-  if (!count.ok()) return count.status();
+  ASSIGN_OR_RETURN(std::int64_t count, core::ElementCount(out.view.shape));
 
   const std::size_t size = core::DtypeSize(out.view.dtype);
-  const absl::uint128 expected = absl::uint128(*count) * size;
+  const absl::uint128 expected = absl::uint128(count) * size;
   const std::size_t data_bytes =
       data != nullptr ? data->size : tensor.data().size();
   const int values = tensor.values_size();
@@ -181,16 +179,14 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
     return SizeMismatch(field, out.view.dtype, out.view.shape, expected, actual,
                         fact);
   };
-  absl::Status status = CheckForm(values, data_bytes, *count, out.view.shape);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckForm(values, data_bytes, count, out.view.shape));
   if (values > 0) {
-    if (*count != values) {
+    if (count != values) {
       return mismatch(
           "values", values * size,
           absl::StrCat(values, " elements (", values * size, " bytes)"));
     }
-    status = StoreValues(tensor, &out);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(StoreValues(tensor, &out));
     return out;
   }
   if (expected != data_bytes) {
@@ -220,10 +216,10 @@ absl::Status ReadTensorField(absl::string_view field, bool given,
                              const v1::Tensor& tensor, InputTensors* tensors,
                              std::optional<core::ConstTensorView>* view) {
   if (!given) return absl::OkStatus();
-  auto read = ReadRequiredTensor(field, given, tensor, nullptr);
-  if (!read.ok()) return read.status();
-  *view = read->view;
-  tensors->push_back(*std::move(read));
+  ASSIGN_OR_RETURN(auto read,
+                   ReadRequiredTensor(field, given, tensor, nullptr));
+  *view = read.view;
+  tensors->push_back(std::move(read));
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/absolute.h"
 #include "server/convert/fields.h"
@@ -50,15 +51,14 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
   args.reserve = context.reserve;
   args.combination = EnumOr(core::Combination::kAdd, request.combination());
   if (request.has_x_scale()) args.x_scale = request.x_scale();
-  absl::StatusOr<core::AddedRows> added =
-      core::PrepareAddEncoding(args, x->view);
-  if (!added.ok()) return added.status();
+  ASSIGN_OR_RETURN(core::AddedRows added,
+                   core::PrepareAddEncoding(args, x->view));
 
   TensorAnswer answer;
   answer.outputs.push_back({v1::AddEncodingResponse::kXFieldNumber,
-                            x->view.dtype, std::move(added->shape), x->form});
+                            x->view.dtype, std::move(added.shape), x->form});
   absl::InlinedVector<RowMapComputation::Output, 2> maps;
-  maps.push_back({std::move(added->map), *std::move(x)});
+  maps.push_back({std::move(added.map), *std::move(x)});
   answer.computation = std::make_unique<RowMapComputation>(
       std::move(maps), context.borrowed.tile_bytes(),
       std::make_shared<const InputAbsolute>(*std::move(encoding)));

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/status_macros.h"
 #include "core/rope/analyze.h"
 #include "posenc/v1/service.pb.h"
 #include "server/base/errors.h"
@@ -24,17 +25,19 @@ constexpr std::int64_t kTileNanoseconds = 1000000;
 
 absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
     const v1::AnalyzeRopeRequest& request, const MethodContext& context) {
-  const absl::StatusOr<ComparedRopes> ropes = ResolveCompared(
-      request.rope(),
-      request.has_compare_with() ? &request.compare_with() : nullptr,
-      request.head_dim());
-  if (!ropes.ok()) return ropes.status();
-  absl::StatusOr<core::RopeAnalyzer> created = core::RopeAnalyzer::Create(
-      ropes->rope, request.max_distance(), request.distance_step(),
-      request.trained_length(), ropes->other ? &*ropes->other : nullptr);
-  if (!created.ok()) return created.status();
+  ASSIGN_OR_RETURN(
+      const ComparedRopes ropes,
+      ResolveCompared(
+          request.rope(),
+          request.has_compare_with() ? &request.compare_with() : nullptr,
+          request.head_dim()));
+  ASSIGN_OR_RETURN(
+      core::RopeAnalyzer created,
+      core::RopeAnalyzer::Create(
+          ropes.rope, request.max_distance(), request.distance_step(),
+          request.trained_length(), ropes.other ? &*ropes.other : nullptr));
   const auto analyzer =
-      std::make_shared<core::RopeAnalyzer>(*std::move(created));
+      std::make_shared<core::RopeAnalyzer>(std::move(created));
   const std::int64_t distances = analyzer->distances();
   const std::int64_t nanoseconds =
       std::max<std::int64_t>(1, analyzer->Nanoseconds());

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/relative/bias.h"
 #include "posenc/v1/service.pb.h"
 #include "server/base/errors.h"
@@ -114,8 +115,7 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     if (!faults.none()) return faults.status();
     auto checked =
         std::make_shared<CheckedBias>(*std::move(input), *std::move(bias));
-    const absl::Status status = checked->ChooseBiasTile(request, limit, whole);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(checked->ChooseBiasTile(request, limit, whole));
     return checked;
   }
 
@@ -242,9 +242,8 @@ class BuildBiasHandler final : public CallHandler {
     if (request_ != nullptr) {
       return core::FieldInvalid("bias", "given twice; one matrix a call");
     }
-    auto parsed = ParseOfStream<v1::BuildBiasRequest>(std::move(message));
-    if (!parsed.ok()) return parsed.status();
-    request_ = *std::move(parsed);
+    ASSIGN_OR_RETURN(request_,
+                     ParseOfStream<v1::BuildBiasRequest>(std::move(message)));
     return absl::OkStatus();
   }
 
@@ -262,11 +261,9 @@ class BuildBiasHandler final : public CallHandler {
       StopCheck /*stop*/) override {
     if (request_ == nullptr) return nullptr;
     if (bias_ == nullptr) {
-      absl::StatusOr<std::shared_ptr<const CheckedBias>> bias =
-          CheckedBias::Check(request_->request,
-                             context_.limits->max_response_bytes, false);
-      if (!bias.ok()) return bias.status();
-      bias_ = *std::move(bias);
+      ASSIGN_OR_RETURN(bias_, CheckedBias::Check(
+                                  request_->request,
+                                  context_.limits->max_response_bytes, false));
     }
     const bool first = cursor_.query == 0 && cursor_.key == 0;
     const std::optional<core::BiasRange> bias_tile = bias_->Next(&cursor_);
@@ -303,13 +300,13 @@ absl::StatusOr<TensorAnswer> AnswerWholeBias(
           field, absl::StrCat(extent, "; the matrix comes as one tile here"));
     }
   }
-  const auto bias =
-      CheckedBias::Check(request, context.limits->max_response_bytes, true);
-  if (!bias.ok()) return bias.status();
+  ASSIGN_OR_RETURN(
+      const auto bias,
+      CheckedBias::Check(request, context.limits->max_response_bytes, true));
   auto response = std::make_unique<v1::BuildBiasResponse>();
-  response->set_query_start((*bias)->range().query_start);
-  response->set_key_start((*bias)->range().key_start);
-  TensorAnswer answer = (*bias)->Answer((*bias)->range());
+  response->set_query_start(bias->range().query_start);
+  response->set_key_start(bias->range().key_start);
+  TensorAnswer answer = bias->Answer(bias->range());
   answer.response = std::move(response);
   return answer;
 }

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/fields.h"
 #include "server/methods/checked_table.h"
@@ -49,12 +50,12 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
   if (placed && context.sharing.files != nullptr) {
     most = std::max(most, context.sharing.files->max_bytes());
   }
-  const auto table = CheckedTable::Check(request, context, most, 0);
-  if (!table.ok()) return table.status();
-  TensorAnswer answer = (*table)->Answer(0, (*table)->rows());
-  if ((*table)->rotary()) {
+  ASSIGN_OR_RETURN(const auto table,
+                   CheckedTable::Check(request, context, most, 0));
+  TensorAnswer answer = table->Answer(0, table->rows());
+  if (table->rotary()) {
     auto response = std::make_unique<v1::BuildTableResponse>();
-    response->set_amplitude((*table)->attention_factor());
+    response->set_amplitude(table->attention_factor());
     answer.response = std::move(response);
   }
   return answer;
@@ -73,10 +74,9 @@ class BuildTableStreamHandler final : public CallHandler {
     if (request_ != nullptr) {
       return core::FieldInvalid("table", "given twice; one table a call");
     }
-    auto parsed =
-        ParseOfStream<v1::BuildTableStreamRequest>(std::move(message));
-    if (!parsed.ok()) return parsed.status();
-    const v1::BuildTableStreamRequest& request = (*parsed)->request;
+    ASSIGN_OR_RETURN(auto parsed, ParseOfStream<v1::BuildTableStreamRequest>(
+                                      std::move(message)));
+    const v1::BuildTableStreamRequest& request = parsed->request;
     if (!request.has_table()) {
       return core::FieldRequired("table", "not given");
     }
@@ -85,8 +85,8 @@ class BuildTableStreamHandler final : public CallHandler {
                                 absl::StrCat(request.rows_per_message(),
                                              "; must be positive, or unset"));
     }
-    context_.reserve = (*parsed)->Claim();
-    request_ = *std::move(parsed);
+    context_.reserve = parsed->Claim();
+    request_ = std::move(parsed);
     return absl::OkStatus();
   }
 
@@ -100,8 +100,7 @@ class BuildTableStreamHandler final : public CallHandler {
       StopCheck /*stop*/) override {
     if (!HasNext()) return nullptr;
     if (table_ == nullptr) {
-      const absl::Status begun = Begin(request_->request);
-      if (!begun.ok()) return begun;
+      RETURN_IF_ERROR(Begin(request_->request));
     }
     const std::int64_t n =
         std::min(rows_per_message_, table_->rows() - first_row_);

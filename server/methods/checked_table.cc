@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/absolute/rows.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/convert/fields.h"
 #include "server/methods/rope_source.h"
@@ -86,8 +87,7 @@ absl::Status RotaryOnly(const v1::BuildTableRequest& request) {
 // must have its own width.
 absl::StatusOr<std::shared_ptr<const core::PreparedRope>> FindRope(
     const v1::BuildTableRequest& request, const MethodContext& context) {
-  const absl::Status given = CheckGiven("rope", request.rope());
-  if (!given.ok()) return given;
+  RETURN_IF_ERROR(CheckGiven("rope", request.rope()));
   absl::StatusOr<std::shared_ptr<const core::PreparedRope>> rope =
       CachedLookup(request.rope(), context)(0);
   if (!rope.ok()) return core::Prefixed("rope", rope.status());
@@ -191,14 +191,12 @@ absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
   const std::int64_t largest = rows_in_message > 0
                                    ? std::min(rows_in_message, table->rows_)
                                    : table->rows_;
-  absl::Status status =
+  RETURN_IF_ERROR(
       CheckResponse(table->FieldBytes(largest) +
                         (table->rotary() ? kAttentionFactorBytes : 0) +
                         (rows_in_message > 0 ? kFirstRowBytes : 0),
-                    max_response_bytes);
-  if (!status.ok()) return status;
-  status = table->CheckPositions(context.reserve);
-  if (!status.ok()) return status;
+                    max_response_bytes));
+  RETURN_IF_ERROR(table->CheckPositions(context.reserve));
   if (!table->rotary() && table->rows_ > 0) {
     table->absolute_rows_.emplace(table->absolute_->encoding, table->dtype_);
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/convert/tensor.h"
@@ -85,13 +86,12 @@ absl::StatusOr<Rotation> PrepareRotation(const v1::RepositionRequest& request,
     NoteMore(request, &faults);
     return faults.status();
   }
-  absl::StatusOr<std::unique_ptr<core::RowMap>> map =
-      core::PrepareReposition(args, k->view);
-  if (!map.ok()) return map.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<core::RowMap> map,
+                   core::PrepareReposition(args, k->view));
 
   Rotation rotation;
   rotation.push_back(
-      {v1::RepositionResponse::kKFieldNumber, *std::move(k), *std::move(map)});
+      {v1::RepositionResponse::kKFieldNumber, *std::move(k), std::move(map)});
   return rotation;
 }
 

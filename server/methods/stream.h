@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/runtime/pieces.h"
 #include "posenc/wire/split.h"
 #include "server/base/errors.h"
@@ -34,8 +35,7 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> ParseOfStream(
     RequestMessage message) {
   auto parsed = Parse<Request>(std::move(message), {});
   if (!parsed.ok() || !(*parsed)->may_share) return parsed;
-  const absl::Status none = FindSharedParts(&(*parsed)->request).CheckNone();
-  if (!none.ok()) return none;
+  RETURN_IF_ERROR(FindSharedParts(&(*parsed)->request).CheckNone());
   return parsed;
 }
 
@@ -70,8 +70,7 @@ class RotationStream final : public CallHandler {
         return core::FieldInvalid(
             "call", "given again; the first message describes the whole call");
       }
-      const absl::Status described = Describe();
-      if (!described.ok()) return described;
+      RETURN_IF_ERROR(Describe());
     } else if (!begun_) {
       return core::FieldRequired("call", "not in the first message");
     }
@@ -79,11 +78,10 @@ class RotationStream final : public CallHandler {
     const std::string& whole = message_->request.data();
     const wire::BorrowedBytes* const borrowed =
         message_->Borrowed(kData).Find(wire::kOwnData);
-    absl::StatusOr<core::ConstPieces> rows = bytes_.Take(
-        borrowed == nullptr ? core::ConstPieces(whole.data(), whole.size())
-                            : core::ConstPieces(borrowed->pieces));
-    if (!rows.ok()) return rows.status();
-    data_ = *std::move(rows);
+    ASSIGN_OR_RETURN(
+        data_, bytes_.Take(borrowed == nullptr
+                               ? core::ConstPieces(whole.data(), whole.size())
+                               : core::ConstPieces(borrowed->pieces)));
     return absl::OkStatus();
   }
   absl::Status HalfClosed() override { return bytes_.CheckComplete(); }
@@ -96,8 +94,7 @@ class RotationStream final : public CallHandler {
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
       StopCheck stop) override {
     if (!rows_ && bytes_.ids_complete()) {
-      const absl::Status prepared = Prepare(stop);
-      if (!prepared.ok()) return prepared;
+      RETURN_IF_ERROR(Prepare(stop));
     }
     // The bytes of all earlier messages have been answered.
     if (const auto message = std::exchange(message_, nullptr);

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/call/computation.h"
 #include "server/call/handler.h"
@@ -34,10 +35,7 @@ class UnaryHandler final : public CallHandler {
       : context_(context), answer_(answer) {}
 
   absl::Status Receive(RequestMessage message) override {
-    absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> parsed =
-        Parse<Request>(std::move(message), Tensors());
-    if (!parsed.ok()) return parsed.status();
-    parsed_ = *std::move(parsed);
+    ASSIGN_OR_RETURN(parsed_, Parse<Request>(std::move(message), Tensors()));
     if (parsed_->may_share) parts_ = FindSharedParts(&parsed_->request);
     return absl::OkStatus();
   }
@@ -49,17 +47,15 @@ class UnaryHandler final : public CallHandler {
       StopCheck stop) override {
     if (parsed_ == nullptr) return nullptr;
     auto parsed = std::exchange(parsed_, nullptr);
-    const absl::Status shared = ReadShared(parsed.get());
-    if (!shared.ok()) return shared;
+    RETURN_IF_ERROR(ReadShared(parsed.get()));
     context_.borrowed = parsed->Borrowed(Tensors());
     context_.reserve = parsed->Claim();
     context_.stop = stop;
     absl::StatusOr<TensorAnswer> answer = answer_(parsed->request, context_);
     if (!answer.ok()) return answer.status();
     if (shared_ != nullptr) {
-      const absl::Status placed =
-          shared_->PlaceOutputs(parts_, *Request::descriptor(), &*answer);
-      if (!placed.ok()) return placed;
+      RETURN_IF_ERROR(
+          shared_->PlaceOutputs(parts_, *Request::descriptor(), &*answer));
       SharedTensors::Attach(shared_, &*answer);
     }
     std::string fields = answer->response == nullptr

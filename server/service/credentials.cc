@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::server {
 namespace {
@@ -30,15 +31,12 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
     const ServerOptions& options) {
   std::unique_ptr<Credentials> credentials(new Credentials(options));
   if (!options.tls.cert.empty()) {
-    auto tls = Tls::Load(options.tls);
-    if (!tls.ok()) return tls.status();
-    credentials->tls_ = *std::move(tls);
+    ASSIGN_OR_RETURN(credentials->tls_, Tls::Load(options.tls));
   }
   if (!options.token_file.empty()) {
-    auto tokens = TokenFile::Load(options.token_file, options.public_methods,
-                                  options.extra_service.descriptor);
-    if (!tokens.ok()) return tokens.status();
-    credentials->tokens_ = *std::move(tokens);
+    ASSIGN_OR_RETURN(credentials->tokens_,
+                     TokenFile::Load(options.token_file, options.public_methods,
+                                     options.extra_service.descriptor));
     // Tokens that had expired before the start are not reported again: the
     // caller reports them.
     const absl::Time expiry = credentials->tokens_->last_expiry();

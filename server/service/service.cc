@@ -7,6 +7,7 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/base/version.h"
 #include "server/memory/heap.h"
@@ -112,16 +113,15 @@ void RpcService::ReturnUnneededMemory() {
 absl::Status RpcService::Identify(const CallHeaders& headers,
                                   CallSpec* spec) const {
   if (tokens_ == nullptr) return absl::OkStatus();
-  absl::StatusOr<Caller> caller =
-      tokens_->Check(spec->name, Authorization(headers));
-  if (!caller.ok()) return caller.status();
-  spec->caller = std::move(caller->name);
+  ASSIGN_OR_RETURN(Caller caller,
+                   tokens_->Check(spec->name, Authorization(headers)));
+  spec->caller = std::move(caller.name);
   // Behind a proxy, callers share connections. So all calls with one token are
   // one party (Places).
   if (!spec->caller.empty()) {
     spec->party = absl::HashOf(spec->caller);
-    spec->caller_bytes = caller->in_flight_bytes > 0 ? caller->in_flight_bytes
-                                                     : bytes_per_token_.load();
+    spec->caller_bytes = caller.in_flight_bytes > 0 ? caller.in_flight_bytes
+                                                    : bytes_per_token_.load();
   }
   return absl::OkStatus();
 }
@@ -139,15 +139,13 @@ absl::Status RpcService::Route(const CallHeaders& headers, CallSpec* spec,
     if (slot->empty()) return TooManyCalls();
   }
   // gRPC 1.51 announces this limit to peers, but does not always enforce it.
-  absl::Status status = CheckMetadata(headers, max_metadata_bytes_);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckMetadata(headers, max_metadata_bytes_));
   const auto found = by_path_.find(headers.method());
   if (found == by_path_.end()) return NoSuchMethod(headers.method());
   const Method& method = methods_[static_cast<std::size_t>(found->second)];
   static_cast<MethodTraits&>(*spec) = method;
   spec->method = found->second;
-  if (method.needs_token) status = Identify(headers, spec);
-  if (!status.ok()) return status;
+  if (method.needs_token) RETURN_IF_ERROR(Identify(headers, spec));
   if (!method.exempt && draining_.load()) {
     return core::MakeError(absl::StatusCode::kUnavailable,
                            core::ErrorReason::kDraining, "",
@@ -160,10 +158,8 @@ absl::Status RpcService::Route(const CallHeaders& headers, CallSpec* spec,
     // gRPC's clients send the number of previous attempts in this header.
     sharing.repeated = headers.Find("grpc-previous-rpc-attempts").has_value();
   }
-  absl::StatusOr<std::unique_ptr<CallHandler>> started =
-      method.start({&resources_.limits, &cache_, sharing, &headers});
-  if (!started.ok()) return started.status();
-  *handler = *std::move(started);
+  ASSIGN_OR_RETURN(
+      *handler, method.start({&resources_.limits, &cache_, sharing, &headers}));
   return absl::OkStatus();
 }
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/base/machine.h"
 
@@ -106,8 +107,7 @@ SharedFile::~SharedFile() {
 absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
     const SharedMemoryOptions& options) {
   if (options.prefix.empty()) {
-    const absl::Status off = CheckOff(options);
-    if (!off.ok()) return off;
+    RETURN_IF_ERROR(CheckOff(options));
     return nullptr;
   }
   const auto wrong = [&options](absl::string_view fact) {
@@ -172,9 +172,8 @@ absl::Status SharedFiles::NotAllowed() const {
 absl::StatusOr<SharedPlace> SharedFiles::Map(absl::string_view name,
                                              absl::int128 offset,
                                              absl::uint128 bytes) {
-  absl::StatusOr<std::shared_ptr<SharedFile>> file = Find(name);
-  if (!file.ok()) return file.status();
-  const std::size_t size = (*file)->bytes();
+  ASSIGN_OR_RETURN(std::shared_ptr<SharedFile> file, Find(name));
+  const std::size_t size = file->bytes();
   if (offset < 0) {
     return core::FieldInvalid("offset", "is negative; a file begins at 0");
   }
@@ -185,7 +184,7 @@ absl::StatusOr<SharedPlace> SharedFiles::Map(absl::string_view name,
                                " on are not within the file's ", size));
   }
   SharedPlace place;
-  place.file = *std::move(file);
+  place.file = std::move(file);
   place.offset = static_cast<std::size_t>(first);
   place.bytes = static_cast<std::size_t>(bytes);
   return place;
@@ -227,10 +226,9 @@ absl::StatusOr<std::shared_ptr<SharedFile>> SharedFiles::MapFile(
     dropped.push_back(std::move(*known));
     files_.erase(known);
   }
-  const absl::Status size =
+  RETURN_IF_ERROR(
       CheckSize("name", "file", static_cast<std::uint64_t>(stat.st_size),
-                limit_, "share smaller files, or raise --shared-memory-bytes");
-  if (!size.ok()) return size;
+                limit_, "share smaller files, or raise --shared-memory-bytes"));
   if (!MakeRoom(stat.st_size, &dropped)) return Full();
   std::shared_ptr<SharedFile> mapped(new SharedFile());
   mapped->name_ = std::string(name);

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/base/small_file.h"
 
 namespace posenc::server {
@@ -107,8 +108,7 @@ absl::Status CheckValidity(const char* field, std::size_t number,
 // certificate follows it.
 absl::Status CheckChain(const std::vector<X509Ptr>& chain, absl::Time now) {
   for (std::size_t i = 0; i < chain.size(); ++i) {
-    const absl::Status valid = CheckValidity(kCert, i + 1, chain[i], now);
-    if (!valid.ok()) return valid;
+    RETURN_IF_ERROR(CheckValidity(kCert, i + 1, chain[i], now));
     if (i > 0 &&
         X509_check_issued(chain[i].get(), chain[i - 1].get()) != X509_V_OK) {
       return core::FieldInvalid(
@@ -180,12 +180,11 @@ absl::StatusOr<std::string> PemText(const char* field,
 // Old authorities may stay during a rollout, so one valid authority is enough.
 absl::StatusOr<std::string> CheckClientCa(absl::string_view text,
                                           absl::Time now) {
-  const auto authorities = ParseCertificates(kClientCa, text);
-  if (!authorities.ok()) return authorities.status();
+  ASSIGN_OR_RETURN(const auto authorities, ParseCertificates(kClientCa, text));
   absl::Status worst;
-  for (std::size_t i = 0; i < authorities->size(); ++i) {
-    worst = CheckValidity(kClientCa, i + 1, (*authorities)[i], now);
-    if (worst.ok()) return PemText(kClientCa, *authorities);
+  for (std::size_t i = 0; i < authorities.size(); ++i) {
+    worst = CheckValidity(kClientCa, i + 1, authorities[i], now);
+    if (worst.ok()) return PemText(kClientCa, authorities);
   }
   return worst;
 }
@@ -196,24 +195,17 @@ absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain_text,
                                                absl::string_view key_text,
                                                absl::string_view client_ca,
                                                absl::Time now) {
-  const auto chain = ParseCertificates(kCert, chain_text);
-  if (!chain.ok()) return chain.status();
-  const auto key = ParseKey(key_text);
-  if (!key.ok()) return key.status();
-  absl::Status status = CheckChain(*chain, now);
-  if (status.ok()) status = TryOut(*chain, *key);
-  if (!status.ok()) return status;
+  ASSIGN_OR_RETURN(const auto chain, ParseCertificates(kCert, chain_text));
+  ASSIGN_OR_RETURN(const auto key, ParseKey(key_text));
+  RETURN_IF_ERROR(CheckChain(chain, now));
+  RETURN_IF_ERROR(TryOut(chain, key));
   Certificates certificates;
-  auto text = PemText(kCert, *chain, *key);
-  if (!text.ok()) return text.status();
-  certificates.identity = *std::move(text);
+  ASSIGN_OR_RETURN(certificates.identity, PemText(kCert, chain, key));
   if (!client_ca.empty()) {
-    text = CheckClientCa(client_ca, now);
-    if (!text.ok()) return text.status();
-    certificates.client_ca = *std::move(text);
+    ASSIGN_OR_RETURN(certificates.client_ca, CheckClientCa(client_ca, now));
   }
-  certificates.not_after = NotAfter(chain->front());
-  for (const X509Ptr& certificate : *chain) {
+  certificates.not_after = NotAfter(chain.front());
+  for (const X509Ptr& certificate : chain) {
     certificates.not_after =
         std::min(certificates.not_after, NotAfter(certificate));
   }
@@ -222,17 +214,13 @@ absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain_text,
 
 absl::StatusOr<Certificates> LoadCertificates(const TlsFiles& files,
                                               absl::Time now) {
-  const auto chain = ReadSmallFile(kCert, files.cert);
-  if (!chain.ok()) return chain.status();
-  const auto key = ReadSmallFile(kKey, files.key);
-  if (!key.ok()) return key.status();
+  ASSIGN_OR_RETURN(const auto chain, ReadSmallFile(kCert, files.cert));
+  ASSIGN_OR_RETURN(const auto key, ReadSmallFile(kKey, files.key));
   std::string client_ca;
   if (!files.client_ca.empty()) {
-    auto text = ReadSmallFile(kClientCa, files.client_ca);
-    if (!text.ok()) return text.status();
-    client_ca = *std::move(text);
+    ASSIGN_OR_RETURN(client_ca, ReadSmallFile(kClientCa, files.client_ca));
   }
-  auto certificates = CheckCertificates(*chain, *key, client_ca, now);
+  auto certificates = CheckCertificates(chain, key, client_ca, now);
   if (certificates.ok()) return certificates;
   const auto details = core::GetErrorDetails(certificates.status());
   const std::string& path = details->field == kCert  ? files.cert

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/compat.h"
 #include "posenc/v1/service.pb.h"
 #include "server/base/small_file.h"
@@ -254,15 +255,13 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Load(
     }
     file->public_methods_.insert(method);
   }
-  const absl::Status loaded = file->Reload();
-  if (!loaded.ok()) return loaded;
+  RETURN_IF_ERROR(file->Reload());
   return file;
 }
 
 absl::Status TokenFile::Reload() {
-  const auto text = ReadSmallFile("--token-file", path_);
-  if (!text.ok()) return text.status();
-  auto tokens = Tokens::Parse(*text, more_);
+  ASSIGN_OR_RETURN(const auto text, ReadSmallFile("--token-file", path_));
+  auto tokens = Tokens::Parse(text, more_);
   if (!tokens.ok()) {
     return core::FieldInvalid(
         "--token-file", absl::StrCat(path_, ": ", tokens.status().message()));

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/adapters/kserve/inference.h"
 #include "server/base/errors.h"
 #include "server/call/request.h"
@@ -121,20 +122,16 @@ absl::StatusOr<wire::BorrowedBytes> TypedBytes(const Input& input) {
 }  // namespace
 
 absl::Status Inference::Read(RequestMessage message) {
-  absl::Status status = Parse(std::move(message));
-  if (!status.ok()) return status;
-  const absl::StatusOr<const Model*> model = FindModel(
-      envelope_.request.model_name(), envelope_.request.model_version());
-  if (!model.ok()) return model.status();
-  model_ = *model;
+  RETURN_IF_ERROR(Parse(std::move(message)));
+  ASSIGN_OR_RETURN(model_, FindModel(envelope_.request.model_name(),
+                                     envelope_.request.model_version()));
   native_.reset(model_->request->New());
-  status = ReadInputs();
-  if (status.ok()) status = ReadParameters();
-  if (status.ok()) status = ClaimRopes();
-  if (status.ok()) status = ReadOutputs();
-  if (status.ok()) status = CheckKnown();
-  if (status.ok()) status = FindShared();
-  return status;
+  RETURN_IF_ERROR(ReadInputs());
+  RETURN_IF_ERROR(ReadParameters());
+  RETURN_IF_ERROR(ClaimRopes());
+  RETURN_IF_ERROR(ReadOutputs());
+  RETURN_IF_ERROR(CheckKnown());
+  return FindShared();
 }
 
 absl::Status Inference::Parse(RequestMessage message) {
@@ -144,8 +141,7 @@ absl::Status Inference::Parse(RequestMessage message) {
                                         Request::kRawInputContentsFieldNumber,
                                         kMostTensors, &split);
   if (envelope_.borrows) {
-    const absl::Status counts = CheckCounts(split);
-    if (!counts.ok()) return counts;
+    RETURN_IF_ERROR(CheckCounts(split));
   } else {
     if (envelope_.message.bytes() > kMostOddBytes) return NotAMessage();
     split.rest = envelope_.message.Joined();
@@ -212,10 +208,9 @@ absl::Status Inference::ReadInputs() {
                        " has no contents, others do; send all tensors in one "
                        "of the two forms"));
     }
-    const absl::Status read = core::Prefixed(
+    RETURN_IF_ERROR(core::Prefixed(
         field,
-        ReadInput(input, is_typed || IsShared(input) ? nullptr : &*raw++));
-    if (!read.ok()) return read;
+        ReadInput(input, is_typed || IsShared(input) ? nullptr : &*raw++)));
   }
   return absl::OkStatus();
 }
@@ -227,8 +222,7 @@ absl::Status Inference::ReadInput(const Input& input,
     // KServe's client sends the tensor's size in this parameter. The server
     // does not need it.
     if (name == "binary_data_size" && IsInteger(*value)) continue;
-    const absl::Status read = ReadPlaced(name, *value, &placed);
-    if (!read.ok()) return read;
+    RETURN_IF_ERROR(ReadPlaced(name, *value, &placed));
   }
   const Datatype* const datatype = FindDatatype(input.datatype());
   if (datatype == nullptr) {
@@ -244,19 +238,17 @@ absl::Status Inference::ReadInput(const Input& input,
   *tensor.mutable_shape() = input.shape();
   wire::BorrowedBytes bytes;
   if (placed.given()) {
-    const absl::Status found = Find(&placed);
-    if (!found.ok()) return found;
+    RETURN_IF_ERROR(Find(&placed));
     if (HasContents(input)) {
       return core::FieldInvalid("contents",
                                 "beside a region; give one of the two");
     }
-    const absl::StatusOr<absl::uint128> size = TensorBytes(tensor);
-    if (!size.ok()) return size.status();
-    if (*size != *placed.bytes) {
+    ASSIGN_OR_RETURN(const absl::uint128 size, TensorBytes(tensor));
+    if (size != *placed.bytes) {
       return core::FieldInvalid(
           absl::StrCat("parameters.", kRegionBytes),
           absl::StrCat("is ", *placed.bytes, "; the tensor has ",
-                       ToString(*size), " bytes"));
+                       ToString(size), " bytes"));
     }
     *tensor.mutable_shared() = placed.memory;
   } else if (raw != nullptr) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/wire/frame.h"
 #include "server/base/errors.h"
 #include "server/base/steady_time.h"
@@ -86,9 +87,7 @@ absl::Status Inference::ChooseOutputs(TensorAnswer* answer) {
           absl::StrCat("is ", *placed.bytes, "; the tensor has ",
                        ToString(size), " bytes"));
     }
-    const absl::Status there =
-        shared_->PlaceOutput(field, placed.memory, at, answer);
-    if (!there.ok()) return there;
+    RETURN_IF_ERROR(shared_->PlaceOutput(field, placed.memory, at, answer));
   }
   SharedTensors::Attach(shared_, answer);
   for (OutputTensor& tensor : answer->outputs) {
@@ -186,9 +185,8 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
   native_context.stop = stop;
   const bool shares = !parts_.tensors.empty();
   if (shares) {
-    const absl::Status read = shared_->ReadInputs(
-        parts_, native_context.reserve, native_.get(), fields_, &bytes_);
-    if (!read.ok()) return read;
+    RETURN_IF_ERROR(shared_->ReadInputs(parts_, native_context.reserve,
+                                        native_.get(), fields_, &bytes_));
   }
   native_context.borrowed = {fields_, bytes_, shares};
   for (const Output& output : outputs_) {

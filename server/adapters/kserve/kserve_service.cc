@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "inference/inference.pb.h"
 #include "server/adapters/kserve/inference.h"
 #include "server/adapters/kserve/models.h"
@@ -75,9 +76,9 @@ absl::string_view DatatypeOf(const ModelTensor& tensor) {
 absl::Status AskMetadata(const ModelMetadataRequest& request,
                          const Facts& /*facts*/,
                          ModelMetadataResponse* response) {
-  const auto model = FindModel(request.name(), request.version());
-  if (!model.ok()) return model.status();
-  response->set_name(std::string((*model)->name));
+  ASSIGN_OR_RETURN(const auto model,
+                   FindModel(request.name(), request.version()));
+  response->set_name(std::string(model->name));
   response->add_versions(kModelVersion);
   response->set_platform(kPlatform);
   const auto tell = [response](const ModelTensor& tensor,
@@ -88,9 +89,8 @@ absl::Status AskMetadata(const ModelMetadataRequest& request,
     (*response->mutable_properties())[absl::StrCat(tensor.name, ".datatypes")] =
         std::string(tensor.datatypes);
   };
-  for (const auto& input : (*model)->inputs)
-    tell(input, response->add_inputs());
-  for (const auto& output : (*model)->outputs) {
+  for (const auto& input : model->inputs) tell(input, response->add_inputs());
+  for (const auto& output : model->outputs) {
     if (output.listed) tell(output, response->add_outputs());
   }
   return absl::OkStatus();
@@ -98,10 +98,10 @@ absl::Status AskMetadata(const ModelMetadataRequest& request,
 
 absl::Status AskConfig(const ModelConfigRequest& request,
                        const Facts& /*facts*/, ModelConfigResponse* response) {
-  const auto model = FindModel(request.name(), request.version());
-  if (!model.ok()) return model.status();
+  ASSIGN_OR_RETURN(const auto model,
+                   FindModel(request.name(), request.version()));
   ModelConfig& config = *response->mutable_config();
-  config.set_name(std::string((*model)->name));
+  config.set_name(std::string(model->name));
   config.set_platform(kPlatform);
   config.set_backend(kPlatform);
   const auto tell = [](const ModelTensor& tensor, auto* to) {
@@ -109,11 +109,11 @@ absl::Status AskConfig(const ModelConfigRequest& request,
     to->set_data_type(FindDatatype(DatatypeOf(tensor))->config);
     Append(std::vector<std::int64_t>(tensor.rank, -1), to->mutable_dims());
   };
-  for (const auto& input : (*model)->inputs) {
+  for (const auto& input : model->inputs) {
     tell(input, config.add_input());
     config.mutable_input()->rbegin()->set_optional(input.optional);
   }
-  for (const auto& output : (*model)->outputs) {
+  for (const auto& output : model->outputs) {
     if (output.listed) tell(output, config.add_output());
   }
   config.mutable_model_transaction_policy()->set_decoupled(false);
@@ -124,8 +124,7 @@ absl::Status AskStatistics(const ModelStatisticsRequest& request,
                            const Facts& facts,
                            ModelStatisticsResponse* response) {
   if (!request.name().empty()) {
-    const auto model = FindModel(request.name(), request.version());
-    if (!model.ok()) return model.status();
+    RETURN_IF_ERROR(FindModel(request.name(), request.version()).status());
   }
   for (std::size_t i = 0; i < Models().size(); ++i) {
     const absl::string_view name = Models()[i].name;
@@ -185,8 +184,7 @@ Answer AskBy(Result (*answer)(const Request&, const Facts&, Response*),
   if constexpr (std::is_void_v<Result>) {
     answer(request, facts, &response);
   } else {
-    const absl::Status status = answer(request, facts, &response);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(answer(request, facts, &response));
   }
   return response.SerializeAsString();
 }
