@@ -52,13 +52,11 @@ absl::StatusOr<InputAbsolute> ReadAbsolute(
       break;
     case v1::AbsoluteEncoding::kLearned: {
       const v1::LearnedTable& in = encoding.learned();
-      core::LearnedTable learned;
+      auto& learned = out.encoding.emplace<core::LearnedTable>();
       learned.hierarchical_alpha =
           Optional(in.has_hierarchical_alpha(), in.hierarchical_alpha());
-      RETURN_IF_ERROR(ReadTensorField("learned.table", in.has_table(),
-                                      in.table(), &out.tensors,
-                                      &learned.table));
-      out.encoding = learned;
+      RETURN_IF_ERROR(ReadTensorFields(
+          "learned", in, {{"table", &learned.table}}, &out.tensors));
       break;
     }
     case v1::AbsoluteEncoding::kSincosGrid:
@@ -69,12 +67,11 @@ absl::StatusOr<InputAbsolute> ReadAbsolute(
       break;
     case v1::AbsoluteEncoding::kFourierFeatures: {
       const v1::FourierFeatures& in = encoding.fourier_features();
-      core::FourierFeatures features;
+      auto& features = out.encoding.emplace<core::FourierFeatures>();
       features.cos_first = in.cos_first();
-      RETURN_IF_ERROR(ReadTensorField("fourier_features.frequencies",
-                                      in.has_frequencies(), in.frequencies(),
-                                      &out.tensors, &features.frequencies));
-      out.encoding = features;
+      RETURN_IF_ERROR(ReadTensorFields("fourier_features", in,
+                                       {{"frequencies", &features.frequencies}},
+                                       &out.tensors));
       break;
     }
   }

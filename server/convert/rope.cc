@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/convert/fields.h"
 
 namespace posenc::server {
@@ -258,14 +259,10 @@ absl::StatusOr<InputCache> ReadCacheLayout(const v1::CacheLayout& cache) {
   out.layout.layers.assign(cache.layers().begin(), cache.layers().end());
   out.layout.model_layers.assign(cache.model_layers().begin(),
                                  cache.model_layers().end());
-  absl::Status status = ReadTensorField("block_table", cache.has_block_table(),
-                                        cache.block_table(), &out.tensors,
-                                        &out.layout.block_table);
-  if (status.ok()) {
-    status = ReadTensorField("slots", cache.has_slots(), cache.slots(),
-                             &out.tensors, &out.layout.slots);
-  }
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(ReadTensorFields(
+      "", cache,
+      {{"block_table", &out.layout.block_table}, {"slots", &out.layout.slots}},
+      &out.tensors));
   return out;
 }
 

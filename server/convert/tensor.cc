@@ -212,15 +212,25 @@ absl::StatusOr<InputTensor> ReadRequiredTensor(
   return read;
 }
 
-absl::Status ReadTensorField(absl::string_view field, bool given,
-                             const v1::Tensor& tensor, InputTensors* tensors,
-                             std::optional<core::ConstTensorView>* view) {
-  if (!given) return absl::OkStatus();
-  ASSIGN_OR_RETURN(auto read,
-                   ReadRequiredTensor(field, given, tensor, nullptr));
-  *view = read.view;
-  tensors->push_back(std::move(read));
-  return absl::OkStatus();
+absl::Status ReadTensorFields(absl::string_view path,
+                              const google::protobuf::Message& message,
+                              std::initializer_list<TensorField> fields,
+                              InputTensors* tensors) {
+  core::Faults faults;
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  for (const auto& [name, view] : fields) {
+    const google::protobuf::FieldDescriptor* const field =
+        message.GetDescriptor()->FindFieldByName(name);
+    if (!reflection.HasField(message, field)) continue;
+    // The cast is safe: the message is of a generated class.
+    absl::StatusOr<InputTensor> read = ReadTensor(
+        static_cast<const v1::Tensor&>(reflection.GetMessage(message, field)));
+    faults.Note(core::Prefixed(path, core::Prefixed(name, read.status())));
+    if (!read.ok()) continue;
+    *view = read->view;
+    tensors->push_back(*std::move(read));
+  }
+  return faults.status();
 }
 
 absl::Status CheckLayout(v1::Layout layout) {
