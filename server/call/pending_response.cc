@@ -75,11 +75,12 @@ absl::uint128 FieldBytes(const OutputTensor& output) {
 PendingResponse::PendingResponse(TensorAnswer&& answer,
                                  std::shared_ptr<const void> request,
                                  const RequestMessage* message,
-                                 std::string fields)
+                                 std::string fields, std::int64_t limit)
     : answer_(std::move(answer)),
       request_(std::move(request)),
       message_(message),
       fields_(std::move(fields)),
+      limit_(limit),
       bytes_(fields_.size()),
       work_bytes_(answer_.computation->work()),
       bytes_to_claim_(answer_.shared_bytes),
@@ -194,6 +195,12 @@ absl::Status PendingResponse::Finish(grpc::ByteBuffer* response) {
   if (answer_.complete != nullptr) {
     RETURN_IF_ERROR(answer_.complete());
   }
+  if (answer_.outputs.empty() && answer_.response != nullptr) {
+    RETURN_IF_ERROR(CheckResponse(answer_.response->ByteSizeLong(), limit_));
+    fields_ = answer_.response->SerializeAsString();
+    answer_.response = nullptr;
+    unclaimed_bytes_ = static_cast<std::int64_t>(fields_.size());
+  }
   if (one_slice_) {
     grpc::ByteBuffer(&one_slice_->slice(), 1).Swap(response);
     return absl::OkStatus();
@@ -205,11 +212,7 @@ absl::Status PendingResponse::Finish(grpc::ByteBuffer* response) {
 
 std::vector<grpc::Slice> PendingResponse::InOrder() const {
   std::vector<grpc::Slice> slices;
-  if (answer_.fields != nullptr) {
-    slices.emplace_back(*answer_.fields);
-  } else if (!fields_.empty() || slices_.empty()) {
-    slices.emplace_back(fields_);
-  }
+  if (!fields_.empty() || slices_.empty()) slices.emplace_back(fields_);
   for (const std::size_t i : *answer_.sent) {
     const OutputTensor& output = answer_.outputs[i];
     const std::size_t bytes = ByteCount(output);
@@ -227,17 +230,11 @@ std::vector<grpc::Slice> PendingResponse::InOrder() const {
   return slices;
 }
 
-std::int64_t PendingResponse::unclaimed_bytes() const {
-  return answer_.fields == nullptr
-             ? 0
-             : static_cast<std::int64_t>(answer_.fields->size());
-}
-
 absl::StatusOr<std::unique_ptr<PendingResponse>> MakeResponse(
     TensorAnswer&& answer, std::shared_ptr<const void> request,
     const RequestMessage* message, std::string fields, std::int64_t limit) {
   auto response = std::make_unique<PendingResponse>(
-      std::move(answer), std::move(request), message, std::move(fields));
+      std::move(answer), std::move(request), message, std::move(fields), limit);
   RETURN_IF_ERROR(CheckResponse(response->bytes(), limit));
   return response;
 }

@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "core/base/status_macros.h"
 #include "core/rope/analyze.h"
 #include "posenc/v1/service.pb.h"
-#include "server/base/errors.h"
 #include "server/convert/rope.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
@@ -24,7 +22,7 @@ constexpr std::int64_t kTileNanoseconds = 1000000;
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
-    const v1::AnalyzeRopeRequest& request, const MethodContext& context) {
+    const v1::AnalyzeRopeRequest& request, const MethodContext& /*context*/) {
   ASSIGN_OR_RETURN(
       const ComparedRopes ropes,
       ResolveCompared(
@@ -43,9 +41,8 @@ absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
       std::max<std::int64_t>(1, analyzer->Nanoseconds());
   const std::int64_t in_tile =
       std::max<std::int64_t>(1, kTileNanoseconds / nanoseconds);
-  const auto fields = std::make_shared<std::string>();
+  auto response = std::make_shared<v1::AnalyzeRopeResponse>();
   TensorAnswer answer;
-  answer.fields = fields;
   answer.computation = std::make_unique<TileFunction>(
       (distances + in_tile - 1) / in_tile,
       [analyzer, distances, in_tile](std::int64_t tile,
@@ -56,14 +53,11 @@ absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
         return absl::OkStatus();
       },
       distances * nanoseconds);
-  answer.complete = [analyzer, fields,
-                     limit = context.limits->max_response_bytes] {
-    v1::AnalyzeRopeResponse response;
-    WriteAnalysis(analyzer->analysis(), &response);
-    const absl::Status size = CheckResponse(response.ByteSizeLong(), limit);
-    if (size.ok()) *fields = response.SerializeAsString();
-    return size;
+  answer.complete = [analyzer, response = response.get()] {
+    WriteAnalysis(analyzer->analysis(), response);
+    return absl::OkStatus();
   };
+  answer.response = std::move(response);
   return answer;
 }
 

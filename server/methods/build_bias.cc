@@ -303,7 +303,7 @@ absl::StatusOr<TensorAnswer> AnswerWholeBias(
   ASSIGN_OR_RETURN(
       const auto bias,
       CheckedBias::Check(request, context.limits->max_response_bytes, true));
-  auto response = std::make_unique<v1::BuildBiasResponse>();
+  auto response = std::make_shared<v1::BuildBiasResponse>();
   response->set_query_start(bias->range().query_start);
   response->set_key_start(bias->range().key_start);
   TensorAnswer answer = bias->Answer(bias->range());

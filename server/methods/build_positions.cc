@@ -29,7 +29,7 @@ absl::StatusOr<TensorAnswer> AnswerBuildPositions(
   ASSIGN_OR_RETURN(core::PositionScheme scheme, ReadScheme(request));
   ASSIGN_OR_RETURN(const core::PositionExtents extents,
                    core::ValidateScheme(scheme));
-  auto response = std::make_unique<v1::BuildPositionsResponse>();
+  auto response = std::make_shared<v1::BuildPositionsResponse>();
   response->set_next_position(extents.next_position);
   response->set_delta(extents.delta);
 

@@ -54,7 +54,7 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
                    CheckedTable::Check(request, context, most, 0));
   TensorAnswer answer = table->Answer(0, table->rows());
   if (table->rotary()) {
-    auto response = std::make_unique<v1::BuildTableResponse>();
+    auto response = std::make_shared<v1::BuildTableResponse>();
     response->set_amplitude(table->attention_factor());
     answer.response = std::move(response);
   }

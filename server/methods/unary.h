@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/base/status_macros.h"
-#include "server/base/errors.h"
 #include "server/call/computation.h"
 #include "server/call/handler.h"
 #include "server/call/request.h"
@@ -58,9 +57,10 @@ class UnaryHandler final : public CallHandler {
           shared_->PlaceOutputs(parts_, *Request::descriptor(), &*answer));
       SharedTensors::Attach(shared_, &*answer);
     }
-    std::string fields = answer->response == nullptr
-                             ? ""
-                             : answer->response->SerializeAsString();
+    std::string fields;
+    if (answer->response != nullptr && !answer->outputs.empty()) {
+      fields = answer->response->SerializeAsString();
+    }
     const RequestMessage* const message =
         parsed->borrows ? &parsed->message : nullptr;
     return MakeResponse(*std::move(answer), std::move(parsed), message,
@@ -111,22 +111,15 @@ std::unique_ptr<CallHandler> StartCall(absl::Status (*)(const Request&,
       context,
       [](const Request& request,
          const MethodContext& with) -> absl::StatusOr<TensorAnswer> {
-        const auto fields = std::make_shared<std::string>();
+        auto response = std::make_shared<Response>();
         TensorAnswer answered;
-        answered.fields = fields;
         answered.computation = std::make_unique<TileFunction>(
-            1, [&request, with, fields](std::int64_t /*tile*/,
-                                        absl::Span<const OutputBuffer> /*none*/,
-                                        StopCheck stop) {
-              Response response;
-              absl::Status status = answer(request, with, stop, &response);
-              if (status.ok()) {
-                status = CheckResponse(response.ByteSizeLong(),
-                                       with.limits->max_response_bytes);
-              }
-              if (status.ok()) *fields = response.SerializeAsString();
-              return status;
+            1, [&request, with, response = response.get()](
+                   std::int64_t /*tile*/,
+                   absl::Span<const OutputBuffer> /*none*/, StopCheck stop) {
+              return answer(request, with, stop, response);
             });
+        answered.response = std::move(response);
         return answered;
       });
 }

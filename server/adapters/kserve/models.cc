@@ -62,7 +62,7 @@ void MoveOut(int field, core::Dtype dtype,
 absl::StatusOr<TensorAnswer> ResolveRope(const v1::ResolveRopeRequest& request,
                                          const MethodContext& context) {
   const auto go_on = [] { return absl::OkStatus(); };
-  auto response = std::make_unique<v1::ResolveRopeResponse>();
+  auto response = std::make_shared<v1::ResolveRopeResponse>();
   RETURN_IF_ERROR(AnswerResolveRope(request, context, go_on, response.get()));
   TensorAnswer answer;
   std::vector<std::string> tensors;
