@@ -130,8 +130,13 @@ absl::Status Inference::Read(RequestMessage message) {
   RETURN_IF_ERROR(ReadParameters());
   RETURN_IF_ERROR(ClaimRopes());
   RETURN_IF_ERROR(ReadOutputs());
-  RETURN_IF_ERROR(CheckKnown());
-  return FindShared();
+  // JSON may have unknown numbers of enums.
+  if (json_bytes_ > 0) RETURN_IF_ERROR(model_->known->Check(*native_));
+  parts_ = FindSharedParts(native_.get());
+  if (parts_.places.empty()) return absl::OkStatus();
+  return core::FieldInvalid(
+      absl::StrCat("parameters.", parts_.places[0].path),
+      "names a place for an output; give it as parameters of the output");
 }
 
 absl::Status Inference::Parse(RequestMessage message) {
@@ -217,13 +222,14 @@ absl::Status Inference::ReadInputs() {
 
 absl::Status Inference::ReadInput(const Input& input,
                                   const wire::BorrowedBytes* raw) {
-  Placed placed;
-  for (const auto& [name, value] : Sorted(input.parameters())) {
-    // KServe's client sends the tensor's size in this parameter. The server
-    // does not need it.
-    if (name == "binary_data_size" && IsInteger(*value)) continue;
-    RETURN_IF_ERROR(ReadPlaced(name, *value, &placed));
-  }
+  // KServe's client sends the tensor's size in binary_data_size. The server
+  // does not need it.
+  ASSIGN_OR_RETURN(
+      const Placed placed,
+      ReadPlaced(input.parameters(),
+                 [](absl::string_view name, const InferParameter& value) {
+                   return name == "binary_data_size" && IsInteger(value);
+                 }));
   const Datatype* const datatype = FindDatatype(input.datatype());
   if (datatype == nullptr) {
     const auto name = [](std::string* out, const Datatype& known) {
@@ -238,7 +244,6 @@ absl::Status Inference::ReadInput(const Input& input,
   *tensor.mutable_shape() = input.shape();
   wire::BorrowedBytes bytes;
   if (placed.given()) {
-    RETURN_IF_ERROR(Find(&placed));
     if (HasContents(input)) {
       return core::FieldInvalid("contents",
                                 "beside a region; give one of the two");
@@ -319,57 +324,54 @@ absl::Status Inference::ReadOutputs() {
         return core::FieldInvalid(field, "asked for twice");
       }
     }
-    Placed& placed = outputs_.emplace_back(Output{&*known, {}}).placed;
-    absl::Status read;
-    for (const auto& [name, value] : Sorted(output.parameters())) {
-      if (name == "binary_data" && value->has_bool_param()) continue;
-      read = name == "classification"
-                 ? core::FieldInvalid("parameters.classification",
-                                      "no classes here; tensors come whole")
-                 : ReadPlaced(name, *value, &placed);
-      if (!read.ok()) return core::Prefixed(field, read);
-    }
-    if (placed.given()) read = Find(&placed);
-    if (!read.ok()) return core::Prefixed(field, read);
+    absl::StatusOr<Placed> placed =
+        ReadPlaced(output.parameters(),
+                   [](absl::string_view name, const InferParameter& value) {
+                     return name == "binary_data" && value.has_bool_param();
+                   });
+    if (!placed.ok()) return core::Prefixed(field, placed.status());
+    outputs_.push_back({&*known, *std::move(placed)});
   }
   return absl::OkStatus();
 }
 
-absl::Status Inference::ReadPlaced(const std::string& name,
-                                   const InferParameter& value,
-                                   Placed* placed) const {
-  absl::Status status;
-  if (name == kRegion && value.has_string_param()) {
-    placed->region = value.string_param();
-    status = SharedTensors::CheckAllowed(context_.sharing);
-  } else if (name == kRegion) {
-    status = WrongKind(value, "string_param");
-  } else if (name == kRegionOffset || name == kRegionBytes) {
-    const absl::StatusOr<std::uint64_t> count = ReadCount(value);
-    status = count.status();
-    (name == kRegionOffset ? placed->offset : placed->bytes) =
-        count.ok() ? *count : 0;
-  } else {
-    status = core::FieldInvalid("", "no such parameter");
+absl::StatusOr<Inference::Placed> Inference::ReadPlaced(
+    const ParameterMap& parameters,
+    bool (*ignores)(absl::string_view name,
+                    const InferParameter& value)) const {
+  Placed placed;
+  for (const auto& [name, value] : Sorted(parameters)) {
+    absl::Status status;
+    if (name == kRegion && value->has_string_param()) {
+      placed.region = value->string_param();
+      status = SharedTensors::CheckAllowed(context_.sharing);
+    } else if (name == kRegion) {
+      status = WrongKind(*value, "string_param");
+    } else if (name == kRegionOffset || name == kRegionBytes) {
+      const absl::StatusOr<std::uint64_t> count = ReadCount(*value);
+      status = count.status();
+      (name == kRegionOffset ? placed.offset : placed.bytes) =
+          count.value_or(0);
+    } else if (!ignores(name, *value)) {
+      status = core::FieldInvalid("", "no such parameter");
+    }
+    RETURN_IF_ERROR(core::Prefixed(absl::StrCat("parameters.", name), status));
   }
-  return core::Prefixed(absl::StrCat("parameters.", name), status);
-}
-
-absl::Status Inference::Find(Placed* placed) const {
+  if (!placed.given()) return placed;
   const std::string field = absl::StrCat("parameters.", kRegion);
-  if (!placed->region) {
+  if (!placed.region) {
     return core::FieldRequired(field,
                                "not given, but bytes or an offset in it are");
   }
-  if (!placed->bytes) {
+  if (!placed.bytes) {
     return core::FieldRequired(absl::StrCat("parameters.", kRegionBytes),
                                "not given");
   }
   absl::StatusOr<v1::SharedMemory> found = common_.regions->Find(
-      *placed->region, placed->offset.value_or(0), *placed->bytes);
+      *placed.region, placed.offset.value_or(0), *placed.bytes);
   if (!found.ok()) return core::Prefixed(field, found.status());
-  placed->memory = *std::move(found);
-  return absl::OkStatus();
+  placed.memory = *std::move(found);
+  return placed;
 }
 
 }  // namespace posenc::server

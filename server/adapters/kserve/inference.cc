@@ -159,18 +159,6 @@ void Inference::EndPart(absl::Duration InferTimes::*part) {
   since_ = now;
 }
 
-absl::Status Inference::GoesOn() {
-  // Until now, the request has waited for its claim or for a thread.
-  if (!computing_.exchange(true)) EndPart(&InferTimes::queue);
-  return CheckTime();
-}
-
-absl::Status Inference::Complete(const absl::Status& holds) {
-  EndPart(&InferTimes::infer);
-  answered_ = holds.ok();
-  return holds;
-}
-
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
     StopCheck stop) {
   // Outputs in regions are not in the message, but each must fit into its file.
@@ -197,12 +185,19 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
   absl::StatusOr<TensorAnswer> answer =
       model_->answer(*native_, native_context);
   if (!answer.ok()) return answer.status();
-  absl::Status status = ChooseOutputs(&*answer);
-  if (status.ok()) status = CheckTime();
-  if (!status.ok()) return status;
-  answer->check = [this] { return GoesOn(); };
-  answer->complete = [this, holds = std::move(answer->complete)] {
-    return Complete(holds());
+  RETURN_IF_ERROR(ChooseOutputs(&*answer));
+  RETURN_IF_ERROR(CheckTime());
+  // Called before each tile, on any thread.
+  answer->check = [this] {
+    // Until now, the request has waited for its claim or for a thread.
+    if (!computing_.exchange(true)) EndPart(&InferTimes::queue);
+    return CheckTime();
+  };
+  answer->complete = [this, complete = std::move(answer->complete)] {
+    absl::Status holds = complete();
+    EndPart(&InferTimes::infer);
+    answered_ = holds.ok();
+    return holds;
   };
   EndPart(&InferTimes::input);
   std::string head = Head(*answer);

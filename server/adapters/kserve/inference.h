@@ -103,10 +103,12 @@ class Inference : public std::enable_shared_from_this<Inference> {
                     const inference::InferParameter& value,
                     absl::Status* status);
   absl::Status ReadOutputs();
-  absl::Status ReadPlaced(const std::string& name,
-                          const inference::InferParameter& value,
-                          Placed* placed) const;
-  absl::Status Find(Placed* placed) const;
+  // Reads the parameters of an input or an output, and finds its place.
+  // `ignores` returns whether another parameter is accepted without effect.
+  absl::StatusOr<Placed> ReadPlaced(
+      const ParameterMap& parameters,
+      bool (*ignores)(absl::string_view name,
+                      const inference::InferParameter& value)) const;
 
   // SetTensor() sets the tensor at the end of a path of the native request, and
   // SetParameter() any other field. Both return an error without a field if the
@@ -125,12 +127,6 @@ class Inference : public std::enable_shared_from_this<Inference> {
   absl::Status Take(const std::string& path);
   // Claims memory for the encodings of the native request.
   absl::Status ClaimRopes();
-  // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
-  absl::Status CheckKnown() const;
-  // Finds the tensors in shared memory. INVALID_ARGUMENT if a parameter of the
-  // request names a place for an output, because only a parameter of the output
-  // itself may do so.
-  absl::Status FindShared();
 
   // Selects the outputs of the answer, and sets the places of the outputs in
   // shared memory.
@@ -139,9 +135,6 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // the native response.
   std::string Head(const TensorAnswer& answer) const;
   absl::Status CheckTime() const;
-  // Checks the timeout. Called before each tile, on any thread.
-  absl::Status GoesOn();
-  absl::Status Complete(const absl::Status& holds);
   // Adds the time since the previous EndPart() to one part of times_.
   void EndPart(absl::Duration InferTimes::*part);
 

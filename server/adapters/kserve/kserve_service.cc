@@ -260,13 +260,7 @@ class InferenceService final : public ExtraService {
 
  private:
   Method AsMethod(const Question& question) {
-    Method method;
-    method.service = kService;
-    method.name = question.name;
-    method.exempt = true;
-    method.needs_token = question.needs_token;
-    method.observed = question.ask != nullptr;
-    method.start = [this, &question](const MethodContext& context)
+    const auto start = [this, &question](const MethodContext& context)
         -> absl::StatusOr<std::unique_ptr<CallHandler>> {
       if (question.ask == nullptr || (question.shares && files_ == nullptr)) {
         return absl::UnimplementedError(
@@ -280,7 +274,12 @@ class InferenceService final : public ExtraService {
             return question.ask(message, facts_);
           });
     };
-    return method;
+    return {{.service = kService,
+             .name = question.name,
+             .exempt = true,
+             .observed = question.ask != nullptr},
+            start,
+            question.needs_token};
   }
 
   SharedFiles* const files_;

@@ -160,19 +160,4 @@ absl::Status Inference::ClaimRopes() {
       static_cast<std::int64_t>(GrowthOfRopes(*native_)));
 }
 
-absl::Status Inference::CheckKnown() const {
-  if (json_bytes_ == 0) return absl::OkStatus();
-  return model_->known->Check(*native_);
-}
-
-absl::Status Inference::FindShared() {
-  parts_ = FindSharedParts(native_.get());
-  if (!parts_.places.empty()) {
-    return core::FieldInvalid(
-        absl::StrCat("parameters.", parts_.places[0].path),
-        "names a place for an output; give it as parameters of the output");
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace posenc::server
