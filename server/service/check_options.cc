@@ -66,8 +66,8 @@ absl::Status CheckFiles(const ServerOptions& options) {
     RETURN_IF_ERROR(LoadCertificates(tls, absl::Now()).status());
   }
   if (!options.token_file.empty()) {
-    return TokenFile::Load(options.token_file, options.public_methods,
-                           options.extra_service.descriptor)
+    return Tokens::Load(options.token_file, options.public_methods,
+                        options.extra_service.descriptor)
         .status();
   }
   return options.public_methods.empty()

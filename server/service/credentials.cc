@@ -25,7 +25,7 @@ std::vector<std::string> FilesOf(const ServerOptions& options) {
 }  // namespace
 
 Credentials::Credentials(const ServerOptions& options)
-    : notice_(options.notice), watch_(FilesOf(options)) {}
+    : options_(options), watch_(FilesOf(options)) {}
 
 absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
     const ServerOptions& options) {
@@ -34,9 +34,7 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
     ASSIGN_OR_RETURN(credentials->tls_, Tls::Load(options.tls));
   }
   if (!options.token_file.empty()) {
-    ASSIGN_OR_RETURN(credentials->tokens_,
-                     TokenFile::Load(options.token_file, options.public_methods,
-                                     options.extra_service.descriptor));
+    RETURN_IF_ERROR(credentials->LoadTokens());
     // Tokens that had expired before the start are not reported again: the
     // caller reports them.
     const absl::Time expiry = credentials->tokens_->last_expiry();
@@ -51,8 +49,29 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
   return credentials;
 }
 
+absl::Status Credentials::LoadTokens() {
+  ASSIGN_OR_RETURN(Tokens read,
+                   Tokens::Load(options_.token_file, options_.public_methods,
+                                options_.extra_service.descriptor));
+  auto fresh = std::make_shared<const Tokens>(std::move(read));
+  const std::lock_guard<std::mutex> lock(tokens_mutex_);
+  tokens_.swap(fresh);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const Tokens> Credentials::tokens() const {
+  const std::lock_guard<std::mutex> lock(tokens_mutex_);
+  return tokens_;
+}
+
+absl::StatusOr<Caller> Credentials::Check(
+    absl::string_view method, absl::string_view authorization) const {
+  if (options_.token_file.empty()) return Caller();
+  return tokens()->Check(method, authorization, absl::Now());
+}
+
 void Credentials::Tell(Notice notice, absl::string_view line) {
-  if (notice_ != nullptr) notice_(notice, line);
+  if (options_.notice != nullptr) options_.notice(notice, line);
 }
 
 bool Credentials::Reload() {
@@ -68,7 +87,7 @@ bool Credentials::Reload() {
                                         "force"));
   };
   if (tls_ != nullptr) judge(tls_->Reload(), &tls_errors_);
-  if (tokens_ != nullptr) judge(tokens_->Reload(), &token_errors_);
+  if (!options_.token_file.empty()) judge(LoadTokens(), &token_errors_);
   return all;
 }
 
@@ -86,8 +105,8 @@ void Credentials::WarnOfExpiry() {
     const std::lock_guard<std::mutex> lock(mutex_);
     Tell(Notice::kWarning, line);
   };
-  if (tokens_ != nullptr) {
-    warn(tokens_->last_expiry(), &warned_of_tokens_,
+  if (!options_.token_file.empty()) {
+    warn(tokens()->last_expiry(), &warned_of_tokens_,
          "--token-file: all tokens have expired; calls that need one are "
          "refused");
   }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -25,9 +24,13 @@ class Credentials {
   static absl::StatusOr<std::unique_ptr<Credentials>> Load(
       const ServerOptions& options);
 
-  // tls() is null without certificates, and tokens() without tokens.
+  // Returns null without certificates.
   const Tls* tls() const { return tls_.get(); }
-  const TokenFile* tokens() const { return tokens_.get(); }
+
+  // See Tokens::Check(). Without tokens, every caller is accepted, and has no
+  // name.
+  absl::StatusOr<Caller> Check(absl::string_view method,
+                               absl::string_view authorization) const;
 
   // Reads the files again. Returns false if a file cannot be used: the failure
   // is reported and counted, and the file's last good contents stay in use.
@@ -38,14 +41,17 @@ class Credentials {
  private:
   explicit Credentials(const ServerOptions& options);
 
+  absl::Status LoadTokens();
+  std::shared_ptr<const Tokens> tokens() const;
   void Tell(Notice notice, absl::string_view line);
   void OnChange();
   void WarnOfExpiry();
 
-  const std::function<void(Notice, absl::string_view)> notice_;
+  const ServerOptions options_;
   std::mutex mutex_;  // one reload, and one notice, at a time
   std::unique_ptr<Tls> tls_;
-  std::unique_ptr<TokenFile> tokens_;
+  mutable std::mutex tokens_mutex_;
+  std::shared_ptr<const Tokens> tokens_;  // guarded by tokens_mutex_
   std::atomic<std::int64_t> tls_errors_{0}, token_errors_{0};
   // Expiry times that were reported. After the watch has started, only its
   // thread uses them.

@@ -86,7 +86,7 @@ class RunningServer final : public Server {
                            ? options.extra_service.make(shared_files_.get())
                            : nullptr),
         service_(options.limits, options.connections, options.observers,
-                 credentials_->tokens(), shared_files_.get(), AllMethods()),
+                 credentials_.get(), shared_files_.get(), AllMethods()),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {
     const int threads = Loop::CountFor(options.limits.threads);

@@ -56,11 +56,11 @@ absl::Status NoSuchMethod(absl::string_view path) {
 RpcService::RpcService(const Limits& limits,
                        const ConnectionLimits& connections,
                        std::vector<CallObserver*> observers,
-                       const TokenFile* tokens, SharedFiles* shared_files,
-                       std::vector<Method> methods)
+                       const Credentials* credentials,
+                       SharedFiles* shared_files, std::vector<Method> methods)
     : methods_(std::move(methods)),
       max_metadata_bytes_(connections.max_metadata_bytes),
-      tokens_(tokens),
+      credentials_(credentials),
       shared_files_(shared_files),
       open_calls_(connections.max_concurrent_streams),
       cache_(kCacheBytes),
@@ -112,9 +112,8 @@ void RpcService::ReturnUnneededMemory() {
 
 absl::Status RpcService::Identify(const CallHeaders& headers,
                                   CallSpec* spec) const {
-  if (tokens_ == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(Caller caller,
-                   tokens_->Check(spec->name, Authorization(headers)));
+                   credentials_->Check(spec->name, Authorization(headers)));
   spec->caller = std::move(caller.name);
   // Behind a proxy, callers share connections. So all calls with one token are
   // one party (Places).

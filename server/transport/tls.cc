@@ -76,7 +76,6 @@ absl::StatusOr<std::unique_ptr<Tls>> Tls::Load(const TlsFiles& files) {
 }
 
 absl::Status Tls::Reload() {
-  const std::lock_guard<std::mutex> lock(mutex_);
   ASSIGN_OR_RETURN(const auto certificates,
                    LoadCertificates(files_, absl::Now()));
   ++generation_;
