@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,12 +17,10 @@
 #include "core/relative/bias.h"
 #include "posenc/v1/service.pb.h"
 #include "server/base/errors.h"
-#include "server/call/request.h"
 #include "server/convert/fields.h"
 #include "server/convert/relative.h"
 #include "server/methods/methods.h"
 #include "server/methods/stream.h"
-#include "server/methods/takes_long.h"
 
 namespace posenc::server {
 namespace {
@@ -122,20 +119,20 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
   CheckedBias(InputBias input, core::BiasTiles bias)
       : input_(std::move(input)), bias_(std::move(bias)) {}
 
-  // Returns the bias tile at `cursor`, and advances `cursor`. Returns nullopt
-  // after the last bias tile.
-  std::optional<core::BiasRange> Next(Cursor* cursor) const {
-    const core::BiasRange& range = input_.args.range;
-    if (bias_.heads() == 0 || cursor->query >= range.query_length) {
-      return std::nullopt;
-    }
+  // Returns whether the cursor is behind the last bias tile.
+  bool AtEnd(const Cursor& cursor) const {
+    return bias_.heads() == 0 || cursor.query >= range().query_length;
+  }
+
+  // Returns the bias tile at `cursor`, and advances `cursor`.
+  core::BiasRange Next(Cursor* cursor) const {
     const core::BiasRange bias_tile = {
-        range.query_start + cursor->query,
-        std::min(bias_tile_.queries, range.query_length - cursor->query),
-        range.key_start + cursor->key,
-        std::min(bias_tile_.keys, range.key_length - cursor->key)};
+        range().query_start + cursor->query,
+        std::min(bias_tile_.queries, range().query_length - cursor->query),
+        range().key_start + cursor->key,
+        std::min(bias_tile_.keys, range().key_length - cursor->key)};
     cursor->key += bias_tile_.keys;
-    if (cursor->key >= range.key_length) {
+    if (cursor->key >= range().key_length) {
       cursor->key = 0;
       cursor->query += bias_tile_.queries;
     }
@@ -233,60 +230,25 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
   Extents bias_tile_;
 };
 
-// Receives one message, and sends the matrix' bias tiles.
-class BuildBiasHandler final : public CallHandler {
- public:
-  explicit BuildBiasHandler(const MethodContext& context) : context_(context) {}
-
-  absl::Status Receive(RequestMessage message) override {
-    if (request_ != nullptr) {
-      return core::FieldInvalid("bias", "given twice; one matrix a call");
-    }
-    ASSIGN_OR_RETURN(request_,
-                     ParseOfStream<v1::BuildBiasRequest>(std::move(message)));
-    return absl::OkStatus();
-  }
-
-  bool TakesLong() const override {
-    return bias_ == nullptr && request_ != nullptr &&
-           server::TakesLong(request_->request);
-  }
-
-  bool HasNext() const override {
-    CheckedBias::Cursor cursor = cursor_;
-    return bias_ == nullptr ? request_ != nullptr
-                            : bias_->Next(&cursor).has_value();
-  }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
-      StopCheck /*stop*/) override {
-    if (request_ == nullptr) return nullptr;
-    if (bias_ == nullptr) {
-      ASSIGN_OR_RETURN(bias_, CheckedBias::Check(
-                                  request_->request,
-                                  context_.limits->max_response_bytes, false));
-    }
-    const bool first = cursor_.query == 0 && cursor_.key == 0;
-    const std::optional<core::BiasRange> bias_tile = bias_->Next(&cursor_);
-    if (!bias_tile) return nullptr;
+absl::StatusOr<NextPart> BeginBias(const v1::BuildBiasRequest& request,
+                                   const MethodContext& context) {
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<const CheckedBias> bias,
+      CheckedBias::Check(request, context.limits->max_response_bytes, false));
+  CheckedBias::Cursor cursor;
+  if (bias->AtEnd(cursor)) return nullptr;
+  return [bias = std::move(bias), cursor]() mutable {
     v1::BuildBiasResponse response;
-    if (first) {
-      const core::Shape whole = bias_->WholeShape();
-      Append(whole, response.mutable_whole_shape());
+    if (cursor.query == 0 && cursor.key == 0) {
+      Append(bias->WholeShape(), response.mutable_whole_shape());
     }
-    response.set_query_start(bias_tile->query_start);
-    response.set_key_start(bias_tile->key_start);
-    return MakeResponse(bias_->Answer(*bias_tile), request_, nullptr,
-                        response.SerializeAsString(),
-                        context_.limits->max_response_bytes);
-  }
-
- private:
-  const MethodContext context_;
-  std::shared_ptr<const ParsedRequest<v1::BuildBiasRequest>> request_;
-  // Borrows the request. Null before the first answer.
-  std::shared_ptr<const CheckedBias> bias_;
-  CheckedBias::Cursor cursor_;
-};
+    const core::BiasRange bias_tile = bias->Next(&cursor);
+    response.set_query_start(bias_tile.query_start);
+    response.set_key_start(bias_tile.key_start);
+    return ResultPart{bias->Answer(bias_tile), response.SerializeAsString(),
+                      bias->AtEnd(cursor)};
+  };
+}
 
 }  // namespace
 
@@ -312,7 +274,8 @@ absl::StatusOr<TensorAnswer> AnswerWholeBias(
 }
 
 std::unique_ptr<CallHandler> StartBuildBias(const MethodContext& context) {
-  return std::make_unique<BuildBiasHandler>(context);
+  return std::make_unique<PartsStream<v1::BuildBiasRequest, BeginBias>>(context,
+                                                                        "bias");
 }
 
 }  // namespace posenc::server

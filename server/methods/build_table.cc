@@ -15,7 +15,6 @@
 #include "server/methods/checked_table.h"
 #include "server/methods/methods.h"
 #include "server/methods/stream.h"
-#include "server/methods/takes_long.h"
 
 namespace posenc::server {
 namespace {
@@ -63,104 +62,50 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
 
 namespace {
 
-// Receives one message, and sends the table's rows.
-class BuildTableStreamHandler final : public CallHandler {
- public:
-  explicit BuildTableStreamHandler(const MethodContext& context)
-      : context_(context),
-        max_response_bytes_(context.limits->max_response_bytes) {}
-
-  absl::Status Receive(RequestMessage message) override {
-    if (request_ != nullptr) {
-      return core::FieldInvalid("table", "given twice; one table a call");
-    }
-    ASSIGN_OR_RETURN(auto parsed, ParseOfStream<v1::BuildTableStreamRequest>(
-                                      std::move(message)));
-    const v1::BuildTableStreamRequest& request = parsed->request;
-    if (!request.has_table()) {
-      return core::FieldRequired("table", "not given");
-    }
-    if (request.rows_per_message() < 0) {
-      return core::FieldInvalid("rows_per_message",
-                                absl::StrCat(request.rows_per_message(),
-                                             "; must be positive, or unset"));
-    }
-    context_.reserve = parsed->Claim();
-    request_ = std::move(parsed);
-    return absl::OkStatus();
+absl::StatusOr<NextPart> BeginTable(const v1::BuildTableStreamRequest& request,
+                                    const MethodContext& context) {
+  std::int64_t rows = request.rows_per_message();
+  if (!request.has_table()) return core::FieldRequired("table", "not given");
+  if (rows < 0) {
+    return core::FieldInvalid(
+        "rows_per_message", absl::StrCat(rows, "; must be positive, or unset"));
   }
-
-  // The first answer may have to expand the positions of any number of rows.
-  bool TakesLong() const override {
-    return table_ == nullptr && request_ != nullptr;
+  const std::int64_t limit = context.limits->max_response_bytes;
+  // If the client leaves the number of rows to the server, one row must fit
+  // into a message.
+  absl::StatusOr<std::shared_ptr<const CheckedTable>> checked =
+      CheckedTable::Check(request.table(), context, limit,
+                          std::max<std::int64_t>(1, rows));
+  if (!checked.ok()) return OfStream(checked.status(), rows != 0);
+  if (rows == 0) {
+    const auto row_bytes = static_cast<std::int64_t>(
+        absl::Uint128Low64((*checked)->FieldBytes(1)));
+    rows = std::max<std::int64_t>(
+        1, std::min(kStreamChunkBytes, limit - kMessageOverhead) / row_bytes);
   }
-
-  bool HasNext() const override { return request_ != nullptr && !done_; }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
-      StopCheck /*stop*/) override {
-    if (!HasNext()) return nullptr;
-    if (table_ == nullptr) {
-      RETURN_IF_ERROR(Begin(request_->request));
-    }
-    const std::int64_t n =
-        std::min(rows_per_message_, table_->rows() - first_row_);
+  return [table = *std::move(checked), rows,
+          first = std::int64_t{0}]() mutable {
+    const std::int64_t n = std::min(rows, table->rows() - first);
     v1::BuildTableStreamResponse response;
-    if (table_->rotary()) response.set_amplitude(table_->attention_factor());
-    response.set_first_row(first_row_);
-    if (first_row_ == 0) {
-      const core::Shape whole = table_->WholeShape();
-      Append(whole, response.mutable_whole_shape());
+    if (table->rotary()) response.set_amplitude(table->attention_factor());
+    response.set_first_row(first);
+    if (first == 0) {
+      Append(table->WholeShape(), response.mutable_whole_shape());
     }
-    absl::StatusOr<std::unique_ptr<PendingResponse>> pending =
-        MakeResponse(table_->Answer(first_row_, n), request_, nullptr,
-                     response.SerializeAsString(), max_response_bytes_);
-    if (!pending.ok()) return pending.status();
-    first_row_ += n;
+    ResultPart part = {table->Answer(first, n), response.SerializeAsString()};
+    first += n;
     // A table without rows is also one message.
-    done_ = first_row_ >= table_->rows();
-    return pending;
-  }
-
- private:
-  // Checks the table, and chooses the number of rows in a message.
-  absl::Status Begin(const v1::BuildTableStreamRequest& request) {
-    // If the client leaves the number of rows to the server, one row must fit
-    // into a message.
-    absl::StatusOr<std::shared_ptr<const CheckedTable>> table =
-        CheckedTable::Check(
-            request.table(), context_, max_response_bytes_,
-            std::max<std::int64_t>(1, request.rows_per_message()));
-    if (!table.ok()) {
-      return OfStream(table.status(), request.rows_per_message() != 0);
-    }
-    table_ = *std::move(table);
-    rows_per_message_ = request.rows_per_message();
-    if (rows_per_message_ == 0) {
-      const std::int64_t bytes =
-          std::min(kStreamChunkBytes, max_response_bytes_ - kMessageOverhead);
-      const auto row_bytes =
-          static_cast<std::int64_t>(absl::Uint128Low64(table_->FieldBytes(1)));
-      rows_per_message_ = std::max<std::int64_t>(1, bytes / row_bytes);
-    }
-    return absl::OkStatus();
-  }
-
-  MethodContext context_;
-  const std::int64_t max_response_bytes_;
-  // request_ is null before the first message, and table_ before the first
-  // answer.
-  std::shared_ptr<const ParsedRequest<v1::BuildTableStreamRequest>> request_;
-  std::shared_ptr<const CheckedTable> table_;  // borrows the request
-  std::int64_t rows_per_message_ = 0;
-  std::int64_t first_row_ = 0;
-  bool done_ = false;
-};
+    part.last = first >= table->rows();
+    return part;
+  };
+}
 
 }  // namespace
 
 std::unique_ptr<CallHandler> StartBuildTableStream(
     const MethodContext& context) {
-  return std::make_unique<BuildTableStreamHandler>(context);
+  return std::make_unique<PartsStream<v1::BuildTableStreamRequest, BeginTable>>(
+      context, "table");
 }
 
 }  // namespace posenc::server

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
@@ -26,6 +29,7 @@
 #include "server/methods/methods.h"
 #include "server/methods/row_stream.h"
 #include "server/methods/shared_tensors.h"
+#include "server/methods/takes_long.h"
 
 namespace posenc::server {
 
@@ -38,6 +42,63 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> ParseOfStream(
   RETURN_IF_ERROR(FindSharedParts(&(*parsed)->request).CheckNone());
   return parsed;
 }
+
+// A part of a result that is sent in several messages.
+struct ResultPart {
+  TensorAnswer answer;
+  std::string fields;  // serialized fields that are not tensors
+  bool last = false;
+};
+
+// Returns the next part of a result. Must not be called after the last part.
+using NextPart = std::function<ResultPart()>;
+
+// Handles a stream with one request, whose result is sent in parts.
+// begin(request, context) checks the request; it returns null if the result has
+// no parts. `result` is a field of the request, and names the result in errors.
+template <typename Request, auto begin>
+class PartsStream final : public CallHandler {
+ public:
+  PartsStream(const MethodContext& context, const char* result)
+      : context_(context), result_(result) {}
+
+  absl::Status Receive(RequestMessage message) override {
+    if (request_ != nullptr) {
+      return core::FieldInvalid(
+          result_, absl::StrCat("given twice; one ", result_, " a call"));
+    }
+    ASSIGN_OR_RETURN(auto parsed, ParseOfStream<Request>(std::move(message)));
+    context_.reserve = parsed->Claim();
+    request_ = std::move(parsed);
+    return absl::OkStatus();
+  }
+  bool TakesLong() const override {
+    return next_ == nullptr && request_ != nullptr &&
+           server::TakesLong(request_->request);
+  }
+  bool HasNext() const override { return request_ != nullptr && !done_; }
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck /*stop*/) override {
+    if (!HasNext()) return nullptr;
+    if (next_ == nullptr) {
+      ASSIGN_OR_RETURN(next_, begin(request_->request, context_));
+      done_ = next_ == nullptr;
+      if (done_) return nullptr;
+    }
+    ResultPart part = next_();
+    done_ = part.last;
+    return MakeResponse(std::move(part.answer), request_, nullptr,
+                        std::move(part.fields),
+                        context_.limits->max_response_bytes);
+  }
+
+ private:
+  MethodContext context_;
+  const char* const result_;
+  std::shared_ptr<const ParsedRequest<Request>> request_;
+  NextPart next_;  // borrows the request; null before the first answer
+  bool done_ = false;
+};
 
 // Returns an error of the message's parser, with fields of `call` named as the
 // unary call names them.
