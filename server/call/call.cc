@@ -153,10 +153,10 @@ Call::~Call() { loop_->Remove(this); }
 absl::Status Call::CheckHeaders() {
   // Counts the call before Route() checks for a drain. So a drain that begins
   // after the check waits for this call.
-  resources_.calls.Add(1);
+  ++resources_.calls;
   absl::Status status = OrOutOfMemory([this] { return Route(); });
   counted_ = status.ok() && !spec_.exempt;
-  if (!counted_) resources_.calls.Add(-1);
+  if (!counted_) --resources_.calls;
   return status;
 }
 
@@ -450,7 +450,7 @@ void Call::Report(absl::Status status, const absl::Status& gone) {
   memory_.reset();
   LeavePlace(status.ok() ? std::optional(record_.computing) : std::nullopt);
   Observe(AsTold(spec_, status));
-  if (counted_) resources_.calls.Add(-1);
+  if (counted_) --resources_.calls;
 }
 
 absl::Duration Call::DefaultDeadline() const {

@@ -6,9 +6,11 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "server/base/errors.h"
+#include "server/base/steady_time.h"
 #include "server/base/version.h"
 #include "server/memory/heap.h"
 
@@ -83,6 +85,16 @@ void RpcService::SetLimits(const Limits& limits) {
   resources_.default_deadline_ns.store(
       absl::ToInt64Nanoseconds(limits.default_deadline));
   bytes_per_token_.store(limits.in_flight_bytes_per_token);
+}
+
+bool RpcService::AwaitNoCalls(absl::Duration timeout) const {
+  constexpr absl::Duration kInterval = absl::Milliseconds(2);
+  const absl::Time end = SteadyNow() + timeout;
+  while (resources_.calls.load() > 0) {
+    if (SteadyNow() >= end) return false;
+    absl::SleepFor(kInterval);
+  }
+  return true;
 }
 
 std::size_t RpcService::IdleMemory() const {
@@ -167,7 +179,7 @@ void RpcService::FillIn(ServerStatus* status) const {
   const RopeCache::State cache = cache_.state();
   status->budget_bytes = resources_.admission->budget();
   status->claimed_bytes = resources_.admission->claimed();
-  status->calls_in_progress = resources_.calls.count();
+  status->calls_in_progress = resources_.calls.load();
   status->calls_in_service = static_cast<std::int64_t>(places.at_work);
   status->calls_limit = static_cast<std::int64_t>(places.limit);
   status->calls_waiting = static_cast<std::int64_t>(

@@ -58,9 +58,7 @@ class RpcService final : public CallService {
 
   // Waits until every call has ended, except exempt and refused calls. Returns
   // false if this takes longer than `timeout`.
-  bool AwaitNoCalls(absl::Duration timeout) {
-    return resources_.calls.AwaitNone(timeout);
-  }
+  bool AwaitNoCalls(absl::Duration timeout) const;
 
   const Admission& admission() const { return *resources_.admission; }
 
