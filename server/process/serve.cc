@@ -53,7 +53,7 @@ void AwaitStop(Server* server, const std::function<void()>& reload) {
     } else if (signal >= 0) {
       return;
     } else {
-      server->ReturnUnneededMemory();
+      server->EverySecond();
     }
   }
 }

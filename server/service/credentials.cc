@@ -10,9 +10,6 @@
 namespace posenc::server {
 namespace {
 
-// Interval between two checks of the files.
-constexpr absl::Duration kCheckInterval = absl::Seconds(1);
-
 std::vector<std::string> FilesOf(const ServerOptions& options) {
   std::vector<std::string> paths;
   for (const std::string& path : {options.tls.cert, options.tls.key,
@@ -25,7 +22,7 @@ std::vector<std::string> FilesOf(const ServerOptions& options) {
 }  // namespace
 
 Credentials::Credentials(const ServerOptions& options)
-    : options_(options), watch_(FilesOf(options)) {}
+    : options_(options), changes_(FilesOf(options)) {}
 
 absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
     const ServerOptions& options) {
@@ -39,12 +36,6 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
     // caller reports them.
     const absl::Time expiry = credentials->tokens_->last_expiry();
     if (absl::Now() >= expiry) credentials->warned_of_tokens_ = expiry;
-  }
-  if (credentials->tls_ != nullptr || credentials->tokens_ != nullptr) {
-    Credentials* const loaded = credentials.get();
-    credentials->watch_.Start(
-        kCheckInterval, [loaded] { loaded->OnChange(); },
-        [loaded] { loaded->WarnOfExpiry(); });
   }
   return credentials;
 }
@@ -75,7 +66,6 @@ void Credentials::Tell(Notice notice, absl::string_view line) {
 }
 
 bool Credentials::Reload() {
-  const std::lock_guard<std::mutex> lock(mutex_);
   bool all = true;
   const auto judge = [&](const absl::Status& read,
                          std::atomic<std::int64_t>* errors) {
@@ -91,10 +81,11 @@ bool Credentials::Reload() {
   return all;
 }
 
-void Credentials::OnChange() {
-  if (!Reload()) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Tell(Notice::kInfo, "certificates and tokens were read again");
+void Credentials::LookAtFiles() {
+  if (changes_.Check() && Reload()) {
+    Tell(Notice::kInfo, "certificates and tokens were read again");
+  }
+  WarnOfExpiry();
 }
 
 void Credentials::WarnOfExpiry() {
@@ -102,7 +93,6 @@ void Credentials::WarnOfExpiry() {
                            absl::string_view line) {
     if (absl::Now() < expiry || *warned == expiry) return;
     *warned = expiry;
-    const std::lock_guard<std::mutex> lock(mutex_);
     Tell(Notice::kWarning, line);
   };
   if (!options_.token_file.empty()) {

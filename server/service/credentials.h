@@ -16,7 +16,8 @@
 
 namespace posenc::server {
 
-// Safe for any number of threads.
+// Reload() and LookAtFiles() must be called by one thread at a time. Other
+// functions are safe for any number of threads.
 class Credentials {
  public:
   // Loads the files. INVALID_ARGUMENT, with the flag as field, for a file that
@@ -36,6 +37,10 @@ class Credentials {
   // is reported and counted, and the file's last good contents stay in use.
   bool Reload();
 
+  // Reads the files again if they have changed, and reports that certificates
+  // or tokens have expired. Must be called about once a second.
+  void LookAtFiles();
+
   void FillIn(ServerStatus* status) const;
 
  private:
@@ -44,19 +49,15 @@ class Credentials {
   absl::Status LoadTokens();
   std::shared_ptr<const Tokens> tokens() const;
   void Tell(Notice notice, absl::string_view line);
-  void OnChange();
   void WarnOfExpiry();
 
   const ServerOptions options_;
-  std::mutex mutex_;  // one reload, and one notice, at a time
+  FileChanges changes_;
   std::unique_ptr<Tls> tls_;
   mutable std::mutex tokens_mutex_;
   std::shared_ptr<const Tokens> tokens_;  // guarded by tokens_mutex_
   std::atomic<std::int64_t> tls_errors_{0}, token_errors_{0};
-  // Expiry times that were reported. After the watch has started, only its
-  // thread uses them.
-  absl::Time warned_of_, warned_of_tokens_;
-  FileWatch watch_;  // destroyed before the members that it uses
+  absl::Time warned_of_, warned_of_tokens_;  // expiry times that were reported
 };
 
 }  // namespace posenc::server

@@ -116,7 +116,8 @@ class RunningServer final : public Server {
     return server_->InProcessChannel(arguments);
   }
 
-  void ReturnUnneededMemory() override {
+  void EverySecond() override {
+    credentials_->LookAtFiles();
     service_.ReturnUnneededMemory();
     if (shared_files_ != nullptr) shared_files_->Sweep(absl::Now());
   }
