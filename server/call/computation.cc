@@ -24,12 +24,8 @@ std::size_t ByteCount(const OutputTensor& output) {
 }
 
 RowMapComputation::RowMapComputation(absl::InlinedVector<Output, 2> outputs,
-                                     std::size_t tile_bytes,
-                                     std::shared_ptr<const void> owner)
-    : Computation(0, 0),
-      tile_bytes_(tile_bytes),
-      outputs_(std::move(outputs)),
-      owner_(std::move(owner)) {
+                                     std::size_t tile_bytes)
+    : Computation(0, 0), tile_bytes_(tile_bytes), outputs_(std::move(outputs)) {
   for (const Output& output : outputs_) {
     tiles_ += Tiles(*output.map, tile_bytes);
     work_ += output.input.pieces.size();

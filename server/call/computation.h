@@ -117,11 +117,9 @@ class RowMapComputation final : public Computation {
     InputTensor input;
   };
 
-  // tile_bytes: bytes that a tile reads and writes. owner: owns the data, other
-  // than the request, that the RowMaps of the outputs borrow.
+  // tile_bytes: bytes that a tile reads and writes.
   RowMapComputation(absl::InlinedVector<Output, 2> outputs,
-                    std::size_t tile_bytes,
-                    std::shared_ptr<const void> owner = nullptr);
+                    std::size_t tile_bytes);
 
   const core::ConstPieces* InputInPlace(std::size_t i) const override;
   bool needs_aligned_buffers() const override { return false; }
@@ -132,7 +130,6 @@ class RowMapComputation final : public Computation {
  private:
   const std::size_t tile_bytes_;
   const absl::InlinedVector<Output, 2> outputs_;
-  const std::shared_ptr<const void> owner_;
 };
 
 // Computes tiles with a function.

@@ -41,37 +41,37 @@ core::Timestep ReadTimestep(const v1::Timestep& in) {
 
 }  // namespace
 
-absl::StatusOr<InputAbsolute> ReadAbsolute(
-    const v1::AbsoluteEncoding& encoding) {
-  InputAbsolute out;
+absl::StatusOr<core::AbsoluteEncoding> ReadAbsolute(
+    const v1::AbsoluteEncoding& encoding, OwnedElements* owned) {
+  core::AbsoluteEncoding out;
   switch (encoding.encoding_case()) {
     case v1::AbsoluteEncoding::ENCODING_NOT_SET:
       break;
     case v1::AbsoluteEncoding::kSinusoidal:
-      out.encoding = ReadSinusoidal(encoding.sinusoidal());
+      out = ReadSinusoidal(encoding.sinusoidal());
       break;
     case v1::AbsoluteEncoding::kLearned: {
       const v1::LearnedTable& in = encoding.learned();
-      auto& learned = out.encoding.emplace<core::LearnedTable>();
+      auto& learned = out.emplace<core::LearnedTable>();
       learned.hierarchical_alpha =
           Optional(in.has_hierarchical_alpha(), in.hierarchical_alpha());
-      RETURN_IF_ERROR(ReadTensorFields(
-          "learned", in, {{"table", &learned.table}}, &out.tensors));
+      RETURN_IF_ERROR(
+          ReadTensorFields("learned", in, {{"table", &learned.table}}, owned));
       break;
     }
     case v1::AbsoluteEncoding::kSincosGrid:
-      out.encoding = ReadGrid(encoding.sincos_grid());
+      out = ReadGrid(encoding.sincos_grid());
       break;
     case v1::AbsoluteEncoding::kTimestep:
-      out.encoding = ReadTimestep(encoding.timestep());
+      out = ReadTimestep(encoding.timestep());
       break;
     case v1::AbsoluteEncoding::kFourierFeatures: {
       const v1::FourierFeatures& in = encoding.fourier_features();
-      auto& features = out.encoding.emplace<core::FourierFeatures>();
+      auto& features = out.emplace<core::FourierFeatures>();
       features.cos_first = in.cos_first();
       RETURN_IF_ERROR(ReadTensorFields("fourier_features", in,
                                        {{"frequencies", &features.frequencies}},
-                                       &out.tensors));
+                                       owned));
       break;
     }
   }

@@ -203,6 +203,13 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
   return out;
 }
 
+absl::StatusOr<core::ConstTensorView> ReadView(const v1::Tensor& tensor,
+                                               OwnedElements* owned) {
+  ASSIGN_OR_RETURN(InputTensor read, ReadTensor(tensor));
+  if (read.own != nullptr) owned->push_back(std::move(read.own));
+  return std::move(read.view);
+}
+
 absl::StatusOr<InputTensor> ReadRequiredTensor(
     absl::string_view field, bool given, const v1::Tensor& tensor,
     const wire::BorrowedBytes* data) {
@@ -215,7 +222,7 @@ absl::StatusOr<InputTensor> ReadRequiredTensor(
 absl::Status ReadTensorFields(absl::string_view path,
                               const google::protobuf::Message& message,
                               std::initializer_list<TensorField> fields,
-                              InputTensors* tensors) {
+                              OwnedElements* owned) {
   core::Faults faults;
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   for (const auto& [name, view] : fields) {
@@ -223,12 +230,11 @@ absl::Status ReadTensorFields(absl::string_view path,
         message.GetDescriptor()->FindFieldByName(name);
     if (!reflection.HasField(message, field)) continue;
     // The cast is safe: the message is of a generated class.
-    absl::StatusOr<InputTensor> read = ReadTensor(
-        static_cast<const v1::Tensor&>(reflection.GetMessage(message, field)));
+    const absl::StatusOr<core::ConstTensorView> read = ReadView(
+        static_cast<const v1::Tensor&>(reflection.GetMessage(message, field)),
+        owned);
     faults.Note(core::Prefixed(path, core::Prefixed(name, read.status())));
-    if (!read.ok()) continue;
-    *view = read->view;
-    tensors->push_back(*std::move(read));
+    if (read.ok()) *view = *read;
   }
   return faults.status();
 }

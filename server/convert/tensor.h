@@ -81,8 +81,14 @@ absl::StatusOr<InputTensor> ReadRequiredTensor(absl::string_view field,
                                                const v1::Tensor& tensor,
                                                const wire::BorrowedBytes* data);
 
-// Tensors of an encoding. They must outlive all views of them.
-using InputTensors = std::vector<InputTensor>;
+// Elements that were converted from `values`. They must outlive all views of
+// their tensors.
+using OwnedElements = std::vector<std::unique_ptr<char[]>>;
+
+// Reads a tensor whose elements are in the message. After that, they are in the
+// message or in `owned`.
+absl::StatusOr<core::ConstTensorView> ReadView(const v1::Tensor& tensor,
+                                               OwnedElements* owned);
 
 // A field of type Tensor, and the view of it in core's arguments.
 struct TensorField {
@@ -95,7 +101,7 @@ struct TensorField {
 absl::Status ReadTensorFields(absl::string_view path,
                               const google::protobuf::Message& message,
                               std::initializer_list<TensorField> fields,
-                              InputTensors* tensors);
+                              OwnedElements* owned);
 
 // Returns FieldRequired if no layout is given. KnownFields has refused layouts
 // that this server does not know.

@@ -23,9 +23,11 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
     faults.Note(
         core::FieldRequired("encoding", "not given; give one encoding"));
   }
-  absl::StatusOr<InputAbsolute> encoding = ReadAbsolute(request.encoding());
+  absl::StatusOr<core::AbsoluteEncoding> encoding =
+      ReadAbsolute(request.encoding(), context.owned);
   faults.Note(core::Prefixed("encoding", encoding.status()));
-  absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
+  absl::StatusOr<core::Positions> positions =
+      ReadPositions(request.positions(), context.owned);
   faults.Note(core::Prefixed("positions", positions.status()));
   absl::StatusOr<InputTensor> x = ReadRequiredTensor(
       "x", request.has_x(), request.x(),
@@ -34,8 +36,8 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
   if (!faults.none()) {
     // All encodings except a grid need positions.
     if (encoding.ok()) {
-      faults.Note(core::Prefixed(
-          "encoding", core::ValidateAbsolute(encoding->encoding).status()));
+      faults.Note(core::Prefixed("encoding",
+                                 core::ValidateAbsolute(*encoding).status()));
     }
     if (request.positions().kind_case() == v1::Positions::KIND_NOT_SET &&
         !request.encoding().has_sincos_grid()) {
@@ -46,8 +48,8 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
   }
 
   core::AddEncodingArgs args;
-  args.encoding = encoding->encoding;
-  args.positions = positions->positions;
+  args.encoding = *std::move(encoding);
+  args.positions = *std::move(positions);
   args.reserve = context.reserve;
   args.combination = EnumOr(core::Combination::kAdd, request.combination());
   if (request.has_x_scale()) args.x_scale = request.x_scale();
@@ -60,8 +62,7 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
   absl::InlinedVector<RowMapComputation::Output, 2> maps;
   maps.push_back({std::move(added.map), *std::move(x)});
   answer.computation = std::make_unique<RowMapComputation>(
-      std::move(maps), context.borrowed.tile_bytes(),
-      std::make_shared<const InputAbsolute>(*std::move(encoding)));
+      std::move(maps), context.borrowed.tile_bytes());
   return answer;
 }
 

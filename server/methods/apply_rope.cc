@@ -67,9 +67,10 @@ absl::StatusOr<Rotation> PrepareRotation(const v1::ApplyRopeRequest& request,
     faults.Note(core::FieldRequired(
         "q", "q and k are both missing; send at least one"));
   }
-  absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
+  absl::StatusOr<core::Positions> positions =
+      ReadPositions(request.positions(), context.owned);
   if (faults.Note(core::Prefixed("positions", positions.status()))) {
-    args.positions = positions->positions;
+    args.positions = *std::move(positions);
   }
   args.direction = EnumOr(core::Direction::kForward, request.direction());
   if (request.has_query_scale()) {

@@ -98,26 +98,27 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     std::int64_t query = 0, key = 0;
   };
 
-  // `limit` is the largest size of a message. If `whole` is true, the matrix is
-  // one bias tile, and the tile sizes of the request have no effect.
+  // If `whole` is true, the matrix is one bias tile, and the tile sizes of the
+  // request have no effect.
   static absl::StatusOr<std::shared_ptr<const CheckedBias>> Check(
-      const v1::BuildBiasRequest& request, std::int64_t limit, bool whole) {
+      const v1::BuildBiasRequest& request, const MethodContext& context,
+      bool whole) {
     core::Faults faults;
     faults.Note(CheckBiasTile("query_tile", request.query_tile()));
     faults.Note(CheckBiasTile("key_tile", request.key_tile()));
-    absl::StatusOr<InputBias> input = ReadBias(request);
-    if (!faults.Note(input.status())) return faults.status();
-    absl::StatusOr<core::BiasTiles> bias = core::BiasTiles::Create(input->args);
+    absl::StatusOr<core::BiasArgs> args = ReadBias(request, context.owned);
+    if (!faults.Note(args.status())) return faults.status();
+    absl::StatusOr<core::BiasTiles> bias = core::BiasTiles::Create(*args);
     faults.Note(bias.status());
     if (!faults.none()) return faults.status();
-    auto checked =
-        std::make_shared<CheckedBias>(*std::move(input), *std::move(bias));
-    RETURN_IF_ERROR(checked->ChooseBiasTile(request, limit, whole));
+    auto checked = std::make_shared<CheckedBias>(args->range, *std::move(bias));
+    RETURN_IF_ERROR(checked->ChooseBiasTile(
+        request, context.limits->max_response_bytes, whole));
     return checked;
   }
 
-  CheckedBias(InputBias input, core::BiasTiles bias)
-      : input_(std::move(input)), bias_(std::move(bias)) {}
+  CheckedBias(const core::BiasRange& range, core::BiasTiles bias)
+      : range_(range), bias_(std::move(bias)) {}
 
   // Returns whether the cursor is behind the last bias tile.
   bool AtEnd(const Cursor& cursor) const {
@@ -140,7 +141,7 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
   }
 
   // Returns the range of the whole matrix.
-  const core::BiasRange& range() const { return input_.args.range; }
+  const core::BiasRange& range() const { return range_; }
   core::Shape WholeShape() const {
     return {bias_.heads(), range().query_length, range().key_length};
   }
@@ -185,7 +186,7 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
 
   absl::Status ChooseBiasTile(const v1::BuildBiasRequest& request,
                               std::int64_t limit, bool whole) {
-    const core::BiasRange& range = input_.args.range;
+    const core::BiasRange& range = range_;
     const std::int64_t heads = bias_.heads();
     if (heads == 0) return absl::OkStatus();
     const Extents matrix = {range.query_length, range.key_length};
@@ -225,16 +226,15 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
         whole.key_length, whole.query_length * whole.key_length);
   }
 
-  const InputBias input_;  // owns the tensors that bias_ borrows
+  const core::BiasRange range_;
   const core::BiasTiles bias_;
   Extents bias_tile_;
 };
 
 absl::StatusOr<NextPart> BeginBias(const v1::BuildBiasRequest& request,
                                    const MethodContext& context) {
-  ASSIGN_OR_RETURN(
-      std::shared_ptr<const CheckedBias> bias,
-      CheckedBias::Check(request, context.limits->max_response_bytes, false));
+  ASSIGN_OR_RETURN(std::shared_ptr<const CheckedBias> bias,
+                   CheckedBias::Check(request, context, false));
   CheckedBias::Cursor cursor;
   if (bias->AtEnd(cursor)) return nullptr;
   return [bias = std::move(bias), cursor]() mutable {
@@ -262,9 +262,7 @@ absl::StatusOr<TensorAnswer> AnswerWholeBias(
           field, absl::StrCat(extent, "; the matrix comes as one tile here"));
     }
   }
-  ASSIGN_OR_RETURN(
-      const auto bias,
-      CheckedBias::Check(request, context.limits->max_response_bytes, true));
+  ASSIGN_OR_RETURN(const auto bias, CheckedBias::Check(request, context, true));
   auto response = std::make_shared<v1::BuildBiasResponse>();
   response->set_query_start(bias->range().query_start);
   response->set_key_start(bias->range().key_start);

@@ -18,14 +18,14 @@ namespace {
 constexpr std::int64_t kTileProducts = std::int64_t{1} << 20;
 
 struct Inputs {
-  InputScore score;
+  core::ScoreArgs args;
   InputTensor q, k;
 };
 
 absl::StatusOr<Inputs> ReadInputs(const v1::ScoreRelativeRequest& request,
                                   const MethodContext& context) {
   core::Faults faults;
-  absl::StatusOr<InputScore> score = ReadScore(request);
+  absl::StatusOr<core::ScoreArgs> score = ReadScore(request, context.owned);
   faults.Note(score.status());
   absl::StatusOr<InputTensor> q = ReadRequiredTensor(
       "q", request.has_q(), request.q(),
@@ -67,9 +67,8 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
     const v1::ScoreRelativeRequest& request, const MethodContext& context) {
   absl::StatusOr<Inputs> read = ReadInputs(request, context);
   if (!read.ok()) return read.status();
-  ASSIGN_OR_RETURN(
-      const core::ScoreExtents extents,
-      core::ValidateScore(read->score.args, read->q.view, read->k.view));
+  ASSIGN_OR_RETURN(const core::ScoreExtents extents,
+                   core::ValidateScore(read->args, read->q.view, read->k.view));
   RETURN_IF_ERROR(JoinPieces(context.reserve, &*read));
   const auto inputs = std::make_shared<const Inputs>(*std::move(read));
   const core::Shape shape = extents.shape;  // [B, H, Sq, Sk]
@@ -89,9 +88,8 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
           std::int64_t tile, absl::Span<const OutputBuffer> outputs,
           StopCheck stop) {
         const std::int64_t first = tile * tile_rows;
-        return core::FillScores(inputs->score.args, inputs->q.view,
-                                inputs->k.view, first,
-                                std::min(tile_rows, rows - first), dtype,
+        return core::FillScores(inputs->args, inputs->q.view, inputs->k.view,
+                                first, std::min(tile_rows, rows - first), dtype,
                                 outputs[0].data() + first * row_bytes, stop);
       },
       // Assumes a quarter of a nanosecond for each multiplication.

@@ -68,6 +68,7 @@ class PartsStream final : public CallHandler {
           result_, absl::StrCat("given twice; one ", result_, " a call"));
     }
     ASSIGN_OR_RETURN(auto parsed, ParseOfStream<Request>(std::move(message)));
+    context_.owned = &parsed->owned;
     context_.reserve = parsed->Claim();
     request_ = std::move(parsed);
     return absl::OkStatus();
@@ -185,6 +186,7 @@ class RotationStream final : public CallHandler {
     MethodContext with = context_;
     const std::vector<int> fields = TensorFields(*UnaryCall::descriptor());
     with.borrowed = BorrowedTensors(fields, bytes_.tensors(), false);
+    with.owned = &call_->owned;
     with.reserve = [this](std::int64_t bytes) { return Keep(bytes); };
     with.stop = stop;
     absl::StatusOr<Rotation> rotation = rotate(call_->request.call(), with);

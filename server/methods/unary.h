@@ -48,6 +48,7 @@ class UnaryHandler final : public CallHandler {
     auto parsed = std::exchange(parsed_, nullptr);
     RETURN_IF_ERROR(ReadShared(parsed.get()));
     context_.borrowed = parsed->Borrowed(Tensors());
+    context_.owned = &parsed->owned;
     context_.reserve = parsed->Claim();
     context_.stop = stop;
     absl::StatusOr<TensorAnswer> answer = answer_(parsed->request, context_);

@@ -171,6 +171,7 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
     return envelope_.message.ClaimMore(bytes);
   };
   native_context.stop = stop;
+  native_context.owned = &owned_;
   const bool shares = !parts_.tensors.empty();
   if (shares) {
     RETURN_IF_ERROR(shared_->ReadInputs(parts_, native_context.reserve,

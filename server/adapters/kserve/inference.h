@@ -164,7 +164,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Field numbers and bytes of the borrowed tensors.
   std::vector<int> fields_;
   BorrowedList bytes_;
-  SharedParts parts_;  // of native_
+  SharedParts parts_;    // of native_
+  OwnedElements owned_;  // of tensors of native_
 
   std::vector<Output> outputs_;  // requested ones
   const std::shared_ptr<SharedTensors> shared_;
