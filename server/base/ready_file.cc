@@ -35,8 +35,7 @@ absl::Status ReadyFile::Check(const std::string& path) {
     }
   }
   if (why.empty()) return absl::OkStatus();
-  return core::FieldInvalid("--ready-file",
-                            absl::StrCat("cannot write ", path, ": ", why));
+  return core::FieldInvalid("--ready-file", "cannot write ", path, ": ", why);
 }
 
 absl::Status ReadyFile::Write(const std::vector<std::string>& addresses) const {

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -25,8 +24,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
                                           const std::string& path,
                                           bool may_be_empty) {
   const auto wrong = [&](absl::string_view fact) {
-    return core::FieldInvalid(flag,
-                              absl::StrCat(core::OneLine(path), ": ", fact));
+    return core::FieldInvalid(flag, core::OneLine(path), ": ", fact);
   };
   // Sets O_NONBLOCK, because otherwise open() of a pipe would wait for its
   // writer.

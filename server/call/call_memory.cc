@@ -93,9 +93,8 @@ absl::Status CallMemory::Received(std::int64_t bytes) {
       CheckRequest(static_cast<std::size_t>(bytes), max_request_bytes_));
   if (announced_ && bytes > *announced_) {
     return core::FieldInvalid(
-        wire::kMessageBytes,
-        absl::StrCat("a message of ", bytes, " bytes, but ", *announced_,
-                     " were announced; announce the largest, or nothing"));
+        wire::kMessageBytes, "a message of ", bytes, " bytes, but ",
+        *announced_, " were announced; announce the largest, or nothing");
   }
   if (stream_) return ReceivedOfStream(bytes);
   const std::int64_t unused = held_ - bytes;

@@ -40,8 +40,8 @@ std::string OneLine(absl::string_view text) {
 
 absl::Status Bad(absl::string_view key, absl::string_view fact,
                  absl::string_view source) {
-  return core::FieldInvalid(absl::StrCat("--", OneLine(key)),
-                            absl::StrCat(fact, " (", source, ")"));
+  return core::FieldInvalid(absl::StrCat("--", OneLine(key)), fact, " (",
+                            source, ")");
 }
 
 std::string WarningOfFormer(absl::string_view key, absl::string_view source) {

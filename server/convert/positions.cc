@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 #include "core/interpretation/formats/tower_grid.h"
 #include "server/convert/fields.h"
@@ -41,9 +40,8 @@ absl::StatusOr<core::PositionScheme> ReadVision(const v1::VisionPositions& in) {
                                "has the tower");
   }
   if (in.merge_size() < 0) {
-    return core::FieldInvalid(
-        "vision.merge_size",
-        absl::StrCat(in.merge_size(), "; must not be negative"));
+    return core::FieldInvalid("vision.merge_size", in.merge_size(),
+                              "; must not be negative");
   }
   absl::StatusOr<core::TowerGrid> tower =
       core::interpretation::ResolveTowerGrid(ReadRopeSource(in.rope()));

@@ -49,9 +49,8 @@ absl::StatusOr<std::int64_t> StreamedBytes::AddPart(absl::string_view path,
   const absl::StatusOr<absl::uint128> bytes = TensorBytes(tensor);
   if (!bytes.ok()) return core::Prefixed(path, bytes.status());
   if (*bytes > kMostBytes) {
-    return core::FieldInvalid(
-        absl::StrCat(path, ".shape"),
-        absl::StrCat(ToString(*bytes), " bytes; at most ", kMostBytes));
+    return core::FieldInvalid(absl::StrCat(path, ".shape"), ToString(*bytes),
+                              " bytes; at most ", kMostBytes);
   }
   const auto size = static_cast<std::int64_t>(absl::Uint128Low64(*bytes));
   const std::size_t element =
@@ -67,10 +66,9 @@ absl::StatusOr<core::ConstPieces> StreamedBytes::Take(core::ConstPieces bytes) {
   for (const Part& part : parts_) {
     if (end > part.end) continue;
     if ((part.end - end) % part.element == 0) break;
-    return core::FieldInvalid(
-        "data", absl::StrCat("the message ends after byte ", end,
-                             " of the stream, inside an element of ",
-                             part.element, " bytes"));
+    return core::FieldInvalid("data", "the message ends after byte ", end,
+                              " of the stream, inside an element of ",
+                              part.element, " bytes");
   }
   std::size_t taken = 0;
   for (const Part& part : parts_) {

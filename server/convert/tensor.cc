@@ -37,13 +37,12 @@ absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
   const std::string field = absl::StrCat("values[", index, "]");
   const std::string number = absl::StrFormat("%.17g", value);
   if (!(value == std::trunc(value))) {
-    return core::FieldInvalid(
-        field, absl::StrCat(number, " is not an integer; ",
-                            core::DtypeName(dtype), " takes integers only"));
+    return core::FieldInvalid(field, number, " is not an integer; ",
+                              core::DtypeName(dtype), " takes integers only");
   }
   if (!(value >= -limit && value < limit)) {
-    return core::FieldInvalid(
-        field, absl::StrCat(number, " does not fit ", core::DtypeName(dtype)));
+    return core::FieldInvalid(field, number, " does not fit ",
+                              core::DtypeName(dtype));
   }
   return absl::OkStatus();
 }
@@ -90,14 +89,12 @@ absl::Status SizeMismatch(absl::string_view field, core::Dtype dtype,
 absl::Status CheckForm(int values, std::size_t data_bytes, std::int64_t count,
                        const core::Shape& shape) {
   if (values > 0 && data_bytes > 0) {
-    return core::FieldInvalid(
-        "values", absl::StrCat(values, " elements beside ", data_bytes,
-                               " bytes of data; give one of the two"));
+    return core::FieldInvalid("values", values, " elements beside ", data_bytes,
+                              " bytes of data; give one of the two");
   }
   if (values > kMaxValues) {
-    return core::FieldInvalid(
-        "values", absl::StrCat(values, " elements; at most ", kMaxValues,
-                               " may be written out, send data"));
+    return core::FieldInvalid("values", values, " elements; at most ",
+                              kMaxValues, " may be written out, send data");
   }
   if (values == 0 && data_bytes == 0 && count > 0) {
     return core::FieldRequired(

@@ -84,8 +84,7 @@ Extents BiasTileExtents(const v1::BuildBiasRequest& request,
 
 absl::Status CheckBiasTile(absl::string_view field, std::int64_t extent) {
   if (extent >= 0) return absl::OkStatus();
-  return core::FieldInvalid(
-      field, absl::StrCat(extent, "; must be positive, or unset"));
+  return core::FieldInvalid(field, extent, "; must be positive, or unset");
 }
 
 // The bias tiles of a validated request, in row-major order. Each one is
@@ -258,8 +257,8 @@ absl::StatusOr<TensorAnswer> AnswerWholeBias(
        {std::pair("query_tile", request.query_tile()),
         std::pair("key_tile", request.key_tile())}) {
     if (extent != 0) {
-      return core::FieldInvalid(
-          field, absl::StrCat(extent, "; the matrix comes as one tile here"));
+      return core::FieldInvalid(field, extent,
+                                "; the matrix comes as one tile here");
     }
   }
   ASSIGN_OR_RETURN(const auto bias, CheckedBias::Check(request, context, true));

@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "posenc/v1/service.pb.h"
@@ -67,8 +66,8 @@ absl::StatusOr<NextPart> BeginTable(const v1::BuildTableStreamRequest& request,
   std::int64_t rows = request.rows_per_message();
   if (!request.has_table()) return core::FieldRequired("table", "not given");
   if (rows < 0) {
-    return core::FieldInvalid(
-        "rows_per_message", absl::StrCat(rows, "; must be positive, or unset"));
+    return core::FieldInvalid("rows_per_message", rows,
+                              "; must be positive, or unset");
   }
   const std::int64_t limit = context.limits->max_response_bytes;
   // If the client leaves the number of rows to the server, one row must fit

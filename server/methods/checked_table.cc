@@ -174,13 +174,12 @@ absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
   table->dtype_ = EnumOr(core::Dtype::kFloat32, request.dtype());
   if (!core::IsFloating(table->dtype_)) {
     faults.Note(core::FieldInvalid(
-        "dtype",
-        absl::StrCat(core::DtypeName(table->dtype_),
-                     "; a table is float32, float16, bfloat16 or float64")));
+        "dtype", core::DtypeName(table->dtype_),
+        "; a table is float32, float16, bfloat16 or float64"));
   }
   if (request.rows() < 0) {
-    faults.Note(core::FieldInvalid(
-        "rows", absl::StrCat(request.rows(), "; must not be negative")));
+    faults.Note(
+        core::FieldInvalid("rows", request.rows(), "; must not be negative"));
   }
   absl::StatusOr<core::Positions> positions =
       ReadPositions(request.positions(), context.owned);

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "core/interpretation/claimed_length.h"
@@ -25,14 +24,12 @@ absl::Status CheckLength(const v1::ResolveRopeRequest& request) {
   const std::int64_t length = request.length();
   if (length != 0 && !request.has_compare_with()) {
     return core::FieldInvalid(
-        "length",
-        absl::StrCat(
-            length,
-            " without compare_with; it limits the distances to compare"));
+        "length", length,
+        " without compare_with; it limits the distances to compare");
   }
   if (length < 0 || length > core::interpretation::kMaxComparedLength) {
-    return core::FieldInvalid(
-        "length", absl::StrCat(length, "; must be 1 to 2^31, or unset"));
+    return core::FieldInvalid("length", length,
+                              "; must be 1 to 2^31, or unset");
   }
   return absl::OkStatus();
 }

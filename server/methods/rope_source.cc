@@ -40,8 +40,8 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
     std::int32_t head_dim, const absl::Status& more) {
   core::Faults faults;
   if (head_dim < 0) {
-    faults.Note(core::FieldInvalid(
-        "head_dim", absl::StrCat(head_dim, "; must be positive, or unset")));
+    faults.Note(core::FieldInvalid("head_dim", head_dim,
+                                   "; must be positive, or unset"));
   }
   faults.Note(CheckGiven("rope", rope));
   faults.Note(more);
@@ -110,11 +110,10 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
   }
   const std::size_t read_bytes = layers * source.config_json().size();
   if (read_bytes > kMostRead) {
-    return core::FieldInvalid(
-        absl::StrCat(field, ".config_json"),
-        absl::StrCat("has ", source.config_json().size(), " bytes, for ",
-                     layers, " layers; the product must be at most ",
-                     kMostRead));
+    return core::FieldInvalid(absl::StrCat(field, ".config_json"), "has ",
+                              source.config_json().size(), " bytes, for ",
+                              layers, " layers; the product must be at most ",
+                              kMostRead);
   }
   // Maps a content hash to the encoding.
   using Prepared = std::shared_ptr<const core::PreparedRope>;

@@ -59,10 +59,9 @@ void Find(const std::string& path, pb::Message* message, SharedParts* parts) {
 // Checks that a shared tensor has neither values nor data.
 absl::Status CheckOnlyForm(const v1::Tensor& tensor, std::size_t data_bytes) {
   if (tensor.values_size() == 0 && data_bytes == 0) return absl::OkStatus();
-  return core::FieldInvalid(
-      "shared",
-      absl::StrCat("beside ", tensor.values_size() > 0 ? "values" : "data",
-                   "; give one of the two"));
+  return core::FieldInvalid("shared", "beside ",
+                            tensor.values_size() > 0 ? "values" : "data",
+                            "; give one of the two");
 }
 
 // Returns the bytes of the tensor in each field of the request.
@@ -199,9 +198,8 @@ absl::Status SharedTensors::PlaceOutputs(const SharedParts& parts,
           return field != nullptr && tensor.field == field->number();
         });
     if (output == answer->outputs.end()) {
-      return core::FieldInvalid(each.path,
-                                absl::StrCat("the response has no ", name,
-                                             " that could be written there"));
+      return core::FieldInvalid(each.path, "the response has no ", name,
+                                " that could be written there");
     }
     RETURN_IF_ERROR(PlaceOutput(
         each.path, *each.place,
@@ -218,9 +216,8 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
   *holds_input = false;
   for (const Use& other : outputs_) {
     if (!place.Overlaps(other.place)) continue;
-    return core::FieldInvalid(
-        field, absl::StrCat("overlaps ", other.field,
-                            "; outputs need places of their own"));
+    return core::FieldInvalid(field, "overlaps ", other.field,
+                              "; outputs need places of their own");
   }
   const core::ConstPieces* const own = answer.computation->InputInPlace(output);
   for (const Use& input : inputs_) {
@@ -235,13 +232,11 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
       continue;
     }
     return core::FieldInvalid(
-        field,
-        absl::StrCat("overlaps ", input.field,
-                     own == nullptr
-                         ? "; this output cannot be computed in place (a "
-                           "changed pairing never can); name another place"
-                         : "; an output may overwrite only one tensor, the one "
-                           "that it is made of, and only as a whole"));
+        field, "overlaps ", input.field,
+        own == nullptr ? "; this output cannot be computed in place (a "
+                         "changed pairing never can); name another place"
+                       : "; an output may overwrite only one tensor, the one "
+                         "that it is made of, and only as a whole");
   }
   return absl::OkStatus();
 }

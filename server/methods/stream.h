@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
@@ -64,8 +63,8 @@ class PartsStream final : public CallHandler {
 
   absl::Status Receive(RequestMessage message) override {
     if (request_ != nullptr) {
-      return core::FieldInvalid(
-          result_, absl::StrCat("given twice; one ", result_, " a call"));
+      return core::FieldInvalid(result_, "given twice; one ", result_,
+                                " a call");
     }
     ASSIGN_OR_RETURN(auto parsed, ParseOfStream<Request>(std::move(message)));
     context_.owned = &parsed->owned;

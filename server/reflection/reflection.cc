@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <set>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"

@@ -4,7 +4,6 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -28,10 +27,9 @@ absl::Status CheckPlaintext(const Address& address,
                       "127.0.0.1 or unix:/path");
   }
   if (!options.token_file.empty()) {
-    return core::FieldInvalid(
-        "--token-file",
-        absl::StrCat("tokens would be sent in the clear to ", address.text,
-                     "; add --tls-cert and --tls-key"));
+    return core::FieldInvalid("--token-file",
+                              "tokens would be sent in the clear to ",
+                              address.text, "; add --tls-cert and --tls-key");
   }
   return absl::OkStatus();
 }

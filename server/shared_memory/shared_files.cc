@@ -84,8 +84,7 @@ bool ParseUid(absl::string_view text, uid_t* uid) {
 // Refuses flags for shared memory without the flag that turns it on.
 absl::Status CheckOff(const SharedMemoryOptions& options) {
   const auto useless = [](absl::string_view flag) {
-    return core::FieldInvalid(
-        flag, absl::StrCat("is of no use without ", kPrefixFlag));
+    return core::FieldInvalid(flag, "is of no use without ", kPrefixFlag);
   };
   if (options.from != SharedMemoryOptions().from) {
     return useless("--shared-memory-from");
@@ -111,8 +110,7 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
     return nullptr;
   }
   const auto wrong = [&options](absl::string_view fact) {
-    return core::FieldInvalid(kPrefixFlag,
-                              absl::StrCat("'", options.prefix, "' ", fact));
+    return core::FieldInvalid(kPrefixFlag, "'", options.prefix, "' ", fact);
   };
   if (!absl::StartsWith(options.prefix, "/")) {
     return wrong(
@@ -151,9 +149,8 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
   for (const std::string& text : options.uids) {
     uid_t uid = 0;
     if (!ParseUid(text, &uid)) {
-      return core::FieldInvalid(
-          "--shared-memory-uid",
-          absl::StrCat("'", text, "' is no user id such as 1000"));
+      return core::FieldInvalid("--shared-memory-uid", "'", text,
+                                "' is no user id such as 1000");
     }
     files->uids_.push_back(uid);
   }
@@ -179,9 +176,9 @@ absl::StatusOr<SharedPlace> SharedFiles::Map(absl::string_view name,
   }
   const absl::uint128 first = static_cast<absl::uint128>(offset);
   if (first > size || bytes > size - first) {
-    return core::FieldInvalid(
-        "offset", absl::StrCat(ToString(bytes), " bytes from ", ToString(first),
-                               " on are not within the file's ", size));
+    return core::FieldInvalid("offset", ToString(bytes), " bytes from ",
+                              ToString(first), " on are not within the file's ",
+                              size);
   }
   SharedPlace place;
   place.file = std::move(file);

@@ -146,9 +146,8 @@ absl::Status CheckTraces(const std::string& endpoint) {
       absl::StartsWith(endpoint, "http://")) {
     return absl::OkStatus();
   }
-  return core::FieldInvalid(
-      "--otlp-endpoint",
-      absl::StrCat("'", endpoint, "'; expected http://host:port or https://"));
+  return core::FieldInvalid("--otlp-endpoint", "'", endpoint,
+                            "'; expected http://host:port or https://");
 }
 
 absl::StatusOr<std::unique_ptr<CallObserver>> StartTraces(

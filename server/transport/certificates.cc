@@ -9,10 +9,8 @@
 #include <algorithm>
 #include <ctime>
 #include <memory>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "server/base/small_file.h"
@@ -63,9 +61,8 @@ absl::StatusOr<std::vector<X509Ptr>> ParseCertificates(const char* field,
       ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   const std::string reason = Reason();
   if (!at_end) {
-    return core::FieldInvalid(
-        field, absl::StrCat("certificate ", certificates.size() + 1,
-                            " cannot be read (", reason, "); must be PEM"));
+    return core::FieldInvalid(field, "certificate ", certificates.size() + 1,
+                              " cannot be read (", reason, "); must be PEM");
   }
   if (certificates.empty()) {
     return core::FieldInvalid(field, "holds no certificate; must be PEM");
@@ -91,15 +88,13 @@ absl::Status CheckValidity(const char* field, std::size_t number,
                            const X509Ptr& certificate, absl::Time now) {
   const absl::Time begin = ToTime(X509_get0_notBefore(certificate.get()));
   if (now < begin) {
-    return core::FieldInvalid(
-        field, absl::StrCat("certificate ", number, " is not valid before ",
-                            Text(begin)));
+    return core::FieldInvalid(field, "certificate ", number,
+                              " is not valid before ", Text(begin));
   }
   const absl::Time end = NotAfter(certificate);
   if (now > end) {
-    return core::FieldInvalid(
-        field,
-        absl::StrCat("certificate ", number, " has expired on ", Text(end)));
+    return core::FieldInvalid(field, "certificate ", number, " has expired on ",
+                              Text(end));
   }
   return absl::OkStatus();
 }
@@ -111,9 +106,8 @@ absl::Status CheckChain(const std::vector<X509Ptr>& chain, absl::Time now) {
     RETURN_IF_ERROR(CheckValidity(kCert, i + 1, chain[i], now));
     if (i > 0 &&
         X509_check_issued(chain[i].get(), chain[i - 1].get()) != X509_V_OK) {
-      return core::FieldInvalid(
-          kCert, absl::StrCat("certificate ", i + 1, " did not issue ", i,
-                              "; must be the server's, then its issuers"));
+      return core::FieldInvalid(kCert, "certificate ", i + 1, " did not issue ",
+                                i, "; must be the server's, then its issuers");
     }
   }
   return absl::OkStatus();
@@ -125,9 +119,8 @@ absl::StatusOr<KeyPtr> ParseKey(absl::string_view text) {
   KeyPtr key(
       PEM_read_bio_PrivateKey(reader.get(), nullptr, NoPassphrase, nullptr));
   if (key == nullptr) {
-    return core::FieldInvalid(
-        kKey, absl::StrCat("cannot be read (", Reason(),
-                           "); must be a PEM key without passphrase"));
+    return core::FieldInvalid(kKey, "cannot be read (", Reason(),
+                              "); must be a PEM key without passphrase");
   }
   return key;
 }
@@ -148,8 +141,7 @@ absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
     usable = SSL_CTX_add1_chain_cert(context.get(), chain[i].get()) == 1;
   }
   return usable ? absl::OkStatus()
-                : core::FieldInvalid(
-                      kCert, absl::StrCat("OpenSSL refuses it: ", Reason()));
+                : core::FieldInvalid(kCert, "OpenSSL refuses it: ", Reason());
 }
 
 // Writes the parsed certificates and the key again as PEM. gRPC gets both in
@@ -169,8 +161,8 @@ absl::StatusOr<std::string> PemText(const char* field,
         written && PEM_write_bio_X509(writer.get(), certificate.get()) == 1;
   }
   if (!written) {
-    return core::FieldInvalid(
-        field, absl::StrCat("cannot be written as PEM (", Reason(), ")"));
+    return core::FieldInvalid(field, "cannot be written as PEM (", Reason(),
+                              ")");
   }
   char* text = nullptr;
   const long bytes = BIO_get_mem_data(writer.get(), &text);
@@ -226,10 +218,9 @@ absl::StatusOr<Certificates> LoadCertificates(const TlsFiles& files,
   const std::string& path = details->field == kCert  ? files.cert
                             : details->field == kKey ? files.key
                                                      : files.client_ca;
-  return core::FieldInvalid(details->field,
-                            absl::StrCat(path, ": ",
-                                         certificates.status().message().substr(
-                                             details->field.size() + 2)));
+  return core::FieldInvalid(
+      details->field, path, ": ",
+      certificates.status().message().substr(details->field.size() + 2));
 }
 
 }  // namespace posenc::server

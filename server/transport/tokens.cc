@@ -111,15 +111,14 @@ absl::StatusOr<Tokens> Tokens::Load(
     const ServiceDescriptor* more) {
   for (const std::string& method : public_methods) {
     if (IsRpc(method, more)) continue;
-    return core::FieldInvalid(
-        "--public-methods",
-        absl::StrCat("there is no RPC '", method, "'; such as ResolveRope"));
+    return core::FieldInvalid("--public-methods", "there is no RPC '", method,
+                              "'; such as ResolveRope");
   }
   ASSIGN_OR_RETURN(const std::string text, ReadSmallFile("--token-file", path));
   absl::StatusOr<Tokens> tokens = Parse(text, more);
   if (!tokens.ok()) {
-    return core::FieldInvalid(
-        "--token-file", absl::StrCat(path, ": ", tokens.status().message()));
+    return core::FieldInvalid("--token-file", path, ": ",
+                              tokens.status().message());
   }
   tokens->public_methods_.insert(public_methods.begin(), public_methods.end());
   return tokens;

@@ -69,7 +69,7 @@ absl::Status CheckCounts(const wire::SplitEnvelope& split) {
     if (split.records[field] <= most) continue;
     return core::FieldInvalid(
         Request::descriptor()->FindFieldByNumber(field)->name(),
-        absl::StrCat(split.records[field], " of them; at most ", most));
+        split.records[field], " of them; at most ", most);
   }
   return absl::OkStatus();
 }
@@ -90,9 +90,8 @@ absl::StatusOr<wire::BorrowedBytes> Only(absl::string_view field,
   input.contents().GetReflection()->ListFields(input.contents(), &given);
   for (const pb::FieldDescriptor* const other : given) {
     if (other->name() == field) continue;
-    return core::FieldInvalid(
-        "", absl::StrCat("has ", other->name(), "; elements of ",
-                         input.datatype(), " belong in ", field));
+    return core::FieldInvalid("", "has ", other->name(), "; elements of ",
+                              input.datatype(), " belong in ", field);
   }
   return Bytes(elements.data(), elements.size() * sizeof(T));
 }
@@ -113,9 +112,8 @@ absl::StatusOr<wire::BorrowedBytes> TypedBytes(const Input& input) {
     case v1::DTYPE_INT64:
       return Only("int64_contents", contents.int64_contents(), input);
     default:
-      return core::FieldInvalid(
-          "", absl::StrCat(input.datatype(),
-                           " has no typed form; send raw_input_contents"));
+      return core::FieldInvalid("", input.datatype(),
+                                " has no typed form; send raw_input_contents");
   }
 }
 
@@ -187,17 +185,15 @@ absl::Status Inference::ReadInputs() {
   const auto typed = std::find_if(inputs.begin(), inputs.end(), HasContents);
   const bool is_typed = typed != inputs.end();
   if (is_typed && !envelope_.raw.empty()) {
-    return core::FieldInvalid(
-        "raw_input_contents",
-        absl::StrCat("beside contents of the input ", typed->name(),
-                     "; send all tensors in one of the two forms"));
+    return core::FieldInvalid("raw_input_contents",
+                              "beside contents of the input ", typed->name(),
+                              "; send all tensors in one of the two forms");
   }
   if (!is_typed && envelope_.raw.size() != sent) {
     return core::FieldInvalid(
-        "raw_input_contents",
-        absl::StrCat(envelope_.raw.size(), " of them for ", sent,
-                     " inputs; one for each input that is not in shared "
-                     "memory, in their order"));
+        "raw_input_contents", envelope_.raw.size(), " of them for ", sent,
+        " inputs; one for each input that is not in shared "
+        "memory, in their order");
   }
   std::set<std::string> names;
   auto raw = envelope_.raw.begin();
@@ -235,9 +231,9 @@ absl::Status Inference::ReadInput(const Input& input,
     const auto name = [](std::string* out, const Datatype& known) {
       absl::StrAppend(out, known.name);
     };
-    return core::FieldInvalid(
-        "datatype", absl::StrCat("'", input.datatype(), "'; must be one of ",
-                                 absl::StrJoin(kDatatypes, ", ", name)));
+    return core::FieldInvalid("datatype", "'", input.datatype(),
+                              "'; must be one of ",
+                              absl::StrJoin(kDatatypes, ", ", name));
   }
   v1::Tensor tensor;
   tensor.set_dtype(datatype->dtype);
@@ -250,10 +246,9 @@ absl::Status Inference::ReadInput(const Input& input,
     }
     ASSIGN_OR_RETURN(const absl::uint128 size, TensorBytes(tensor));
     if (size != *placed.bytes) {
-      return core::FieldInvalid(
-          absl::StrCat("parameters.", kRegionBytes),
-          absl::StrCat("is ", *placed.bytes, "; the tensor has ",
-                       ToString(size), " bytes"));
+      return core::FieldInvalid(absl::StrCat("parameters.", kRegionBytes),
+                                "is ", *placed.bytes, "; the tensor has ",
+                                ToString(size), " bytes");
     }
     *tensor.mutable_shared() = placed.memory;
   } else if (raw != nullptr) {

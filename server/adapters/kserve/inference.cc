@@ -64,9 +64,9 @@ absl::Status Inference::ChooseOutputs(TensorAnswer* answer) {
     }
   }
   if (outputs_.empty()) {
-    return core::FieldInvalid(
-        "outputs", absl::StrCat("this request computes no output of the model ",
-                                model_->name));
+    return core::FieldInvalid("outputs",
+                              "this request computes no output of the model ",
+                              model_->name);
   }
   answer->sent.emplace();
   for (const Output& output : outputs_) {
@@ -83,9 +83,8 @@ absl::Status Inference::ChooseOutputs(TensorAnswer* answer) {
     const std::string field = absl::StrCat("outputs.", outputs_[i].model->name);
     if (size > *placed.bytes) {
       return core::FieldInvalid(
-          absl::StrCat(field, ".parameters.", kRegionBytes),
-          absl::StrCat("is ", *placed.bytes, "; the tensor has ",
-                       ToString(size), " bytes"));
+          absl::StrCat(field, ".parameters.", kRegionBytes), "is ",
+          *placed.bytes, "; the tensor has ", ToString(size), " bytes");
     }
     RETURN_IF_ERROR(shared_->PlaceOutput(field, placed.memory, at, answer));
   }

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -86,8 +85,8 @@ absl::StatusOr<Inference::Place> Inference::Walk(absl::string_view path,
     const FieldDescriptor* const other =
         at.parent->GetReflection()->GetOneofFieldDescriptor(*at.parent, one);
     if (other == nullptr || other == at.field) continue;
-    return core::FieldInvalid(
-        "", absl::StrCat("beside ", other->name(), "; give one of the two"));
+    return core::FieldInvalid("", "beside ", other->name(),
+                              "; give one of the two");
   }
   return at;
 }
@@ -97,8 +96,7 @@ absl::Status Inference::Take(const std::string& path) {
   for (const std::string& other : taken_) {
     if (absl::StartsWith(path + ".", other + ".") ||
         absl::StartsWith(other, path + ".")) {
-      return core::FieldInvalid(
-          "", absl::StrCat("given twice, as ", other, " too"));
+      return core::FieldInvalid("", "given twice, as ", other, " too");
     }
   }
   taken_.insert(path);
@@ -145,9 +143,9 @@ absl::Status Inference::SetParameter(const std::string& path,
   if (field.is_repeated() || IsMessage(field)) {
     json_bytes_ += value.string_param().size();
     if (json_bytes_ > kMostJsonBytes) {
-      return core::FieldInvalid(
-          "", absl::StrCat("makes ", json_bytes_, " bytes of JSON; at most ",
-                           kMostJsonBytes, ", send lists as inputs"));
+      return core::FieldInvalid("", "makes ", json_bytes_,
+                                " bytes of JSON; at most ", kMostJsonBytes,
+                                ", send lists as inputs");
     }
     RETURN_IF_ERROR(envelope_.message.ClaimMore(
         kJsonGrowth * static_cast<std::int64_t>(value.string_param().size())));

@@ -28,7 +28,7 @@ using pb::FieldDescriptor;
 
 template <typename... Parts>
 absl::Status Invalid(const Parts&... parts) {
-  return core::FieldInvalid("", absl::StrCat(parts...));
+  return core::FieldInvalid("", parts...);
 }
 
 // Returns the kind of the value, for example "int64_param", or "no value".
