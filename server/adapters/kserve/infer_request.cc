@@ -362,7 +362,7 @@ absl::StatusOr<Inference::Placed> Inference::ReadPlaced(
     return core::FieldRequired(absl::StrCat("parameters.", kRegionBytes),
                                "not given");
   }
-  absl::StatusOr<v1::SharedMemory> found = common_.regions->Find(
+  absl::StatusOr<v1::SharedMemory> found = facts_->regions->Find(
       *placed.region, placed.offset.value_or(0), *placed.bytes);
   if (!found.ok()) return core::Prefixed(field, found.status());
   placed.memory = *std::move(found);

@@ -29,10 +29,10 @@ absl::uint128 DataBytes(const OutputTensor& tensor) {
 
 }  // namespace
 
-Inference::Inference(const MethodContext& context, const Common& common,
+Inference::Inference(const MethodContext& context, Facts* facts,
                      absl::Time start, absl::Duration waited, bool stream)
     : context_(context),
-      common_(common),
+      facts_(facts),
       stream_(stream),
       start_(start),
       since_(SteadyNow()),
@@ -43,7 +43,7 @@ Inference::Inference(const MethodContext& context, const Common& common,
 
 Inference::~Inference() {
   if (model_ == nullptr) return;
-  (*common_.counts)[model_ - Models().data()].Add(times_, answered_);
+  facts_->counts[model_ - Models().data()].Add(times_, answered_);
 }
 
 absl::Status Inference::ChooseOutputs(TensorAnswer* answer) {
@@ -216,10 +216,9 @@ namespace {
 // has an error, the error is its answer, and the stream continues.
 class InferHandler final : public CallHandler {
  public:
-  InferHandler(const MethodContext& context, const Inference::Common& common,
-               bool stream)
+  InferHandler(const MethodContext& context, Facts* facts, bool stream)
       : context_(context),
-        common_(common),
+        facts_(facts),
         stream_(stream),
         errors_end_it_(!stream ||
                        (context.call != nullptr &&
@@ -232,7 +231,7 @@ class InferHandler final : public CallHandler {
   std::size_t inline_message_bytes() const override { return 8 << 10; }
   absl::Status Receive(RequestMessage message) override {
     inference_ = std::make_shared<Inference>(
-        context_, common_, stream_ ? SteadyNow() : start_,
+        context_, facts_, stream_ ? SteadyNow() : start_,
         waited_ - std::exchange(told_, waited_), stream_);
     absl::Status read = inference_->Read(std::move(message));
     if (!errors_end_it_) named_ = inference_->Named();
@@ -258,7 +257,7 @@ class InferHandler final : public CallHandler {
 
  private:
   const MethodContext context_;
-  const Inference::Common common_;
+  Facts* const facts_;
   const bool stream_, errors_end_it_;
   const absl::Time start_ = SteadyNow();
   absl::Duration waited_, told_;
@@ -269,9 +268,8 @@ class InferHandler final : public CallHandler {
 }  // namespace
 
 std::unique_ptr<CallHandler> StartInference(const MethodContext& context,
-                                            const Inference::Common& common,
-                                            bool stream) {
-  return std::make_unique<InferHandler>(context, common, stream);
+                                            Facts* facts, bool stream) {
+  return std::make_unique<InferHandler>(context, facts, stream);
 }
 
 }  // namespace posenc::server

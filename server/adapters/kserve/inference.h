@@ -40,19 +40,19 @@ inline constexpr char kRegion[] = "shared_memory_region";
 inline constexpr char kRegionOffset[] = "shared_memory_offset";
 inline constexpr char kRegionBytes[] = "shared_memory_byte_size";
 
+// Objects that all requests share, and that outlive them.
+struct Facts {
+  std::vector<ModelCounts> counts{Models().size()};
+  std::atomic<bool> ready{false};
+  std::unique_ptr<Regions> regions;  // null: no memory is shared
+};
+
 class Inference : public std::enable_shared_from_this<Inference> {
  public:
-  // Objects that all requests share, and that outlive them: the counts of each
-  // model, and the regions (null if no memory is shared).
-  struct Common {
-    std::vector<ModelCounts>* counts;
-    Regions* regions;
-  };
-
   // A `timeout` of the request counts from `start`. `stream` is true for a
   // message of ModelStreamInfer.
-  Inference(const MethodContext& context, const Common& common,
-            absl::Time start, absl::Duration waited, bool stream);
+  Inference(const MethodContext& context, Facts* facts, absl::Time start,
+            absl::Duration waited, bool stream);
   // Counts the request as failed if it has no answer yet.
   ~Inference();
 
@@ -139,7 +139,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   void EndPart(absl::Duration InferTimes::*part);
 
   const MethodContext context_;
-  const Common common_;
+  Facts* const facts_;
   const bool stream_;
   const absl::Time start_;
   absl::Time since_;  // start of the current part
@@ -175,7 +175,6 @@ class Inference : public std::enable_shared_from_this<Inference> {
 
 // Makes the handler of a call.
 std::unique_ptr<CallHandler> StartInference(const MethodContext& context,
-                                            const Inference::Common& common,
-                                            bool stream);
+                                            Facts* facts, bool stream);
 
 }  // namespace posenc::server

@@ -2,7 +2,6 @@
 
 #include "server/adapters/kserve/kserve_service.h"
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -31,13 +30,6 @@ using namespace inference;  // NOLINT(google-build-using-namespace)
 
 constexpr char kService[] = "inference.GRPCInferenceService";
 constexpr char kPlatform[] = "posenc";
-
-// The data that the RPCs about the server and its models need.
-struct Facts {
-  std::vector<ModelCounts> counts{Models().size()};
-  std::atomic<bool> ready{false};
-  std::unique_ptr<Regions> regions;  // null: no memory is shared
-};
 
 void AskLive(const ServerLiveRequest& /*request*/, const Facts& /*facts*/,
              ServerLiveResponse* response) {
@@ -244,8 +236,7 @@ class InferenceService final : public ExtraService {
   std::vector<Method> Methods() override {
     const auto method = [this](const char* name, bool stream) -> Method {
       const auto start = [this, stream](const MethodContext& context) {
-        return StartInference(context, {&facts_.counts, facts_.regions.get()},
-                              stream);
+        return StartInference(context, &facts_, stream);
       };
       return {{kService, name, stream, true}, start};
     };
