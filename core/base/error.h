@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 namespace posenc::core {
@@ -65,6 +66,13 @@ absl::Status MakeError(absl::StatusCode code, ErrorReason reason,
 // FieldInvalid has kFieldInvalid.
 absl::Status FieldRequired(absl::string_view field, absl::string_view fact);
 absl::Status FieldInvalid(absl::string_view field, absl::string_view fact);
+
+// Does the same with a fact in several parts, which absl::StrCat() joins.
+template <typename First, typename Second, typename... More>
+absl::Status FieldInvalid(absl::string_view field, const First& first,
+                          const Second& second, const More&... more) {
+  return FieldInvalid(field, absl::StrCat(first, second, more...));
+}
 
 // Returns FieldInvalid with the fact "is <value>; must be <rule>".
 absl::Status MustBe(absl::string_view field, absl::string_view value,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "core/base/status_macros.h"
 #include "server/transport/address.h"
 
 namespace posenc::server {
@@ -68,17 +69,14 @@ MHD_Result Access(void* http, MHD_Connection* connection, const char* url,
 
 absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(
     const AdminOptions& options, AdminPages pages) {
-  const absl::StatusOr<Address> address =
-      ParseAddress(options.address, "--admin");
-  if (!address.ok()) return address.status();
+  ASSIGN_OR_RETURN(const Address address,
+                   ParseAddress(options.address, "--admin"));
   std::vector<std::string> names = options.hosts;
-  names.push_back(address->host);
+  names.push_back(address.host);
   // std::make_unique cannot call the private constructor.
   std::unique_ptr<AdminServer> server(
       new AdminServer(std::move(pages), std::move(names)));
-  const absl::Status bound =
-      Bind(*address, &server->sockets_, &server->address_);
-  if (!bound.ok()) return bound;
+  RETURN_IF_ERROR(Bind(address, &server->sockets_, &server->address_));
   for (const ListeningSocket& socket : server->sockets_) {
     // libmicrohttpd closes the descriptor that it gets, so it gets a copy.
     const int fd = fcntl(socket.fd(), F_DUPFD_CLOEXEC, 0);

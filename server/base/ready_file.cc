@@ -19,7 +19,7 @@ absl::Status ReadyFile::Check(const std::string& path) {
   struct stat about = {};
   std::string why;
   if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    // Write() would replace a device, and Remove() would delete it.
+    // Write() would replace a device, and the destructor would delete it.
     why = S_ISDIR(about.st_mode) ? "is a folder" : "is no file";
   } else {
     // This name differs from the name in Write(), because a running server in
@@ -35,8 +35,7 @@ absl::Status ReadyFile::Check(const std::string& path) {
     }
   }
   if (why.empty()) return absl::OkStatus();
-  return core::FieldInvalid("--ready-file",
-                            absl::StrCat("cannot write ", path, ": ", why));
+  return core::FieldInvalid("--ready-file", "cannot write ", path, ": ", why);
 }
 
 absl::Status ReadyFile::Write(const std::vector<std::string>& addresses) const {
@@ -59,7 +58,7 @@ absl::Status ReadyFile::Write(const std::vector<std::string>& addresses) const {
                                           ": ", std::strerror(why)));
 }
 
-void ReadyFile::Remove() const {
+ReadyFile::~ReadyFile() {
   if (!path_.empty()) unlink(path_.c_str());
 }
 

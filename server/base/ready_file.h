@@ -10,12 +10,12 @@
 
 namespace posenc::server {
 
-// Removes the file when it is destroyed, or when Remove() is called.
+// Removes the file when it is destroyed.
 class ReadyFile {
  public:
   // If the path is empty, the functions do nothing.
   explicit ReadyFile(std::string path) : path_(std::move(path)) {}
-  ~ReadyFile() { Remove(); }
+  ~ReadyFile();
   ReadyFile(const ReadyFile&) = delete;
   ReadyFile& operator=(const ReadyFile&) = delete;
 
@@ -29,8 +29,6 @@ class ReadyFile {
   // that readers see the whole file or no file. INTERNAL if the file cannot be
   // written.
   absl::Status Write(const std::vector<std::string>& addresses) const;
-
-  void Remove() const;
 
  private:
   const std::string path_;

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "server/base/descriptor.h"
@@ -24,8 +24,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
                                           const std::string& path,
                                           bool may_be_empty) {
   const auto wrong = [&](absl::string_view fact) {
-    return core::FieldInvalid(flag,
-                              absl::StrCat(core::OneLine(path), ": ", fact));
+    return core::FieldInvalid(flag, core::OneLine(path), ": ", fact);
   };
   // Sets O_NONBLOCK, because otherwise open() of a pipe would wait for its
   // writer.
@@ -50,24 +49,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
   return text;
 }
 
-FileWatch::FileWatch(std::vector<std::string> paths)
-    : paths_(std::move(paths)), seen_(Stamps()) {}
-
-FileWatch::~FileWatch() {
-  if (!thread_.joinable()) return;
-  stop_.Notify();
-  thread_.join();
-}
-
-void FileWatch::Start(absl::Duration interval, std::function<void()> on_change,
-                      std::function<void()> on_look) {
-  interval_ = interval;
-  on_change_ = std::move(on_change);
-  on_look_ = std::move(on_look);
-  thread_ = std::thread([this] { Run(); });
-}
-
-std::vector<FileWatch::Stamp> FileWatch::Stamps() const {
+std::vector<FileChanges::Stamp> FileChanges::Stamps() const {
   std::vector<Stamp> stamps;
   for (const std::string& path : paths_) {
     struct stat file = {};
@@ -81,18 +63,12 @@ std::vector<FileWatch::Stamp> FileWatch::Stamps() const {
   return stamps;
 }
 
-void FileWatch::Run() {
-  bool changed = false;
-  while (!stop_.WaitForNotificationWithTimeout(interval_)) {
-    std::vector<Stamp> now = Stamps();
-    if (now != seen_) {
-      changed = true;
-      seen_ = std::move(now);
-    } else if (std::exchange(changed, false)) {
-      on_change_();
-    }
-    on_look_();
-  }
+bool FileChanges::Check() {
+  std::vector<Stamp> now = Stamps();
+  if (now == seen_) return std::exchange(changed_, false);
+  changed_ = true;
+  seen_ = std::move(now);
+  return false;
 }
 
 }  // namespace posenc::server

@@ -5,15 +5,12 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
 
 namespace posenc::server {
 
@@ -24,35 +21,29 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
                                           const std::string& path,
                                           bool may_be_empty = false);
 
-// Calls `on_change` on its own thread, after the content of a file has changed
-// or another file has replaced it. (Kubernetes updates secrets by replacing
-// files.) Several files may be written one after another. So FileWatch first
-// waits until a check finds no change since the previous check.
-class FileWatch {
+// Notices that the content of a file has changed, or that another file has
+// replaced it. (Kubernetes updates secrets by replacing files.)
+class FileChanges {
  public:
   // Notices all changes after its construction. So it must be created before
   // the files are read for the first time.
-  explicit FileWatch(std::vector<std::string> paths);
-  ~FileWatch();
+  explicit FileChanges(std::vector<std::string> paths)
+      : paths_(std::move(paths)), seen_(Stamps()) {}
 
-  // From now on checks the files every `interval`, and calls `on_look` after
-  // each check. Must be called at most one time.
-  void Start(absl::Duration interval, std::function<void()> on_change,
-             std::function<void()> on_look);
+  // Returns whether files have changed since the last result of true. Several
+  // files may be written one after another. So the result is true only if there
+  // was no change since the previous call.
+  bool Check();
 
  private:
   // Values that change when a file changes. All are 0 if there is no file.
   using Stamp = std::tuple<dev_t, ino_t, off_t, std::int64_t>;
 
   std::vector<Stamp> Stamps() const;
-  void Run();
 
   const std::vector<std::string> paths_;
   std::vector<Stamp> seen_;
-  absl::Duration interval_;
-  std::function<void()> on_change_, on_look_;
-  absl::Notification stop_;
-  std::thread thread_;
+  bool changed_ = false;
 };
 
 }  // namespace posenc::server

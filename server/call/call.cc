@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/convert/status.h"
 
@@ -152,10 +153,10 @@ Call::~Call() { loop_->Remove(this); }
 absl::Status Call::CheckHeaders() {
   // Counts the call before Route() checks for a drain. So a drain that begins
   // after the check waits for this call.
-  resources_.calls.Add(1);
+  ++resources_.calls;
   absl::Status status = OrOutOfMemory([this] { return Route(); });
   counted_ = status.ok() && !spec_.exempt;
-  if (!counted_) resources_.calls.Add(-1);
+  if (!counted_) --resources_.calls;
   return status;
 }
 
@@ -168,10 +169,9 @@ absl::Status Call::Route() {
     if (spec_.observed) observer->Started(spec_.name);
   }
   if (!status.ok()) return status;
-  const absl::StatusOr<std::optional<std::int64_t>> announced =
-      AnnouncedBytes(headers_, resources_.limits.max_request_bytes);
-  if (!announced.ok()) return announced.status();
-  announced_ = *announced;
+  ASSIGN_OR_RETURN(
+      announced_,
+      AnnouncedBytes(headers_, resources_.limits.max_request_bytes));
   memory_.emplace(resources_.admission.get(), &resources_.callers,
                   resources_.limits.max_request_bytes, spec_);
   // gRPC counts a deadline from the time at which it reads the headers. The
@@ -450,7 +450,7 @@ void Call::Report(absl::Status status, const absl::Status& gone) {
   memory_.reset();
   LeavePlace(status.ok() ? std::optional(record_.computing) : std::nullopt);
   Observe(AsTold(spec_, status));
-  if (counted_) resources_.calls.Add(-1);
+  if (counted_) --resources_.calls;
 }
 
 absl::Duration Call::DefaultDeadline() const {

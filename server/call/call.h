@@ -46,7 +46,6 @@
 #include "server/memory/response_buffers.h"
 #include "server/scheduling/admission.h"
 #include "server/scheduling/caller_budgets.h"
-#include "server/scheduling/calls_in_progress.h"
 #include "server/scheduling/limits.h"
 #include "server/scheduling/places.h"
 
@@ -61,7 +60,7 @@ struct CallResources {
   const Limits limits;
   const std::vector<CallObserver*> observers;
   grpc::AsyncGenericService generic;
-  CallsInProgress calls;
+  std::atomic<int> calls{0};  // in progress, except exempt and refused calls
   // Shared with responses that a client in this process still holds.
   const std::shared_ptr<Admission> admission;
   ResponseBuffers buffers;
@@ -175,7 +174,7 @@ class Call final : private Loop::Ticked {
   double deadline_ = 0;     // Places::Request::deadline
   bool must_enter_ = true;  // Run() must ask for a place
   Wait wait_;
-  bool counted_ = false;  // CallsInProgress counts this call
+  bool counted_ = false;  // CallResources::calls counts this call
   bool status_written_ = false;
   UnderWay reading_, writing_;
   // Number of a stream's messages whose responses are computed.

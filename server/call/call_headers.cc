@@ -3,8 +3,8 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "grpc/support/time.h"
 #include "posenc/wire/metadata.h"
 #include "server/base/errors.h"
@@ -46,14 +46,12 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
   if (text->empty() ||
       text->find_first_not_of("0123456789") != absl::string_view::npos) {
     return core::FieldInvalid(
-        wire::kMessageBytes,
-        absl::StrCat("'", absl::CHexEscape(*text),
-                     "'; must be a number, the bytes of the largest message"));
+        wire::kMessageBytes, "'", absl::CHexEscape(*text),
+        "'; must be a number, the bytes of the largest message");
   }
   std::uint64_t bytes = 0;
   if (!absl::SimpleAtoi(*text, &bytes)) bytes = ~std::uint64_t{0};
-  const absl::Status size = CheckRequest(bytes, limit);
-  if (!size.ok()) return size;
+  RETURN_IF_ERROR(CheckRequest(bytes, limit));
   return static_cast<std::int64_t>(bytes);
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/wire/metadata.h"
 #include "server/base/errors.h"
 
@@ -88,14 +89,12 @@ absl::Status CallMemory::Received(std::int64_t bytes) {
     }
     held_ += std::exchange(lent_, 0);
   }
-  const absl::Status size =
-      CheckRequest(static_cast<std::size_t>(bytes), max_request_bytes_);
-  if (!size.ok()) return size;
+  RETURN_IF_ERROR(
+      CheckRequest(static_cast<std::size_t>(bytes), max_request_bytes_));
   if (announced_ && bytes > *announced_) {
     return core::FieldInvalid(
-        wire::kMessageBytes,
-        absl::StrCat("a message of ", bytes, " bytes, but ", *announced_,
-                     " were announced; announce the largest, or nothing"));
+        wire::kMessageBytes, "a message of ", bytes, " bytes, but ",
+        *announced_, " were announced; announce the largest, or nothing");
   }
   if (stream_) return ReceivedOfStream(bytes);
   const std::int64_t unused = held_ - bytes;
@@ -131,10 +130,9 @@ absl::Status CallMemory::ClaimMade(std::int64_t bytes,
   if (stream_) bytes = std::max(bytes, made_);
   const std::int64_t more = bytes - made_;
   if (more > 0) {
-    const absl::Status room =
-        ClaimBeyond(more, "message, with its parsed form and positions,",
-                    "send less beside the tensors, or raise --in-flight-bytes");
-    if (!room.ok()) return room;
+    RETURN_IF_ERROR(ClaimBeyond(
+        more, "message, with its parsed form and positions,",
+        "send less beside the tensors, or raise --in-flight-bytes"));
   }
   Hold(more);
   made_ = bytes;
@@ -159,10 +157,8 @@ absl::Status CallMemory::ClaimBeyond(std::int64_t bytes, absl::string_view what,
   const std::int64_t beyond = budget / kBeyondPart;
   if (stream_) MakeRoomFor(bytes);
   if (admission_->TryClaim(bytes, &ticket_, beyond)) return absl::OkStatus();
-  const absl::Status size =
-      CheckSize("", what, static_cast<std::uint64_t>(held_ + bytes),
-                budget + beyond, remedy);
-  if (!size.ok()) return size;
+  RETURN_IF_ERROR(CheckSize("", what, static_cast<std::uint64_t>(held_ + bytes),
+                            budget + beyond, remedy));
   return OverBudget(
       absl::StrCat("no room for a ", what, " of ", held_ + bytes, " bytes"));
 }

@@ -24,24 +24,12 @@ std::size_t ByteCount(const OutputTensor& output) {
 }
 
 RowMapComputation::RowMapComputation(absl::InlinedVector<Output, 2> outputs,
-                                     std::size_t tile_bytes,
-                                     std::shared_ptr<const void> owner)
-    : Computation(AllTiles(outputs, tile_bytes), InputBytes(outputs)),
-      tile_bytes_(tile_bytes),
-      outputs_(std::move(outputs)),
-      owner_(std::move(owner)) {}
-
-std::int64_t RowMapComputation::AllTiles(absl::Span<const Output> outputs,
-                                         std::size_t tile_bytes) {
-  std::int64_t tiles = 0;
-  for (const Output& output : outputs) tiles += Tiles(*output.map, tile_bytes);
-  return tiles;
-}
-
-std::size_t RowMapComputation::InputBytes(absl::Span<const Output> outputs) {
-  std::size_t bytes = 0;
-  for (const Output& output : outputs) bytes += output.input.pieces.size();
-  return bytes;
+                                     std::size_t tile_bytes)
+    : Computation(0, 0), tile_bytes_(tile_bytes), outputs_(std::move(outputs)) {
+  for (const Output& output : outputs_) {
+    tiles_ += Tiles(*output.map, tile_bytes);
+    work_ += output.input.pieces.size();
+  }
 }
 
 const core::ConstPieces* RowMapComputation::InputInPlace(std::size_t i) const {

@@ -104,9 +104,8 @@ class Computation {
   Computation(std::int64_t tiles, std::size_t work)
       : tiles_(tiles), work_(work) {}
 
- private:
-  const std::int64_t tiles_;
-  const std::size_t work_;
+  std::int64_t tiles_;
+  std::size_t work_;
 };
 
 // Computes each output's rows from the rows of a request's tensor with a
@@ -118,11 +117,9 @@ class RowMapComputation final : public Computation {
     InputTensor input;
   };
 
-  // tile_bytes: bytes that a tile reads and writes. owner: owns the data, other
-  // than the request, that the RowMaps of the outputs borrow.
+  // tile_bytes: bytes that a tile reads and writes.
   RowMapComputation(absl::InlinedVector<Output, 2> outputs,
-                    std::size_t tile_bytes,
-                    std::shared_ptr<const void> owner = nullptr);
+                    std::size_t tile_bytes);
 
   const core::ConstPieces* InputInPlace(std::size_t i) const override;
   bool needs_aligned_buffers() const override { return false; }
@@ -131,13 +128,8 @@ class RowMapComputation final : public Computation {
                        StopCheck stop) const override;
 
  private:
-  static std::int64_t AllTiles(absl::Span<const Output> outputs,
-                               std::size_t tile_bytes);
-  static std::size_t InputBytes(absl::Span<const Output> outputs);
-
   const std::size_t tile_bytes_;
   const absl::InlinedVector<Output, 2> outputs_;
-  const std::shared_ptr<const void> owner_;
 };
 
 // Computes tiles with a function.
@@ -170,11 +162,9 @@ struct TensorAnswer {
   std::optional<absl::InlinedVector<std::size_t, 2>> sent;
   // Number of bytes of shared memory to claim, for reading and writing.
   std::int64_t shared_bytes = 0;
-  // The response's fields that are not tensors, if they are known before the
-  // computation. Null if there are none.
-  std::unique_ptr<google::protobuf::Message> response;
-  // The same fields, serialized, if the computation makes them; else null.
-  std::shared_ptr<const std::string> fields;
+  // The response's fields that are not tensors; null if there are none. If the
+  // answer has no tensors, the computation may still change these fields.
+  std::shared_ptr<google::protobuf::Message> response;
   // Called before each tile, perhaps on several threads. May be empty.
   std::function<absl::Status()> check;
   // Called after the computation; returns an error if the result is not valid.

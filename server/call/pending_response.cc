@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/base/status_macros.h"
 #include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/frame.h"
 #include "server/base/errors.h"
@@ -74,11 +75,12 @@ absl::uint128 FieldBytes(const OutputTensor& output) {
 PendingResponse::PendingResponse(TensorAnswer&& answer,
                                  std::shared_ptr<const void> request,
                                  const RequestMessage* message,
-                                 std::string fields)
+                                 std::string fields, std::int64_t limit)
     : answer_(std::move(answer)),
       request_(std::move(request)),
       message_(message),
       fields_(std::move(fields)),
+      limit_(limit),
       bytes_(fields_.size()),
       work_bytes_(answer_.computation->work()),
       bytes_to_claim_(answer_.shared_bytes),
@@ -131,8 +133,7 @@ absl::Status PendingResponse::Allocate(ResponseBuffers* buffers) {
     return absl::OkStatus();
   }
   for (std::size_t i = 0; i < slices_.size(); ++i) {
-    const absl::Status allocated = AllocateOutput(i, buffers);
-    if (!allocated.ok()) return allocated;
+    RETURN_IF_ERROR(AllocateOutput(i, buffers));
   }
   return absl::OkStatus();
 }
@@ -164,10 +165,9 @@ absl::Status PendingResponse::AllocateOutput(std::size_t i,
   if (input != nullptr) {
     slices_[i] = message_->Writable(*input);
   } else if (bytes > 0) {
-    absl::StatusOr<WritableSlice> slice = buffers->Allocate(bytes);
-    if (!slice.ok()) return slice.status();
+    ASSIGN_OR_RETURN(WritableSlice slice, buffers->Allocate(bytes));
     bytes_to_claim_ -= static_cast<std::int64_t>(bytes);
-    slices_[i].push_back(*std::move(slice));
+    slices_[i].push_back(std::move(slice));
   }
   core::Pieces::List pieces;
   for (WritableSlice& slice : slices_[i]) {
@@ -179,8 +179,7 @@ absl::Status PendingResponse::AllocateOutput(std::size_t i,
 
 absl::Status PendingResponse::Compute(std::int64_t tile, StopCheck stop) const {
   if (answer_.check != nullptr) {
-    const absl::Status goes_on = answer_.check();
-    if (!goes_on.ok()) return goes_on;
+    RETURN_IF_ERROR(answer_.check());
   }
   return answer_.computation->Compute(tile, buffers_, stop);
 }
@@ -194,8 +193,13 @@ absl::Status PendingResponse::Finish(grpc::ByteBuffer* response) {
     slices_[i].clear();
   }
   if (answer_.complete != nullptr) {
-    const absl::Status holds = answer_.complete();
-    if (!holds.ok()) return holds;
+    RETURN_IF_ERROR(answer_.complete());
+  }
+  if (answer_.outputs.empty() && answer_.response != nullptr) {
+    RETURN_IF_ERROR(CheckResponse(answer_.response->ByteSizeLong(), limit_));
+    fields_ = answer_.response->SerializeAsString();
+    answer_.response = nullptr;
+    unclaimed_bytes_ = static_cast<std::int64_t>(fields_.size());
   }
   if (one_slice_) {
     grpc::ByteBuffer(&one_slice_->slice(), 1).Swap(response);
@@ -208,11 +212,7 @@ absl::Status PendingResponse::Finish(grpc::ByteBuffer* response) {
 
 std::vector<grpc::Slice> PendingResponse::InOrder() const {
   std::vector<grpc::Slice> slices;
-  if (answer_.fields != nullptr) {
-    slices.emplace_back(*answer_.fields);
-  } else if (!fields_.empty() || slices_.empty()) {
-    slices.emplace_back(fields_);
-  }
+  if (!fields_.empty() || slices_.empty()) slices.emplace_back(fields_);
   for (const std::size_t i : *answer_.sent) {
     const OutputTensor& output = answer_.outputs[i];
     const std::size_t bytes = ByteCount(output);
@@ -230,19 +230,12 @@ std::vector<grpc::Slice> PendingResponse::InOrder() const {
   return slices;
 }
 
-std::int64_t PendingResponse::unclaimed_bytes() const {
-  return answer_.fields == nullptr
-             ? 0
-             : static_cast<std::int64_t>(answer_.fields->size());
-}
-
 absl::StatusOr<std::unique_ptr<PendingResponse>> MakeResponse(
     TensorAnswer&& answer, std::shared_ptr<const void> request,
     const RequestMessage* message, std::string fields, std::int64_t limit) {
   auto response = std::make_unique<PendingResponse>(
-      std::move(answer), std::move(request), message, std::move(fields));
-  const absl::Status size = CheckResponse(response->bytes(), limit);
-  if (!size.ok()) return size;
+      std::move(answer), std::move(request), message, std::move(fields), limit);
+  RETURN_IF_ERROR(CheckResponse(response->bytes(), limit));
   return response;
 }
 

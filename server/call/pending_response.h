@@ -45,9 +45,11 @@ class PendingResponse final {
   // answer: is moved from. It is a reference because each move takes two
   // hundred instructions. request: owns the data that the answer borrows; kept
   // until the end. message: holds the slices that the computation's inputs
-  // point into; null if they point elsewhere.
+  // point into; null if they point elsewhere. limit: size of the largest
+  // response, for fields that the computation makes.
   PendingResponse(TensorAnswer&& answer, std::shared_ptr<const void> request,
-                  const RequestMessage* message, std::string fields);
+                  const RequestMessage* message, std::string fields,
+                  std::int64_t limit);
 
   // Returns the size of the message, except for fields that the computation
   // makes.
@@ -72,7 +74,7 @@ class PendingResponse final {
 
   // Returns the number of unclaimed bytes in the finished response. Their
   // number was not known before the computation.
-  std::int64_t unclaimed_bytes() const;
+  std::int64_t unclaimed_bytes() const { return unclaimed_bytes_; }
 
  private:
   // Most responses have one or two tensors, each in one or two slices.
@@ -94,12 +96,13 @@ class PendingResponse final {
   TensorAnswer answer_;
   std::shared_ptr<const void> request_;
   const RequestMessage* message_ = nullptr;
-  const std::string fields_;
+  std::string fields_;
+  const std::int64_t limit_ = 0;
   absl::uint128 bytes_ = 0;
   bool together_ = false;  // the message is one slice
   std::size_t work_bytes_ = 0;
-  std::int64_t bytes_to_claim_ = 0;
-  std::unique_ptr<ResponseBuffers::Hold> shared_;  // shared memory's claim
+  std::int64_t bytes_to_claim_ = 0, unclaimed_bytes_ = 0;
+  std::shared_ptr<void> shared_;  // shared memory's claim
   std::optional<WritableSlice> one_slice_;
   // One entry for each output. `buffers_` points into the slices, so the
   // slices must not move after Allocate().

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/memory/heap.h"
 
 namespace posenc::server {
@@ -30,16 +31,13 @@ absl::Status NotAMessage() {
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
                         google::protobuf::Message* parsed, bool* may_share) {
-  const absl::StatusOr<KnownFields::Seen> seen = known.Walk(small);
-  if (!seen.ok()) return seen.status();
-  absl::Status status =
-      message->ClaimMore(static_cast<std::int64_t>(seen->grown));
-  if (!status.ok()) return status;
+  ASSIGN_OR_RETURN(const KnownFields::Seen seen, known.Walk(small));
+  RETURN_IF_ERROR(message->ClaimMore(static_cast<std::int64_t>(seen.grown)));
   if (!parsed->ParseFromString(small)) return NotAMessage();
-  if (may_share != nullptr) *may_share = seen->shares || !seen->known;
-  if (!seen->known) status = known.Check(*parsed);
-  if (status.ok()) message->GiveBack(static_cast<std::int64_t>(small.size()));
-  return status;
+  if (may_share != nullptr) *may_share = seen.shares || !seen.known;
+  if (!seen.known) RETURN_IF_ERROR(known.Check(*parsed));
+  message->GiveBack(static_cast<std::int64_t>(small.size()));
+  return absl::OkStatus();
 }
 
 absl::Status ParseInto(const KnownFields& known,
@@ -54,9 +52,8 @@ absl::Status ParseInto(const KnownFields& known,
                          std::max(kFewBytes, all / kFewPart));
   std::string small;
   if (parsed->borrows) small = std::move(parsed->split.rest);
-  const absl::Status room = message->ClaimMore(
-      static_cast<std::int64_t>(parsed->borrows ? 2 * small.size() : all));
-  if (!room.ok()) return room;
+  RETURN_IF_ERROR(message->ClaimMore(
+      static_cast<std::int64_t>(parsed->borrows ? 2 * small.size() : all)));
   if (!parsed->borrows) {
     parsed->split = wire::SplitMessage();
     small = message->Joined();

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/base/status_macros.h"
 #include "google/protobuf/message.h"
 #include "posenc/wire/split.h"
 #include "server/convert/tensor.h"
@@ -27,6 +28,7 @@ struct ParsedMessage {
   bool borrows = false;
   // Points into `message`, or into shared memory.
   wire::SplitMessage split;
+  OwnedElements owned;     // of tensors in `values`
   bool shared = false;     // has tensors in shared memory
   bool may_share = false;  // may name shared memory
 
@@ -81,10 +83,8 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     RequestMessage message, absl::Span<const int> tensor_fields) {
   auto parsed = std::make_shared<ParsedRequest<Request>>();
   parsed->message = std::move(message);
-  const absl::Status status =
-      ParseInto(KnownFields::Of<Request>(), tensor_fields, &parsed->request,
-                parsed.get());
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(ParseInto(KnownFields::Of<Request>(), tensor_fields,
+                            &parsed->request, parsed.get()));
   return parsed;
 }
 

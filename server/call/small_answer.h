@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/base/status_macros.h"
 #include "server/call/handler.h"
 
 namespace posenc::server {
@@ -31,10 +32,9 @@ class SmallAnswer final : public CallHandler {
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
       StopCheck /*stop*/) override {
     if (!message_) return nullptr;
-    absl::StatusOr<std::string> answer =
-        answer_(*std::exchange(message_, std::nullopt));
-    if (!answer.ok()) return answer.status();
-    return std::make_unique<PendingResponse>(*std::move(answer));
+    ASSIGN_OR_RETURN(std::string answer,
+                     answer_(*std::exchange(message_, std::nullopt)));
+    return std::make_unique<PendingResponse>(std::move(answer));
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "core/base/status_macros.h"
 #include "grpcpp/support/slice.h"
 #include "server/base/errors.h"
 #include "server/base/steady_time.h"
@@ -104,10 +105,8 @@ absl::Status Step::Receive() {
 }
 
 absl::Status Step::Respond() {
-  absl::StatusOr<std::unique_ptr<PendingResponse>> response =
-      with_.handler->Next([this] { return with_.stop->Check(); });
-  if (!response.ok()) return response.status();
-  response_ = *std::move(response);
+  ASSIGN_OR_RETURN(response_,
+                   with_.handler->Next([this] { return with_.stop->Check(); }));
   return absl::OkStatus();
 }
 
@@ -130,8 +129,7 @@ absl::Status Step::Allocate() {
 
 absl::Status Step::Finish() {
   return OrOutOfMemory([this] {
-    absl::Status finished = response_->Finish(&output_);
-    if (!finished.ok()) return finished;
+    RETURN_IF_ERROR(response_->Finish(&output_));
     return with_.memory->ClaimFinished(response_->unclaimed_bytes());
   });
 }

@@ -26,14 +26,13 @@ absl::Status CheckKserve(bool kserve) {
 std::string TokensDoubt(const ServerOptions& server) {
   if (server.token_file.empty()) return "";
   const auto tokens =
-      TokenFile::Load(server.token_file, {}, server.extra_service.descriptor);
-  if (!tokens.ok() || absl::Now() < (*tokens)->last_expiry()) return "";
-  return absl::StrCat(
-      "--token-file: ", server.token_file,
-      ": all tokens have expired, the last one on ",
-      absl::FormatTime(absl::RFC3339_sec, (*tokens)->last_expiry(),
-                       absl::UTCTimeZone()),
-      "; calls that need one are refused");
+      Tokens::Load(server.token_file, {}, server.extra_service.descriptor);
+  if (!tokens.ok() || absl::Now() < tokens->last_expiry()) return "";
+  return absl::StrCat("--token-file: ", server.token_file,
+                      ": all tokens have expired, the last one on ",
+                      absl::FormatTime(absl::RFC3339_sec, tokens->last_expiry(),
+                                       absl::UTCTimeZone()),
+                      "; calls that need one are refused");
 }
 
 }  // namespace

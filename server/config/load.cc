@@ -12,6 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "server/base/small_file.h"
 #include "server/config/config_file.h"
@@ -39,8 +40,8 @@ std::string OneLine(absl::string_view text) {
 
 absl::Status Bad(absl::string_view key, absl::string_view fact,
                  absl::string_view source) {
-  return core::FieldInvalid(absl::StrCat("--", OneLine(key)),
-                            absl::StrCat(fact, " (", source, ")"));
+  return core::FieldInvalid(absl::StrCat("--", OneLine(key)), fact, " (",
+                            source, ")");
 }
 
 std::string WarningOfFormer(absl::string_view key, absl::string_view source) {
@@ -142,8 +143,7 @@ absl::Status SetKeysOf(const CLI::App& app, LoadedConfig* loaded) {
     if (key.kind != KeyKind::kList && values.size() > 1) {
       return Bad(key.name, "was given more than once", kCommandLine);
     }
-    const absl::Status status = Set(key, values, kCommandLine, loaded);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Set(key, values, kCommandLine, loaded));
   }
   return absl::OkStatus();
 }
@@ -152,8 +152,7 @@ absl::Status SetKeysOf(const CLI::App& app, LoadedConfig* loaded) {
 // keys that the flags name.
 absl::Status ReadFlags(int argc, const char* const* argv, Commands* commands,
                        LoadedConfig* loaded) {
-  const absl::Status given = CheckValuesGiven(argc, argv);
-  if (!given.ok()) return given;
+  RETURN_IF_ERROR(CheckValuesGiven(argc, argv));
   CLI::App app("Positional encodings over gRPC", "posencd");
   app.allow_extras();
   AddOptions(&app, commands);
@@ -204,8 +203,7 @@ absl::Status ReadEnvironment(const char* const* environment,
     if (loaded->sources[key - Keys().data()] != kDefault) continue;
     std::vector<std::string> values = {value};
     if (key->kind == KeyKind::kList) values = absl::StrSplit(value, ',');
-    const absl::Status status = Set(*key, values, name, loaded);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Set(*key, values, name, loaded));
   }
   if (unknown.empty()) return absl::OkStatus();
   loaded->warnings.push_back(absl::StrCat(
@@ -225,11 +223,10 @@ bool HasKeysBelow(absl::string_view table) {
 // Sets keys from the file, unless a flag or the environment has set them. All
 // entries must be valid, even entries that are not used.
 absl::Status ReadFile(const std::string& path, LoadedConfig* loaded) {
-  const absl::StatusOr<std::string> text =
-      ReadSmallFile("--config", path, /*may_be_empty=*/true);
-  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadSmallFile("--config", path, /*may_be_empty=*/true));
   absl::StatusOr<std::vector<FileEntry>> entries =
-      ParseConfigFile(OneLine(path), *text);
+      ParseConfigFile(OneLine(path), text);
   if (!entries.ok()) {
     return core::FieldInvalid("--config", entries.status().message());
   }
@@ -259,8 +256,7 @@ absl::Status ReadFile(const std::string& path, LoadedConfig* loaded) {
     }
     absl::StatusOr<std::vector<std::string>> texts = TextsFor(*key, entry);
     if (!texts.ok()) return Bad(entry.key, texts.status().message(), source);
-    const absl::Status status = Set(*key, *texts, source, loaded);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Set(*key, *texts, source, loaded));
   }
   return absl::OkStatus();
 }
@@ -272,14 +268,11 @@ absl::StatusOr<LoadedConfig> LoadConfig(int argc, const char* const* argv,
   LoadedConfig loaded;
   loaded.sources.assign(Keys().size(), kDefault);
   Commands commands;
-  absl::Status status = ReadFlags(argc, argv, &commands, &loaded);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(ReadFlags(argc, argv, &commands, &loaded));
   if (loaded.task == Task::kShow) return loaded;
-  status = ReadEnvironment(environment, &loaded);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(ReadEnvironment(environment, &loaded));
   if (!loaded.config.file.empty()) {
-    status = ReadFile(loaded.config.file, &loaded);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(ReadFile(loaded.config.file, &loaded));
   }
   if (commands.check_config) loaded.task = Task::kCheckConfig;
   if (commands.print_config) Show(ConfigText(loaded), &loaded);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "server/config/keys.h"
 
@@ -178,8 +179,7 @@ absl::Status SetAll(const Key& key, const std::vector<std::string>& values,
     if (value.empty()) {
       return absl::InvalidArgumentError("'' in a list; must not be empty");
     }
-    const absl::Status status = CheckText(value);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckText(value));
   }
   *list = values;
   return absl::OkStatus();

@@ -1,5 +1,6 @@
 #include "server/convert/absolute.h"
 
+#include "core/base/status_macros.h"
 #include "server/convert/fields.h"
 
 namespace posenc::server {
@@ -40,42 +41,37 @@ core::Timestep ReadTimestep(const v1::Timestep& in) {
 
 }  // namespace
 
-absl::StatusOr<InputAbsolute> ReadAbsolute(
-    const v1::AbsoluteEncoding& encoding) {
-  InputAbsolute out;
+absl::StatusOr<core::AbsoluteEncoding> ReadAbsolute(
+    const v1::AbsoluteEncoding& encoding, OwnedElements* owned) {
+  core::AbsoluteEncoding out;
   switch (encoding.encoding_case()) {
     case v1::AbsoluteEncoding::ENCODING_NOT_SET:
       break;
     case v1::AbsoluteEncoding::kSinusoidal:
-      out.encoding = ReadSinusoidal(encoding.sinusoidal());
+      out = ReadSinusoidal(encoding.sinusoidal());
       break;
     case v1::AbsoluteEncoding::kLearned: {
       const v1::LearnedTable& in = encoding.learned();
-      core::LearnedTable learned;
+      auto& learned = out.emplace<core::LearnedTable>();
       learned.hierarchical_alpha =
           Optional(in.has_hierarchical_alpha(), in.hierarchical_alpha());
-      const absl::Status read =
-          ReadTensorField("learned.table", in.has_table(), in.table(),
-                          &out.tensors, &learned.table);
-      if (!read.ok()) return read;
-      out.encoding = learned;
+      RETURN_IF_ERROR(
+          ReadTensorFields("learned", in, {{"table", &learned.table}}, owned));
       break;
     }
     case v1::AbsoluteEncoding::kSincosGrid:
-      out.encoding = ReadGrid(encoding.sincos_grid());
+      out = ReadGrid(encoding.sincos_grid());
       break;
     case v1::AbsoluteEncoding::kTimestep:
-      out.encoding = ReadTimestep(encoding.timestep());
+      out = ReadTimestep(encoding.timestep());
       break;
     case v1::AbsoluteEncoding::kFourierFeatures: {
       const v1::FourierFeatures& in = encoding.fourier_features();
-      core::FourierFeatures features;
+      auto& features = out.emplace<core::FourierFeatures>();
       features.cos_first = in.cos_first();
-      const absl::Status read = ReadTensorField(
-          "fourier_features.frequencies", in.has_frequencies(),
-          in.frequencies(), &out.tensors, &features.frequencies);
-      if (!read.ok()) return read;
-      out.encoding = features;
+      RETURN_IF_ERROR(ReadTensorFields("fourier_features", in,
+                                       {{"frequencies", &features.frequencies}},
+                                       owned));
       break;
     }
   }

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 #include "core/interpretation/formats/tower_grid.h"
 #include "server/convert/fields.h"
@@ -41,9 +40,8 @@ absl::StatusOr<core::PositionScheme> ReadVision(const v1::VisionPositions& in) {
                                "has the tower");
   }
   if (in.merge_size() < 0) {
-    return core::FieldInvalid(
-        "vision.merge_size",
-        absl::StrCat(in.merge_size(), "; must not be negative"));
+    return core::FieldInvalid("vision.merge_size", in.merge_size(),
+                              "; must not be negative");
   }
   absl::StatusOr<core::TowerGrid> tower =
       core::interpretation::ResolveTowerGrid(ReadRopeSource(in.rope()));
@@ -61,32 +59,26 @@ absl::StatusOr<core::PositionScheme> ReadVision(const v1::VisionPositions& in) {
 
 }  // namespace
 
-absl::StatusOr<InputPositions> ReadPositions(const v1::Positions& positions) {
-  InputPositions out;
+absl::StatusOr<core::Positions> ReadPositions(const v1::Positions& positions,
+                                              OwnedElements* owned) {
   switch (positions.kind_case()) {
     case v1::Positions::KIND_NOT_SET:
       break;
     case v1::Positions::kStart:
-      out.positions = core::StartPosition{positions.start()};
-      break;
+      return core::StartPosition{positions.start()};
     case v1::Positions::kStarts:
-      out.positions =
-          core::SequenceStarts{ToVector(positions.starts().values())};
-      break;
+      return core::SequenceStarts{ToVector(positions.starts().values())};
     case v1::Positions::kIds: {
-      absl::StatusOr<InputTensor> ids = ReadTensor(positions.ids());
+      absl::StatusOr<core::ConstTensorView> ids =
+          ReadView(positions.ids(), owned);
       if (!ids.ok()) return core::Prefixed("ids", ids.status());
-      out.ids = *std::move(ids);
-      out.positions = core::PositionIds{out.ids.view};
-      break;
+      return core::PositionIds{*std::move(ids)};
     }
     case v1::Positions::kPacked:
-      out.positions =
-          core::PackedSequences{ToVector(positions.packed().cu_seqlens()),
-                                ToVector(positions.packed().starts())};
-      break;
+      return core::PackedSequences{ToVector(positions.packed().cu_seqlens()),
+                                   ToVector(positions.packed().starts())};
   }
-  return out;
+  return core::Positions();
 }
 
 absl::StatusOr<core::PositionScheme> ReadScheme(

@@ -11,13 +11,9 @@
 
 namespace posenc::server {
 
-// Positions whose ids point into the message, or into `ids`.
-struct InputPositions {
-  core::Positions positions;
-  InputTensor ids;
-};
-
-absl::StatusOr<InputPositions> ReadPositions(const v1::Positions& positions);
+// The ids of the positions point into the message, or into `owned`.
+absl::StatusOr<core::Positions> ReadPositions(const v1::Positions& positions,
+                                              OwnedElements* owned);
 
 // Reads the position scheme. For `vision`, also resolves the tower of its
 // encoding. Errors name fields of the request.

@@ -11,18 +11,13 @@
 
 namespace posenc::server {
 
-// Arguments of core whose tensors point into the message, or into `tensors`.
-struct InputBias {
-  core::BiasArgs args;
-  InputTensors tensors;
-};
-absl::StatusOr<InputBias> ReadBias(const v1::BuildBiasRequest& request);
+// Tensors of the results point into the message, or into `owned`.
 
-struct InputScore {
-  core::ScoreArgs args;
-  InputTensors tensors;
-};
+absl::StatusOr<core::BiasArgs> ReadBias(const v1::BuildBiasRequest& request,
+                                        OwnedElements* owned);
+
 // Reads all fields except the borrowed tensors q and k.
-absl::StatusOr<InputScore> ReadScore(const v1::ScoreRelativeRequest& request);
+absl::StatusOr<core::ScoreArgs> ReadScore(
+    const v1::ScoreRelativeRequest& request, OwnedElements* owned);
 
 }  // namespace posenc::server

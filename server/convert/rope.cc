@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/convert/fields.h"
 
 namespace posenc::server {
@@ -222,50 +223,46 @@ core::QueryScale ReadQueryScale(const v1::QueryScale& scale) {
   return {scale.beta(), scale.floor_scale(), scale.offset()};
 }
 
-absl::StatusOr<InputMovement> ReadMovement(const v1::Movement& movement) {
-  InputMovement out;
-  absl::StatusOr<InputPositions> read = ReadPositions(movement.old_positions());
+absl::StatusOr<core::Movement> ReadMovement(const v1::Movement& movement,
+                                            OwnedElements* owned) {
+  core::Movement out;
+  absl::StatusOr<core::Positions> read =
+      ReadPositions(movement.old_positions(), owned);
   if (!read.ok()) return core::Prefixed("old_positions", read.status());
   out.old_positions = *std::move(read);
-  out.movement.old_positions = out.old_positions.positions;
   switch (movement.target_case()) {
     case v1::Movement::TARGET_NOT_SET:
       break;
     case v1::Movement::kNewPositions:
-      read = ReadPositions(movement.new_positions());
+      read = ReadPositions(movement.new_positions(), owned);
       if (!read.ok()) return core::Prefixed("new_positions", read.status());
-      out.new_positions = *std::move(read);
-      out.movement.target = core::NewPositions{out.new_positions.positions};
+      out.target = core::NewPositions{*std::move(read)};
       break;
     case v1::Movement::kShift:
-      out.movement.target = core::ShiftAll{movement.shift()};
+      out.target = core::ShiftAll{movement.shift()};
       break;
     case v1::Movement::kShifts: {
-      absl::StatusOr<InputTensor> shifts = ReadTensor(movement.shifts());
+      absl::StatusOr<core::ConstTensorView> shifts =
+          ReadView(movement.shifts(), owned);
       if (!shifts.ok()) return core::Prefixed("shifts", shifts.status());
-      out.shifts = *std::move(shifts);
-      out.movement.target = core::TokenShifts{out.shifts.view};
+      out.target = core::TokenShifts{*std::move(shifts)};
       break;
     }
   }
   return out;
 }
 
-absl::StatusOr<InputCache> ReadCacheLayout(const v1::CacheLayout& cache) {
-  InputCache out;
-  out.layout.dimensions = cache.dimensions();
-  out.layout.lengths = ToVector(cache.lengths());
-  out.layout.layers.assign(cache.layers().begin(), cache.layers().end());
-  out.layout.model_layers.assign(cache.model_layers().begin(),
-                                 cache.model_layers().end());
-  absl::Status status = ReadTensorField("block_table", cache.has_block_table(),
-                                        cache.block_table(), &out.tensors,
-                                        &out.layout.block_table);
-  if (status.ok()) {
-    status = ReadTensorField("slots", cache.has_slots(), cache.slots(),
-                             &out.tensors, &out.layout.slots);
-  }
-  if (!status.ok()) return status;
+absl::StatusOr<core::CacheLayout> ReadCacheLayout(const v1::CacheLayout& cache,
+                                                  OwnedElements* owned) {
+  core::CacheLayout out;
+  out.dimensions = cache.dimensions();
+  out.lengths = ToVector(cache.lengths());
+  out.layers.assign(cache.layers().begin(), cache.layers().end());
+  out.model_layers.assign(cache.model_layers().begin(),
+                          cache.model_layers().end());
+  RETURN_IF_ERROR(ReadTensorFields(
+      "", cache, {{"block_table", &out.block_table}, {"slots", &out.slots}},
+      owned));
   return out;
 }
 

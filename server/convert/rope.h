@@ -28,21 +28,11 @@ core::interpretation::RopeSource ReadRopeSource(const v1::RopeSource& source);
 
 core::QueryScale ReadQueryScale(const v1::QueryScale& scale);
 
-// A movement of keys, with the tensors that its positions borrow from.
-struct InputMovement {
-  core::Movement movement;
-  InputPositions old_positions;
-  InputPositions new_positions;
-  InputTensor shifts;
-};
-absl::StatusOr<InputMovement> ReadMovement(const v1::Movement& movement);
-
-// A cache's layout, with the tensors that it borrows from.
-struct InputCache {
-  core::CacheLayout layout;
-  InputTensors tensors;
-};
-absl::StatusOr<InputCache> ReadCacheLayout(const v1::CacheLayout& cache);
+// Tensors of the results point into the message, or into `owned`.
+absl::StatusOr<core::Movement> ReadMovement(const v1::Movement& movement,
+                                            OwnedElements* owned);
+absl::StatusOr<core::CacheLayout> ReadCacheLayout(const v1::CacheLayout& cache,
+                                                  OwnedElements* owned);
 
 core::ConvertPairingArgs ReadConvertPairing(
     const v1::ConvertPairingRequest& request);

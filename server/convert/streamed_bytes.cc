@@ -8,6 +8,7 @@
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/base/tensor.h"
 #include "server/base/errors.h"
 #include "server/convert/tensor.h"
@@ -23,9 +24,8 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 59;
 
 absl::Status StreamedBytes::AddIds(absl::string_view path, v1::Tensor* ids) {
   if (!ids->data().empty() || ids->values_size() > 0) return absl::OkStatus();
-  const absl::StatusOr<std::int64_t> bytes = AddPart(path, *ids, ids);
-  if (!bytes.ok()) return bytes.status();
-  ids_bytes_ += *bytes;
+  ASSIGN_OR_RETURN(const std::int64_t bytes, AddPart(path, *ids, ids));
+  ids_bytes_ += bytes;
   return absl::OkStatus();
 }
 
@@ -38,9 +38,8 @@ absl::Status StreamedBytes::AddTensor(absl::string_view path, bool given,
         absl::StrCat(path, tensor.values_size() > 0 ? ".values" : ".data"),
         "set in a stream: its messages bring the elements in their data");
   }
-  const absl::StatusOr<std::int64_t> bytes = AddPart(path, tensor, nullptr);
-  if (!bytes.ok()) return bytes.status();
-  tensors_.back().size = static_cast<std::size_t>(*bytes);
+  ASSIGN_OR_RETURN(const std::int64_t bytes, AddPart(path, tensor, nullptr));
+  tensors_.back().size = static_cast<std::size_t>(bytes);
   return absl::OkStatus();
 }
 
@@ -50,9 +49,8 @@ absl::StatusOr<std::int64_t> StreamedBytes::AddPart(absl::string_view path,
   const absl::StatusOr<absl::uint128> bytes = TensorBytes(tensor);
   if (!bytes.ok()) return core::Prefixed(path, bytes.status());
   if (*bytes > kMostBytes) {
-    return core::FieldInvalid(
-        absl::StrCat(path, ".shape"),
-        absl::StrCat(ToString(*bytes), " bytes; at most ", kMostBytes));
+    return core::FieldInvalid(absl::StrCat(path, ".shape"), ToString(*bytes),
+                              " bytes; at most ", kMostBytes);
   }
   const auto size = static_cast<std::int64_t>(absl::Uint128Low64(*bytes));
   const std::size_t element =
@@ -68,10 +66,9 @@ absl::StatusOr<core::ConstPieces> StreamedBytes::Take(core::ConstPieces bytes) {
   for (const Part& part : parts_) {
     if (end > part.end) continue;
     if ((part.end - end) % part.element == 0) break;
-    return core::FieldInvalid(
-        "data", absl::StrCat("the message ends after byte ", end,
-                             " of the stream, inside an element of ",
-                             part.element, " bytes"));
+    return core::FieldInvalid("data", "the message ends after byte ", end,
+                              " of the stream, inside an element of ",
+                              part.element, " bytes");
   }
   std::size_t taken = 0;
   for (const Part& part : parts_) {

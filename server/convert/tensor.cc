@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/wire/frame.h"
 #include "server/base/errors.h"
 #include "server/convert/fields.h"
@@ -36,13 +37,12 @@ absl::Status CheckInteger(double value, core::Dtype dtype, int index) {
   const std::string field = absl::StrCat("values[", index, "]");
   const std::string number = absl::StrFormat("%.17g", value);
   if (!(value == std::trunc(value))) {
-    return core::FieldInvalid(
-        field, absl::StrCat(number, " is not an integer; ",
-                            core::DtypeName(dtype), " takes integers only"));
+    return core::FieldInvalid(field, number, " is not an integer; ",
+                              core::DtypeName(dtype), " takes integers only");
   }
   if (!(value >= -limit && value < limit)) {
-    return core::FieldInvalid(
-        field, absl::StrCat(number, " does not fit ", core::DtypeName(dtype)));
+    return core::FieldInvalid(field, number, " does not fit ",
+                              core::DtypeName(dtype));
   }
   return absl::OkStatus();
 }
@@ -89,14 +89,12 @@ absl::Status SizeMismatch(absl::string_view field, core::Dtype dtype,
 absl::Status CheckForm(int values, std::size_t data_bytes, std::int64_t count,
                        const core::Shape& shape) {
   if (values > 0 && data_bytes > 0) {
-    return core::FieldInvalid(
-        "values", absl::StrCat(values, " elements beside ", data_bytes,
-                               " bytes of data; give one of the two"));
+    return core::FieldInvalid("values", values, " elements beside ", data_bytes,
+                              " bytes of data; give one of the two");
   }
   if (values > kMaxValues) {
-    return core::FieldInvalid(
-        "values", absl::StrCat(values, " elements; at most ", kMaxValues,
-                               " may be written out, send data"));
+    return core::FieldInvalid("values", values, " elements; at most ",
+                              kMaxValues, " may be written out, send data");
   }
   if (values == 0 && data_bytes == 0 && count > 0) {
     return core::FieldRequired(
@@ -118,8 +116,7 @@ absl::Status StoreValues(const v1::Tensor& tensor, InputTensor* out) {
   const core::TensorView elements = {out->view.dtype, out->view.shape,
                                      out->own.get()};
   for (int i = 0; i < values; ++i) {
-    const absl::Status fits = CheckValue(tensor.values(i), elements.dtype, i);
-    if (!fits.ok()) return fits;
+    RETURN_IF_ERROR(CheckValue(tensor.values(i), elements.dtype, i));
     core::StoreDouble(tensor.values(i), elements, i);
   }
   return absl::OkStatus();
@@ -150,10 +147,9 @@ absl::StatusOr<absl::uint128> TensorBytes(const v1::Tensor& tensor) {
   if (tensor.dtype() == v1::DTYPE_UNSPECIFIED) {
     return core::FieldRequired("dtype", "not given; every tensor needs one");
   }
-  const absl::StatusOr<std::int64_t> count =
-      core::ElementCount(ToVector(tensor.shape()));
-  if (!count.ok()) return count.status();
-  return absl::uint128(*count) *
+  ASSIGN_OR_RETURN(const std::int64_t count,
+                   core::ElementCount(ToVector(tensor.shape())));
+  return absl::uint128(count) *
          core::DtypeSize(static_cast<core::Dtype>(tensor.dtype()));
 }
 
@@ -168,11 +164,10 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
   InputTensor out;
   out.view.dtype = static_cast<core::Dtype>(tensor.dtype());
   out.view.shape = ToVector(tensor.shape());
-  absl::StatusOr<std::int64_t> count = core::ElementCount(out.view.shape);
-  if (!count.ok()) return count.status();
+  ASSIGN_OR_RETURN(std::int64_t count, core::ElementCount(out.view.shape));
 
   const std::size_t size = core::DtypeSize(out.view.dtype);
-  const absl::uint128 expected = absl::uint128(*count) * size;
+  const absl::uint128 expected = absl::uint128(count) * size;
   const std::size_t data_bytes =
       data != nullptr ? data->size : tensor.data().size();
   const int values = tensor.values_size();
@@ -181,16 +176,14 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
     return SizeMismatch(field, out.view.dtype, out.view.shape, expected, actual,
                         fact);
   };
-  absl::Status status = CheckForm(values, data_bytes, *count, out.view.shape);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckForm(values, data_bytes, count, out.view.shape));
   if (values > 0) {
-    if (*count != values) {
+    if (count != values) {
       return mismatch(
           "values", values * size,
           absl::StrCat(values, " elements (", values * size, " bytes)"));
     }
-    status = StoreValues(tensor, &out);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(StoreValues(tensor, &out));
     return out;
   }
   if (expected != data_bytes) {
@@ -207,6 +200,13 @@ absl::StatusOr<InputTensor> ReadTensor(const v1::Tensor& tensor,
   return out;
 }
 
+absl::StatusOr<core::ConstTensorView> ReadView(const v1::Tensor& tensor,
+                                               OwnedElements* owned) {
+  ASSIGN_OR_RETURN(InputTensor read, ReadTensor(tensor));
+  if (read.own != nullptr) owned->push_back(std::move(read.own));
+  return std::move(read.view);
+}
+
 absl::StatusOr<InputTensor> ReadRequiredTensor(
     absl::string_view field, bool given, const v1::Tensor& tensor,
     const wire::BorrowedBytes* data) {
@@ -216,15 +216,24 @@ absl::StatusOr<InputTensor> ReadRequiredTensor(
   return read;
 }
 
-absl::Status ReadTensorField(absl::string_view field, bool given,
-                             const v1::Tensor& tensor, InputTensors* tensors,
-                             std::optional<core::ConstTensorView>* view) {
-  if (!given) return absl::OkStatus();
-  auto read = ReadRequiredTensor(field, given, tensor, nullptr);
-  if (!read.ok()) return read.status();
-  *view = read->view;
-  tensors->push_back(*std::move(read));
-  return absl::OkStatus();
+absl::Status ReadTensorFields(absl::string_view path,
+                              const google::protobuf::Message& message,
+                              std::initializer_list<TensorField> fields,
+                              OwnedElements* owned) {
+  core::Faults faults;
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  for (const auto& [name, view] : fields) {
+    const google::protobuf::FieldDescriptor* const field =
+        message.GetDescriptor()->FindFieldByName(name);
+    if (!reflection.HasField(message, field)) continue;
+    // The cast is safe: the message is of a generated class.
+    const absl::StatusOr<core::ConstTensorView> read = ReadView(
+        static_cast<const v1::Tensor&>(reflection.GetMessage(message, field)),
+        owned);
+    faults.Note(core::Prefixed(path, core::Prefixed(name, read.status())));
+    if (read.ok()) *view = *read;
+  }
+  return faults.status();
 }
 
 absl::Status CheckLayout(v1::Layout layout) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "absl/types/span.h"
 #include "core/base/tensor.h"
 #include "core/runtime/pieces.h"
+#include "google/protobuf/message.h"
 #include "posenc/v1/tensor.pb.h"
 #include "posenc/wire/split.h"
 
@@ -79,13 +81,27 @@ absl::StatusOr<InputTensor> ReadRequiredTensor(absl::string_view field,
                                                const v1::Tensor& tensor,
                                                const wire::BorrowedBytes* data);
 
-// Tensors of an encoding. They must outlive all views of them.
-using InputTensors = std::vector<InputTensor>;
+// Elements that were converted from `values`. They must outlive all views of
+// their tensors.
+using OwnedElements = std::vector<std::unique_ptr<char[]>>;
 
-// Reads `field` into `view`, which stays empty if the field is not given.
-absl::Status ReadTensorField(absl::string_view field, bool given,
-                             const v1::Tensor& tensor, InputTensors* tensors,
-                             std::optional<core::ConstTensorView>* view);
+// Reads a tensor whose elements are in the message. After that, they are in the
+// message or in `owned`.
+absl::StatusOr<core::ConstTensorView> ReadView(const v1::Tensor& tensor,
+                                               OwnedElements* owned);
+
+// A field of type Tensor, and the view of it in core's arguments.
+struct TensorField {
+  const char* name;
+  std::optional<core::ConstTensorView>* view;
+};
+
+// Reads the fields of `message` into their views. The view of a field that is
+// not given stays empty. An error names all wrong fields, as fields of `path`.
+absl::Status ReadTensorFields(absl::string_view path,
+                              const google::protobuf::Message& message,
+                              std::initializer_list<TensorField> fields,
+                              OwnedElements* owned);
 
 // Returns FieldRequired if no layout is given. KnownFields has refused layouts
 // that this server does not know.

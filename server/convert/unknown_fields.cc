@@ -215,14 +215,13 @@ absl::StatusOr<KnownFields::Seen> KnownFields::Walk(
   const std::string name(seen.crowded == nullptr ? "" : seen.crowded->name());
   if (seen.elements > kMostElements) {
     return core::FieldInvalid(
-        name, absl::StrCat("the message has over ", kMostElements,
-                           " elements of repeated fields, and unknown fields; "
-                           "send fewer"));
+        name, "the message has over ", kMostElements,
+        " elements of repeated fields, and unknown fields; "
+        "send fewer");
   }
   return core::FieldInvalid(
-      name,
-      absl::StrCat("the numbers in the message's lists would take more than ",
-                   kMostGrowth, " bytes beyond the message; send fewer"));
+      name, "the numbers in the message's lists would take more than ",
+      kMostGrowth, " bytes beyond the message; send fewer");
 }
 
 absl::Status KnownFields::Name(const Message& message, const Type& type) {

@@ -9,6 +9,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -41,9 +42,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsFor(
         {"--tls-cert", &tls.cert, &options.pem_cert_chain},
         {"--tls-key", &tls.key, &options.pem_private_key}}) {
     if (path->empty()) continue;
-    auto read = ReadSmallFile(flag, *path);
-    if (!read.ok()) return read.status();
-    *text = *std::move(read);
+    ASSIGN_OR_RETURN(*text, ReadSmallFile(flag, *path));
   }
   return grpc::SslCredentials(options);
 }
@@ -61,8 +60,7 @@ absl::string_view Remedy(const std::string& address, const ProbeTls& tls) {
 
 absl::Status Probe(const std::string& address, const std::string& service,
                    const ProbeTls& tls, absl::Duration timeout) {
-  const auto credentials = CredentialsFor(address, tls);
-  if (!credentials.ok()) return credentials.status();
+  ASSIGN_OR_RETURN(const auto credentials, CredentialsFor(address, tls));
   HealthCheckRequest asked;
   asked.set_service(service);
   const grpc::Slice request(asked.SerializeAsString());
@@ -72,7 +70,7 @@ absl::Status Probe(const std::string& address, const std::string& service,
     arguments.SetSslTargetNameOverride(tls.server_name);
   }
   grpc::GenericStub stub(
-      grpc::CreateCustomChannel(address, *credentials, arguments));
+      grpc::CreateCustomChannel(address, credentials, arguments));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   const grpc::ByteBuffer message(&request, 1);

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "server/memory/block_pool.h"
@@ -29,22 +28,12 @@ class ResponseBuffers {
   // if the machine has no memory left; the caller then keeps its claim.
   absl::StatusOr<WritableSlice> Allocate(std::size_t bytes);
 
-  // Releases claimed bytes when it is destroyed. The memory itself has another
-  // owner.
-  class Hold {
-   public:
-    Hold(std::shared_ptr<Admission> admission, std::int64_t bytes)
-        : admission_(std::move(admission)), bytes_(bytes) {}
-    ~Hold() { admission_->Release(bytes_); }
-    Hold(const Hold&) = delete;
-    Hold& operator=(const Hold&) = delete;
-
-   private:
-    const std::shared_ptr<Admission> admission_;
-    const std::int64_t bytes_;
-  };
-  std::unique_ptr<Hold> HoldClaimed(std::int64_t bytes) {
-    return std::make_unique<Hold>(admission_, bytes);
+  // Returns an object whose destruction releases claimed bytes. The memory
+  // itself has another owner.
+  std::shared_ptr<void> HoldClaimed(std::int64_t bytes) const {
+    return {nullptr, [admission = admission_, bytes](void* /*none*/) {
+              admission->Release(bytes);
+            }};
   }
 
   // Returns kept blocks to the kernel until at most `bytes` are kept.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/absolute.h"
 #include "server/convert/fields.h"
@@ -22,9 +23,11 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
     faults.Note(
         core::FieldRequired("encoding", "not given; give one encoding"));
   }
-  absl::StatusOr<InputAbsolute> encoding = ReadAbsolute(request.encoding());
+  absl::StatusOr<core::AbsoluteEncoding> encoding =
+      ReadAbsolute(request.encoding(), context.owned);
   faults.Note(core::Prefixed("encoding", encoding.status()));
-  absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
+  absl::StatusOr<core::Positions> positions =
+      ReadPositions(request.positions(), context.owned);
   faults.Note(core::Prefixed("positions", positions.status()));
   absl::StatusOr<InputTensor> x = ReadRequiredTensor(
       "x", request.has_x(), request.x(),
@@ -33,8 +36,8 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
   if (!faults.none()) {
     // All encodings except a grid need positions.
     if (encoding.ok()) {
-      faults.Note(core::Prefixed(
-          "encoding", core::ValidateAbsolute(encoding->encoding).status()));
+      faults.Note(core::Prefixed("encoding",
+                                 core::ValidateAbsolute(*encoding).status()));
     }
     if (request.positions().kind_case() == v1::Positions::KIND_NOT_SET &&
         !request.encoding().has_sincos_grid()) {
@@ -45,23 +48,21 @@ absl::StatusOr<TensorAnswer> AnswerAddEncoding(
   }
 
   core::AddEncodingArgs args;
-  args.encoding = encoding->encoding;
-  args.positions = positions->positions;
+  args.encoding = *std::move(encoding);
+  args.positions = *std::move(positions);
   args.reserve = context.reserve;
   args.combination = EnumOr(core::Combination::kAdd, request.combination());
   if (request.has_x_scale()) args.x_scale = request.x_scale();
-  absl::StatusOr<core::AddedRows> added =
-      core::PrepareAddEncoding(args, x->view);
-  if (!added.ok()) return added.status();
+  ASSIGN_OR_RETURN(core::AddedRows added,
+                   core::PrepareAddEncoding(args, x->view));
 
   TensorAnswer answer;
   answer.outputs.push_back({v1::AddEncodingResponse::kXFieldNumber,
-                            x->view.dtype, std::move(added->shape), x->form});
+                            x->view.dtype, std::move(added.shape), x->form});
   absl::InlinedVector<RowMapComputation::Output, 2> maps;
-  maps.push_back({std::move(added->map), *std::move(x)});
+  maps.push_back({std::move(added.map), *std::move(x)});
   answer.computation = std::make_unique<RowMapComputation>(
-      std::move(maps), context.borrowed.tile_bytes(),
-      std::make_shared<const InputAbsolute>(*std::move(encoding)));
+      std::move(maps), context.borrowed.tile_bytes());
   return answer;
 }
 

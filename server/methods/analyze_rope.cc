@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 
+#include "core/base/status_macros.h"
 #include "core/rope/analyze.h"
 #include "posenc/v1/service.pb.h"
-#include "server/base/errors.h"
 #include "server/convert/rope.h"
 #include "server/methods/methods.h"
 #include "server/methods/rope_source.h"
@@ -23,26 +22,27 @@ constexpr std::int64_t kTileNanoseconds = 1000000;
 }  // namespace
 
 absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
-    const v1::AnalyzeRopeRequest& request, const MethodContext& context) {
-  const absl::StatusOr<ComparedRopes> ropes = ResolveCompared(
-      request.rope(),
-      request.has_compare_with() ? &request.compare_with() : nullptr,
-      request.head_dim());
-  if (!ropes.ok()) return ropes.status();
-  absl::StatusOr<core::RopeAnalyzer> created = core::RopeAnalyzer::Create(
-      ropes->rope, request.max_distance(), request.distance_step(),
-      request.trained_length(), ropes->other ? &*ropes->other : nullptr);
-  if (!created.ok()) return created.status();
+    const v1::AnalyzeRopeRequest& request, const MethodContext& /*context*/) {
+  ASSIGN_OR_RETURN(
+      const ComparedRopes ropes,
+      ResolveCompared(
+          request.rope(),
+          request.has_compare_with() ? &request.compare_with() : nullptr,
+          request.head_dim()));
+  ASSIGN_OR_RETURN(
+      core::RopeAnalyzer created,
+      core::RopeAnalyzer::Create(
+          ropes.rope, request.max_distance(), request.distance_step(),
+          request.trained_length(), ropes.other ? &*ropes.other : nullptr));
   const auto analyzer =
-      std::make_shared<core::RopeAnalyzer>(*std::move(created));
+      std::make_shared<core::RopeAnalyzer>(std::move(created));
   const std::int64_t distances = analyzer->distances();
   const std::int64_t nanoseconds =
       std::max<std::int64_t>(1, analyzer->Nanoseconds());
   const std::int64_t in_tile =
       std::max<std::int64_t>(1, kTileNanoseconds / nanoseconds);
-  const auto fields = std::make_shared<std::string>();
+  auto response = std::make_shared<v1::AnalyzeRopeResponse>();
   TensorAnswer answer;
-  answer.fields = fields;
   answer.computation = std::make_unique<TileFunction>(
       (distances + in_tile - 1) / in_tile,
       [analyzer, distances, in_tile](std::int64_t tile,
@@ -53,14 +53,11 @@ absl::StatusOr<TensorAnswer> AnswerAnalyzeRope(
         return absl::OkStatus();
       },
       distances * nanoseconds);
-  answer.complete = [analyzer, fields,
-                     limit = context.limits->max_response_bytes] {
-    v1::AnalyzeRopeResponse response;
-    WriteAnalysis(analyzer->analysis(), &response);
-    const absl::Status size = CheckResponse(response.ByteSizeLong(), limit);
-    if (size.ok()) *fields = response.SerializeAsString();
-    return size;
+  answer.complete = [analyzer, response = response.get()] {
+    WriteAnalysis(analyzer->analysis(), response);
+    return absl::OkStatus();
   };
+  answer.response = std::move(response);
   return answer;
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/rotation/apply.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/fields.h"
@@ -66,9 +67,10 @@ absl::StatusOr<Rotation> PrepareRotation(const v1::ApplyRopeRequest& request,
     faults.Note(core::FieldRequired(
         "q", "q and k are both missing; send at least one"));
   }
-  absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
+  absl::StatusOr<core::Positions> positions =
+      ReadPositions(request.positions(), context.owned);
   if (faults.Note(core::Prefixed("positions", positions.status()))) {
-    args.positions = positions->positions;
+    args.positions = *std::move(positions);
   }
   args.direction = EnumOr(core::Direction::kForward, request.direction());
   if (request.has_query_scale()) {
@@ -93,17 +95,16 @@ absl::StatusOr<Rotation> PrepareRotation(const v1::ApplyRopeRequest& request,
     NoteMore(request, positions.ok(), std::move(args), q, k, &faults);
     return faults.status();
   }
-  absl::StatusOr<core::Rotations> rotations = Prepare(args, q, k);
-  if (!rotations.ok()) return rotations.status();
+  ASSIGN_OR_RETURN(core::Rotations rotations, Prepare(args, q, k));
 
   Rotation rotation;
   if (q.ok()) {
     rotation.push_back({v1::ApplyRopeResponse::kQFieldNumber, *std::move(q),
-                        std::move(rotations->q)});
+                        std::move(rotations.q)});
   }
   if (k.ok()) {
     rotation.push_back({v1::ApplyRopeResponse::kKFieldNumber, *std::move(k),
-                        std::move(rotations->k)});
+                        std::move(rotations.k)});
   }
   return rotation;
 }

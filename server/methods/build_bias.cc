@@ -9,20 +9,18 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/relative/bias.h"
 #include "posenc/v1/service.pb.h"
 #include "server/base/errors.h"
-#include "server/call/request.h"
 #include "server/convert/fields.h"
 #include "server/convert/relative.h"
 #include "server/methods/methods.h"
 #include "server/methods/stream.h"
-#include "server/methods/takes_long.h"
 
 namespace posenc::server {
 namespace {
@@ -86,8 +84,7 @@ Extents BiasTileExtents(const v1::BuildBiasRequest& request,
 
 absl::Status CheckBiasTile(absl::string_view field, std::int64_t extent) {
   if (extent >= 0) return absl::OkStatus();
-  return core::FieldInvalid(
-      field, absl::StrCat(extent, "; must be positive, or unset"));
+  return core::FieldInvalid(field, extent, "; must be positive, or unset");
 }
 
 // The bias tiles of a validated request, in row-major order. Each one is
@@ -100,42 +97,42 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
     std::int64_t query = 0, key = 0;
   };
 
-  // `limit` is the largest size of a message. If `whole` is true, the matrix is
-  // one bias tile, and the tile sizes of the request have no effect.
+  // If `whole` is true, the matrix is one bias tile, and the tile sizes of the
+  // request have no effect.
   static absl::StatusOr<std::shared_ptr<const CheckedBias>> Check(
-      const v1::BuildBiasRequest& request, std::int64_t limit, bool whole) {
+      const v1::BuildBiasRequest& request, const MethodContext& context,
+      bool whole) {
     core::Faults faults;
     faults.Note(CheckBiasTile("query_tile", request.query_tile()));
     faults.Note(CheckBiasTile("key_tile", request.key_tile()));
-    absl::StatusOr<InputBias> input = ReadBias(request);
-    if (!faults.Note(input.status())) return faults.status();
-    absl::StatusOr<core::BiasTiles> bias = core::BiasTiles::Create(input->args);
+    absl::StatusOr<core::BiasArgs> args = ReadBias(request, context.owned);
+    if (!faults.Note(args.status())) return faults.status();
+    absl::StatusOr<core::BiasTiles> bias = core::BiasTiles::Create(*args);
     faults.Note(bias.status());
     if (!faults.none()) return faults.status();
-    auto checked =
-        std::make_shared<CheckedBias>(*std::move(input), *std::move(bias));
-    const absl::Status status = checked->ChooseBiasTile(request, limit, whole);
-    if (!status.ok()) return status;
+    auto checked = std::make_shared<CheckedBias>(args->range, *std::move(bias));
+    RETURN_IF_ERROR(checked->ChooseBiasTile(
+        request, context.limits->max_response_bytes, whole));
     return checked;
   }
 
-  CheckedBias(InputBias input, core::BiasTiles bias)
-      : input_(std::move(input)), bias_(std::move(bias)) {}
+  CheckedBias(const core::BiasRange& range, core::BiasTiles bias)
+      : range_(range), bias_(std::move(bias)) {}
 
-  // Returns the bias tile at `cursor`, and advances `cursor`. Returns nullopt
-  // after the last bias tile.
-  std::optional<core::BiasRange> Next(Cursor* cursor) const {
-    const core::BiasRange& range = input_.args.range;
-    if (bias_.heads() == 0 || cursor->query >= range.query_length) {
-      return std::nullopt;
-    }
+  // Returns whether the cursor is behind the last bias tile.
+  bool AtEnd(const Cursor& cursor) const {
+    return bias_.heads() == 0 || cursor.query >= range().query_length;
+  }
+
+  // Returns the bias tile at `cursor`, and advances `cursor`.
+  core::BiasRange Next(Cursor* cursor) const {
     const core::BiasRange bias_tile = {
-        range.query_start + cursor->query,
-        std::min(bias_tile_.queries, range.query_length - cursor->query),
-        range.key_start + cursor->key,
-        std::min(bias_tile_.keys, range.key_length - cursor->key)};
+        range().query_start + cursor->query,
+        std::min(bias_tile_.queries, range().query_length - cursor->query),
+        range().key_start + cursor->key,
+        std::min(bias_tile_.keys, range().key_length - cursor->key)};
     cursor->key += bias_tile_.keys;
-    if (cursor->key >= range.key_length) {
+    if (cursor->key >= range().key_length) {
       cursor->key = 0;
       cursor->query += bias_tile_.queries;
     }
@@ -143,7 +140,7 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
   }
 
   // Returns the range of the whole matrix.
-  const core::BiasRange& range() const { return input_.args.range; }
+  const core::BiasRange& range() const { return range_; }
   core::Shape WholeShape() const {
     return {bias_.heads(), range().query_length, range().key_length};
   }
@@ -188,7 +185,7 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
 
   absl::Status ChooseBiasTile(const v1::BuildBiasRequest& request,
                               std::int64_t limit, bool whole) {
-    const core::BiasRange& range = input_.args.range;
+    const core::BiasRange& range = range_;
     const std::int64_t heads = bias_.heads();
     if (heads == 0) return absl::OkStatus();
     const Extents matrix = {range.query_length, range.key_length};
@@ -228,68 +225,29 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
         whole.key_length, whole.query_length * whole.key_length);
   }
 
-  const InputBias input_;  // owns the tensors that bias_ borrows
+  const core::BiasRange range_;
   const core::BiasTiles bias_;
   Extents bias_tile_;
 };
 
-// Receives one message, and sends the matrix' bias tiles.
-class BuildBiasHandler final : public CallHandler {
- public:
-  explicit BuildBiasHandler(const MethodContext& context) : context_(context) {}
-
-  absl::Status Receive(RequestMessage message) override {
-    if (request_ != nullptr) {
-      return core::FieldInvalid("bias", "given twice; one matrix a call");
-    }
-    auto parsed = ParseOfStream<v1::BuildBiasRequest>(std::move(message));
-    if (!parsed.ok()) return parsed.status();
-    request_ = *std::move(parsed);
-    return absl::OkStatus();
-  }
-
-  bool TakesLong() const override {
-    return bias_ == nullptr && request_ != nullptr &&
-           server::TakesLong(request_->request);
-  }
-
-  bool HasNext() const override {
-    CheckedBias::Cursor cursor = cursor_;
-    return bias_ == nullptr ? request_ != nullptr
-                            : bias_->Next(&cursor).has_value();
-  }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
-      StopCheck /*stop*/) override {
-    if (request_ == nullptr) return nullptr;
-    if (bias_ == nullptr) {
-      absl::StatusOr<std::shared_ptr<const CheckedBias>> bias =
-          CheckedBias::Check(request_->request,
-                             context_.limits->max_response_bytes, false);
-      if (!bias.ok()) return bias.status();
-      bias_ = *std::move(bias);
-    }
-    const bool first = cursor_.query == 0 && cursor_.key == 0;
-    const std::optional<core::BiasRange> bias_tile = bias_->Next(&cursor_);
-    if (!bias_tile) return nullptr;
+absl::StatusOr<NextPart> BeginBias(const v1::BuildBiasRequest& request,
+                                   const MethodContext& context) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const CheckedBias> bias,
+                   CheckedBias::Check(request, context, false));
+  CheckedBias::Cursor cursor;
+  if (bias->AtEnd(cursor)) return nullptr;
+  return [bias = std::move(bias), cursor]() mutable {
     v1::BuildBiasResponse response;
-    if (first) {
-      const core::Shape whole = bias_->WholeShape();
-      Append(whole, response.mutable_whole_shape());
+    if (cursor.query == 0 && cursor.key == 0) {
+      Append(bias->WholeShape(), response.mutable_whole_shape());
     }
-    response.set_query_start(bias_tile->query_start);
-    response.set_key_start(bias_tile->key_start);
-    return MakeResponse(bias_->Answer(*bias_tile), request_, nullptr,
-                        response.SerializeAsString(),
-                        context_.limits->max_response_bytes);
-  }
-
- private:
-  const MethodContext context_;
-  std::shared_ptr<const ParsedRequest<v1::BuildBiasRequest>> request_;
-  // Borrows the request. Null before the first answer.
-  std::shared_ptr<const CheckedBias> bias_;
-  CheckedBias::Cursor cursor_;
-};
+    const core::BiasRange bias_tile = bias->Next(&cursor);
+    response.set_query_start(bias_tile.query_start);
+    response.set_key_start(bias_tile.key_start);
+    return ResultPart{bias->Answer(bias_tile), response.SerializeAsString(),
+                      bias->AtEnd(cursor)};
+  };
+}
 
 }  // namespace
 
@@ -299,23 +257,22 @@ absl::StatusOr<TensorAnswer> AnswerWholeBias(
        {std::pair("query_tile", request.query_tile()),
         std::pair("key_tile", request.key_tile())}) {
     if (extent != 0) {
-      return core::FieldInvalid(
-          field, absl::StrCat(extent, "; the matrix comes as one tile here"));
+      return core::FieldInvalid(field, extent,
+                                "; the matrix comes as one tile here");
     }
   }
-  const auto bias =
-      CheckedBias::Check(request, context.limits->max_response_bytes, true);
-  if (!bias.ok()) return bias.status();
-  auto response = std::make_unique<v1::BuildBiasResponse>();
-  response->set_query_start((*bias)->range().query_start);
-  response->set_key_start((*bias)->range().key_start);
-  TensorAnswer answer = (*bias)->Answer((*bias)->range());
+  ASSIGN_OR_RETURN(const auto bias, CheckedBias::Check(request, context, true));
+  auto response = std::make_shared<v1::BuildBiasResponse>();
+  response->set_query_start(bias->range().query_start);
+  response->set_key_start(bias->range().key_start);
+  TensorAnswer answer = bias->Answer(bias->range());
   answer.response = std::move(response);
   return answer;
 }
 
 std::unique_ptr<CallHandler> StartBuildBias(const MethodContext& context) {
-  return std::make_unique<BuildBiasHandler>(context);
+  return std::make_unique<PartsStream<v1::BuildBiasRequest, BeginBias>>(context,
+                                                                        "bias");
 }
 
 }  // namespace posenc::server

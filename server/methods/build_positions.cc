@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/base/status_macros.h"
 #include "core/positions/position_schemes.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/positions.h"
@@ -25,27 +26,25 @@ constexpr std::int64_t kMostTiles = 128;
 absl::StatusOr<TensorAnswer> AnswerBuildPositions(
     const v1::BuildPositionsRequest& request,
     const MethodContext& /*context*/) {
-  absl::StatusOr<core::PositionScheme> scheme = ReadScheme(request);
-  if (!scheme.ok()) return scheme.status();
-  const absl::StatusOr<core::PositionExtents> extents =
-      core::ValidateScheme(*scheme);
-  if (!extents.ok()) return extents.status();
-  auto response = std::make_unique<v1::BuildPositionsResponse>();
-  response->set_next_position(extents->next_position);
-  response->set_delta(extents->delta);
+  ASSIGN_OR_RETURN(core::PositionScheme scheme, ReadScheme(request));
+  ASSIGN_OR_RETURN(const core::PositionExtents extents,
+                   core::ValidateScheme(scheme));
+  auto response = std::make_shared<v1::BuildPositionsResponse>();
+  response->set_next_position(extents.next_position);
+  response->set_delta(extents.delta);
 
   TensorAnswer answer;
   answer.response = std::move(response);
   OutputTensor& ids = answer.outputs.emplace_back();
   ids.field = v1::Positions::kIdsFieldNumber;
-  ids.dtype = extents->dtype;
-  ids.shape = extents->shape;
+  ids.dtype = extents.dtype;
+  ids.shape = extents.shape;
   ids.within = v1::BuildPositionsResponse::kPositionsFieldNumber;
   const std::int64_t count = core::ElementCount(ids.shape).value_or(0);
   const std::int64_t tile = std::max(kTilePositions, count / kMostTiles + 1);
   answer.computation = std::make_unique<TileFunction>(
       (count + tile - 1) / tile,
-      [scheme = *std::move(scheme), count, tile,
+      [scheme = std::move(scheme), count, tile,
        bytes = core::DtypeSize(ids.dtype)](
           std::int64_t i, absl::Span<const OutputBuffer> outputs,
           StopCheck stop) {

@@ -7,14 +7,13 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/fields.h"
 #include "server/methods/checked_table.h"
 #include "server/methods/methods.h"
 #include "server/methods/stream.h"
-#include "server/methods/takes_long.h"
 
 namespace posenc::server {
 namespace {
@@ -49,12 +48,12 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
   if (placed && context.sharing.files != nullptr) {
     most = std::max(most, context.sharing.files->max_bytes());
   }
-  const auto table = CheckedTable::Check(request, context, most, 0);
-  if (!table.ok()) return table.status();
-  TensorAnswer answer = (*table)->Answer(0, (*table)->rows());
-  if ((*table)->rotary()) {
-    auto response = std::make_unique<v1::BuildTableResponse>();
-    response->set_amplitude((*table)->attention_factor());
+  ASSIGN_OR_RETURN(const auto table,
+                   CheckedTable::Check(request, context, most, 0));
+  TensorAnswer answer = table->Answer(0, table->rows());
+  if (table->rotary()) {
+    auto response = std::make_shared<v1::BuildTableResponse>();
+    response->set_amplitude(table->attention_factor());
     answer.response = std::move(response);
   }
   return answer;
@@ -62,106 +61,50 @@ absl::StatusOr<TensorAnswer> AnswerBuildTable(
 
 namespace {
 
-// Receives one message, and sends the table's rows.
-class BuildTableStreamHandler final : public CallHandler {
- public:
-  explicit BuildTableStreamHandler(const MethodContext& context)
-      : context_(context),
-        max_response_bytes_(context.limits->max_response_bytes) {}
-
-  absl::Status Receive(RequestMessage message) override {
-    if (request_ != nullptr) {
-      return core::FieldInvalid("table", "given twice; one table a call");
-    }
-    auto parsed =
-        ParseOfStream<v1::BuildTableStreamRequest>(std::move(message));
-    if (!parsed.ok()) return parsed.status();
-    const v1::BuildTableStreamRequest& request = (*parsed)->request;
-    if (!request.has_table()) {
-      return core::FieldRequired("table", "not given");
-    }
-    if (request.rows_per_message() < 0) {
-      return core::FieldInvalid("rows_per_message",
-                                absl::StrCat(request.rows_per_message(),
-                                             "; must be positive, or unset"));
-    }
-    context_.reserve = (*parsed)->Claim();
-    request_ = *std::move(parsed);
-    return absl::OkStatus();
+absl::StatusOr<NextPart> BeginTable(const v1::BuildTableStreamRequest& request,
+                                    const MethodContext& context) {
+  std::int64_t rows = request.rows_per_message();
+  if (!request.has_table()) return core::FieldRequired("table", "not given");
+  if (rows < 0) {
+    return core::FieldInvalid("rows_per_message", rows,
+                              "; must be positive, or unset");
   }
-
-  // The first answer may have to expand the positions of any number of rows.
-  bool TakesLong() const override {
-    return table_ == nullptr && request_ != nullptr;
+  const std::int64_t limit = context.limits->max_response_bytes;
+  // If the client leaves the number of rows to the server, one row must fit
+  // into a message.
+  absl::StatusOr<std::shared_ptr<const CheckedTable>> checked =
+      CheckedTable::Check(request.table(), context, limit,
+                          std::max<std::int64_t>(1, rows));
+  if (!checked.ok()) return OfStream(checked.status(), rows != 0);
+  if (rows == 0) {
+    const auto row_bytes = static_cast<std::int64_t>(
+        absl::Uint128Low64((*checked)->FieldBytes(1)));
+    rows = std::max<std::int64_t>(
+        1, std::min(kStreamChunkBytes, limit - kMessageOverhead) / row_bytes);
   }
-
-  bool HasNext() const override { return request_ != nullptr && !done_; }
-  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
-      StopCheck /*stop*/) override {
-    if (!HasNext()) return nullptr;
-    if (table_ == nullptr) {
-      const absl::Status begun = Begin(request_->request);
-      if (!begun.ok()) return begun;
-    }
-    const std::int64_t n =
-        std::min(rows_per_message_, table_->rows() - first_row_);
+  return [table = *std::move(checked), rows,
+          first = std::int64_t{0}]() mutable {
+    const std::int64_t n = std::min(rows, table->rows() - first);
     v1::BuildTableStreamResponse response;
-    if (table_->rotary()) response.set_amplitude(table_->attention_factor());
-    response.set_first_row(first_row_);
-    if (first_row_ == 0) {
-      const core::Shape whole = table_->WholeShape();
-      Append(whole, response.mutable_whole_shape());
+    if (table->rotary()) response.set_amplitude(table->attention_factor());
+    response.set_first_row(first);
+    if (first == 0) {
+      Append(table->WholeShape(), response.mutable_whole_shape());
     }
-    absl::StatusOr<std::unique_ptr<PendingResponse>> pending =
-        MakeResponse(table_->Answer(first_row_, n), request_, nullptr,
-                     response.SerializeAsString(), max_response_bytes_);
-    if (!pending.ok()) return pending.status();
-    first_row_ += n;
+    ResultPart part = {table->Answer(first, n), response.SerializeAsString()};
+    first += n;
     // A table without rows is also one message.
-    done_ = first_row_ >= table_->rows();
-    return pending;
-  }
-
- private:
-  // Checks the table, and chooses the number of rows in a message.
-  absl::Status Begin(const v1::BuildTableStreamRequest& request) {
-    // If the client leaves the number of rows to the server, one row must fit
-    // into a message.
-    absl::StatusOr<std::shared_ptr<const CheckedTable>> table =
-        CheckedTable::Check(
-            request.table(), context_, max_response_bytes_,
-            std::max<std::int64_t>(1, request.rows_per_message()));
-    if (!table.ok()) {
-      return OfStream(table.status(), request.rows_per_message() != 0);
-    }
-    table_ = *std::move(table);
-    rows_per_message_ = request.rows_per_message();
-    if (rows_per_message_ == 0) {
-      const std::int64_t bytes =
-          std::min(kStreamChunkBytes, max_response_bytes_ - kMessageOverhead);
-      const auto row_bytes =
-          static_cast<std::int64_t>(absl::Uint128Low64(table_->FieldBytes(1)));
-      rows_per_message_ = std::max<std::int64_t>(1, bytes / row_bytes);
-    }
-    return absl::OkStatus();
-  }
-
-  MethodContext context_;
-  const std::int64_t max_response_bytes_;
-  // request_ is null before the first message, and table_ before the first
-  // answer.
-  std::shared_ptr<const ParsedRequest<v1::BuildTableStreamRequest>> request_;
-  std::shared_ptr<const CheckedTable> table_;  // borrows the request
-  std::int64_t rows_per_message_ = 0;
-  std::int64_t first_row_ = 0;
-  bool done_ = false;
-};
+    part.last = first >= table->rows();
+    return part;
+  };
+}
 
 }  // namespace
 
 std::unique_ptr<CallHandler> StartBuildTableStream(
     const MethodContext& context) {
-  return std::make_unique<BuildTableStreamHandler>(context);
+  return std::make_unique<PartsStream<v1::BuildTableStreamRequest, BeginTable>>(
+      context, "table");
 }
 
 }  // namespace posenc::server

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/absolute/rows.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/convert/fields.h"
 #include "server/methods/rope_source.h"
@@ -86,8 +87,7 @@ absl::Status RotaryOnly(const v1::BuildTableRequest& request) {
 // must have its own width.
 absl::StatusOr<std::shared_ptr<const core::PreparedRope>> FindRope(
     const v1::BuildTableRequest& request, const MethodContext& context) {
-  const absl::Status given = CheckGiven("rope", request.rope());
-  if (!given.ok()) return given;
+  RETURN_IF_ERROR(CheckGiven("rope", request.rope()));
   absl::StatusOr<std::shared_ptr<const core::PreparedRope>> rope =
       CachedLookup(request.rope(), context)(0);
   if (!rope.ok()) return core::Prefixed("rope", rope.status());
@@ -108,7 +108,7 @@ absl::Status CheckedTable::CheckRope(const v1::BuildTableRequest& request,
         "this layer has no positional encoding (nope); it has no table"));
   }
   const absl::StatusOr<std::int64_t> rows =
-      TableRows(request.rows(), positions_.positions);
+      TableRows(request.rows(), positions_);
   faults.Note(rows.status());
   if (!faults.none()) return faults.status();
   rows_ = *rows;
@@ -122,22 +122,24 @@ absl::Status CheckedTable::CheckRope(const v1::BuildTableRequest& request,
   return absl::OkStatus();
 }
 
-absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
+absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request,
+                                         OwnedElements* owned) {
   core::Faults faults;
   faults.Note(RotaryOnly(request));
-  absl::StatusOr<InputAbsolute> input = ReadAbsolute(request.absolute());
+  absl::StatusOr<core::AbsoluteEncoding> input =
+      ReadAbsolute(request.absolute(), owned);
   if (!faults.Note(core::Prefixed("absolute", input.status()))) {
     return faults.status();
   }
   absl::StatusOr<core::AbsoluteExtents> extents =
-      core::ValidateAbsolute(input->encoding);
+      core::ValidateAbsolute(*input);
   faults.Note(core::Prefixed("absolute", extents.status()));
   if (!extents.ok() || !extents->rows.has_value()) {
     // All encodings except a grid take the rows from `rows` and the positions.
     // A grid comes here only if it is invalid; its number of rows is then 0.
     const bool grid = request.absolute().has_sincos_grid();
     const absl::StatusOr<std::int64_t> rows =
-        grid ? 0 : TableRows(request.rows(), positions_.positions);
+        grid ? 0 : TableRows(request.rows(), positions_);
     faults.Note(rows.status());
     if (rows.ok()) rows_ = *rows;
   }
@@ -148,7 +150,7 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request) {
   needs_ids_ = extents->axes > 1;
   has_own_rows_ = extents->rows.has_value();
   if (!has_own_rows_) return absl::OkStatus();
-  if (!std::holds_alternative<std::monostate>(positions_.positions)) {
+  if (!std::holds_alternative<std::monostate>(positions_)) {
     return core::FieldInvalid("positions",
                               "given for sincos_grid: each row is a cell of "
                               "the grid; leave them out");
@@ -172,49 +174,48 @@ absl::StatusOr<std::shared_ptr<const CheckedTable>> CheckedTable::Check(
   table->dtype_ = EnumOr(core::Dtype::kFloat32, request.dtype());
   if (!core::IsFloating(table->dtype_)) {
     faults.Note(core::FieldInvalid(
-        "dtype",
-        absl::StrCat(core::DtypeName(table->dtype_),
-                     "; a table is float32, float16, bfloat16 or float64")));
+        "dtype", core::DtypeName(table->dtype_),
+        "; a table is float32, float16, bfloat16 or float64"));
   }
   if (request.rows() < 0) {
-    faults.Note(core::FieldInvalid(
-        "rows", absl::StrCat(request.rows(), "; must not be negative")));
+    faults.Note(
+        core::FieldInvalid("rows", request.rows(), "; must not be negative"));
   }
-  absl::StatusOr<InputPositions> positions = ReadPositions(request.positions());
+  absl::StatusOr<core::Positions> positions =
+      ReadPositions(request.positions(), context.owned);
   if (faults.Note(core::Prefixed("positions", positions.status()))) {
     table->positions_ = *std::move(positions);
-    faults.Note(request.has_absolute() ? table->CheckAbsolute(request)
-                                       : table->CheckRope(request, context));
+    faults.Note(request.has_absolute()
+                    ? table->CheckAbsolute(request, context.owned)
+                    : table->CheckRope(request, context));
   }
   if (!faults.none()) return faults.status();
 
   const std::int64_t largest = rows_in_message > 0
                                    ? std::min(rows_in_message, table->rows_)
                                    : table->rows_;
-  absl::Status status =
+  RETURN_IF_ERROR(
       CheckResponse(table->FieldBytes(largest) +
                         (table->rotary() ? kAttentionFactorBytes : 0) +
                         (rows_in_message > 0 ? kFirstRowBytes : 0),
-                    max_response_bytes);
-  if (!status.ok()) return status;
-  status = table->CheckPositions(context.reserve);
-  if (!status.ok()) return status;
+                    max_response_bytes));
+  RETURN_IF_ERROR(table->CheckPositions(context.reserve));
   if (!table->rotary() && table->rows_ > 0) {
-    table->absolute_rows_.emplace(table->absolute_->encoding, table->dtype_);
+    table->absolute_rows_.emplace(*table->absolute_, table->dtype_);
   }
   return table;
 }
 
 absl::Status CheckedTable::CheckPositions(
     const core::ReserveFunction& reserve) {
-  if (std::holds_alternative<std::monostate>(positions_.positions)) {
+  if (std::holds_alternative<std::monostate>(positions_)) {
     return absl::OkStatus();  // a grid has its own positions
   }
   const auto reach = [this](const core::TokenPositions& positions,
                             std::int64_t first) {
     return CheckReach(positions, first);
   };
-  const auto* start = std::get_if<core::StartPosition>(&positions_.positions);
+  const auto* start = std::get_if<core::StartPosition>(&positions_);
   if (start != nullptr && !needs_ids_) {
     start_ = start->start;
     return core::CheckConsecutive(start_, rows_, axes_, reach);
@@ -222,10 +223,9 @@ absl::Status CheckedTable::CheckPositions(
   core::TokenExtents extents;
   extents.tokens = rows_;
   extents.reserve = reserve;
-  extents.packed =
-      std::holds_alternative<core::PackedSequences>(positions_.positions);
+  extents.packed = std::holds_alternative<core::PackedSequences>(positions_);
   absl::StatusOr<core::TokenPositions> expanded =
-      core::ExpandPositions(positions_.positions, extents, axes_, needs_ids_);
+      core::ExpandPositions(positions_, extents, axes_, needs_ids_);
   if (!expanded.ok()) return core::Prefixed("positions", expanded.status());
   expanded_ = *std::move(expanded);
   return CheckReach(*expanded_, 0);
@@ -235,11 +235,10 @@ absl::Status CheckedTable::CheckReach(const core::TokenPositions& positions,
                                       std::int64_t first) const {
   if (rope_) {
     return core::Prefixed(
-        "positions",
-        core::CheckXPosReach(rope_->rope, positions,
-                             core::FieldOf(positions_.positions), first));
+        "positions", core::CheckXPosReach(rope_->rope, positions,
+                                          core::FieldOf(positions_), first));
   }
-  return core::CheckReach(absolute_->encoding, positions, first);
+  return core::CheckReach(*absolute_, positions, first);
 }
 
 core::TokenPositions CheckedTable::PositionsOf(std::int64_t first,

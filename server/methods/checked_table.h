@@ -49,7 +49,8 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
  private:
   absl::Status CheckRope(const v1::BuildTableRequest& request,
                          const MethodContext& context);
-  absl::Status CheckAbsolute(const v1::BuildTableRequest& request);
+  absl::Status CheckAbsolute(const v1::BuildTableRequest& request,
+                             OwnedElements* owned);
   absl::Status CheckPositions(const core::ReserveFunction& reserve);
   // Checks whether the encoding has rows for these positions. `first` is the
   // row of the first position.
@@ -62,7 +63,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
 
   // Exactly one of these is set.
   std::shared_ptr<const core::PreparedRope> rope_;
-  std::optional<InputAbsolute> absolute_;
+  std::optional<core::AbsoluteEncoding> absolute_;
   // Computes the rows of absolute_; unset for a table without rows.
   std::optional<core::AbsoluteTable> absolute_rows_;
   bool has_own_rows_ = false;  // absolute_ is a grid, which takes no positions
@@ -77,7 +78,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
   // False if frequencies differ by head.
   bool rows_first_ = true;
   std::int64_t rows_ = 0;
-  InputPositions positions_;
+  core::Positions positions_;
   // Positions of the rows: a list, or start_, start_ + 1, ...
   std::optional<core::TokenPositions> expanded_;
   std::int64_t start_ = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/methods/methods.h"
@@ -32,22 +33,23 @@ absl::StatusOr<TensorAnswer> AnswerConvertPairing(
     faults.Note(core::CheckConvertPairing(ReadConvertPairing(request)));
     return faults.status();
   }
-  const absl::StatusOr<core::PairingRows> rows = core::PairingRows::Create(
-      ReadConvertPairing(request), weight->view.dtype, weight->view.shape);
-  if (!rows.ok()) return rows.status();
+  ASSIGN_OR_RETURN(
+      const core::PairingRows rows,
+      core::PairingRows::Create(ReadConvertPairing(request), weight->view.dtype,
+                                weight->view.shape));
 
   TensorAnswer answer;
   answer.outputs.push_back({v1::ConvertPairingResponse::kWeightFieldNumber,
                             weight->view.dtype, weight->view.shape});
-  const std::size_t row_bytes = rows->row_bytes();
-  const std::size_t all = row_bytes * static_cast<std::size_t>(rows->rows());
+  const std::size_t row_bytes = rows.row_bytes();
+  const std::size_t all = row_bytes * static_cast<std::size_t>(rows.rows());
   const auto input = std::make_shared<InputTensor>(*std::move(weight));
   answer.computation = std::make_unique<TileFunction>(
       static_cast<std::int64_t>((all + kCopiedTileBytes - 1) /
                                 kCopiedTileBytes),
-      [rows = *rows, input, row_bytes, all](
-          std::int64_t tile, absl::Span<const OutputBuffer> outputs,
-          StopCheck) {
+      [rows, input, row_bytes, all](std::int64_t tile,
+                                    absl::Span<const OutputBuffer> outputs,
+                                    StopCheck) {
         std::size_t at = static_cast<std::size_t>(tile) * kCopiedTileBytes;
         const std::size_t end = std::min(at + kCopiedTileBytes, all);
         while (at < end) {

@@ -42,6 +42,8 @@ struct MethodContext {
   // The call's headers, for `start` only; null without a call.
   const CallHeaders* call = nullptr;
   BorrowedTensors borrowed;  // tensors of the request
+  // Memory for converted tensors. Lives as long as the request.
+  OwnedElements* owned = nullptr;
   // Claims memory for expanded positions, and for the list of the slots that
   // hold a cache's tokens.
   core::ReserveFunction reserve;

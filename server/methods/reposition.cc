@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/convert/tensor.h"
@@ -54,12 +55,11 @@ absl::StatusOr<Rotation> PrepareRotation(const v1::RepositionRequest& request,
   if (request.has_new_rope()) {
     look_up("new_rope", request.new_rope(), &args.new_rope, &args.new_layers);
   }
-  InputCache cache;
   if (request.has_cache()) {
-    absl::StatusOr<InputCache> read = ReadCacheLayout(request.cache());
-    if (faults.Note(core::Prefixed("cache", read.status()))) {
-      cache = *std::move(read);
-      args.cache = cache.layout;
+    absl::StatusOr<core::CacheLayout> cache =
+        ReadCacheLayout(request.cache(), context.owned);
+    if (faults.Note(core::Prefixed("cache", cache.status()))) {
+      args.cache = *std::move(cache);
     }
     if (request.layout() != v1::LAYOUT_UNSPECIFIED) {
       faults.Note(core::FieldInvalid(
@@ -73,9 +73,10 @@ absl::StatusOr<Rotation> PrepareRotation(const v1::RepositionRequest& request,
   args.saturation = static_cast<core::Saturation>(request.saturation());
   args.block_format = static_cast<core::BlockFormat>(request.block_format());
   args.reserve = context.reserve;
-  absl::StatusOr<InputMovement> movement = ReadMovement(request.movement());
+  absl::StatusOr<core::Movement> movement =
+      ReadMovement(request.movement(), context.owned);
   if (faults.Note(core::Prefixed("movement", movement.status()))) {
-    args.movement = std::move(movement->movement);
+    args.movement = *std::move(movement);
   }
   absl::StatusOr<InputTensor> k = ReadRequiredTensor(
       "k", request.has_k(), request.k(),
@@ -85,13 +86,12 @@ absl::StatusOr<Rotation> PrepareRotation(const v1::RepositionRequest& request,
     NoteMore(request, &faults);
     return faults.status();
   }
-  absl::StatusOr<std::unique_ptr<core::RowMap>> map =
-      core::PrepareReposition(args, k->view);
-  if (!map.ok()) return map.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<core::RowMap> map,
+                   core::PrepareReposition(args, k->view));
 
   Rotation rotation;
   rotation.push_back(
-      {v1::RepositionResponse::kKFieldNumber, *std::move(k), *std::move(map)});
+      {v1::RepositionResponse::kKFieldNumber, *std::move(k), std::move(map)});
   return rotation;
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/claimed_length.h"
 #include "core/interpretation/compare.h"
 #include "core/interpretation/content_hash.h"
@@ -24,14 +24,12 @@ absl::Status CheckLength(const v1::ResolveRopeRequest& request) {
   const std::int64_t length = request.length();
   if (length != 0 && !request.has_compare_with()) {
     return core::FieldInvalid(
-        "length",
-        absl::StrCat(
-            length,
-            " without compare_with; it limits the distances to compare"));
+        "length", length,
+        " without compare_with; it limits the distances to compare");
   }
   if (length < 0 || length > core::interpretation::kMaxComparedLength) {
-    return core::FieldInvalid(
-        "length", absl::StrCat(length, "; must be 1 to 2^31, or unset"));
+    return core::FieldInvalid("length", length,
+                              "; must be 1 to 2^31, or unset");
   }
   return absl::OkStatus();
 }
@@ -57,12 +55,13 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
       return absl::OkStatus();
     }
   }
-  absl::StatusOr<ComparedRopes> ropes = ResolveCompared(
-      request.rope(),
-      request.has_compare_with() ? &request.compare_with() : nullptr,
-      request.head_dim(), CheckLength(request));
-  if (!ropes.ok()) return ropes.status();
-  core::ResolvedRope& rope = ropes->rope;
+  ASSIGN_OR_RETURN(
+      ComparedRopes ropes,
+      ResolveCompared(
+          request.rope(),
+          request.has_compare_with() ? &request.compare_with() : nullptr,
+          request.head_dim(), CheckLength(request)));
+  core::ResolvedRope& rope = ropes.rope;
   const auto unlike_class = core::interpretation::DifferenceFromDefault(
       ReadRopeSource(request.rope()), rope);
   if (unlike_class) rope.assumptions.push_back(*unlike_class);
@@ -73,11 +72,10 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
     return absl::OkStatus();
   }
   core::interpretation::RopeDifference difference =
-      core::interpretation::CompareRopes(rope, *ropes->other);
-  const absl::Status compared = core::interpretation::CompareScores(
-      rope, *ropes->other, LengthOf(request), [stop] { return stop(); },
-      &difference);
-  if (!compared.ok()) return compared;
+      core::interpretation::CompareRopes(rope, *ropes.other);
+  RETURN_IF_ERROR(core::interpretation::CompareScores(
+      rope, *ropes.other, LengthOf(request), [stop] { return stop(); },
+      &difference));
   WriteDifference(difference, response->mutable_difference());
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/content_hash.h"
 #include "core/interpretation/source.h"
 #include "server/convert/rope.h"
@@ -23,8 +24,7 @@ absl::Status CheckGiven(absl::string_view field, const v1::RopeSource& source) {
 
 absl::Status CheckResolves(absl::string_view field,
                            const v1::RopeSource& source) {
-  const absl::Status there = CheckGiven(field, source);
-  if (!there.ok()) return there;
+  RETURN_IF_ERROR(CheckGiven(field, source));
   const core::interpretation::RopeSource read = ReadRopeSource(source);
   const auto* spec = std::get_if<core::RopeSpec>(&read.source);
   if (spec != nullptr && spec->rotary_dim == 0 && !spec->nope) {
@@ -40,8 +40,8 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
     std::int32_t head_dim, const absl::Status& more) {
   core::Faults faults;
   if (head_dim < 0) {
-    faults.Note(core::FieldInvalid(
-        "head_dim", absl::StrCat(head_dim, "; must be positive, or unset")));
+    faults.Note(core::FieldInvalid("head_dim", head_dim,
+                                   "; must be positive, or unset"));
   }
   faults.Note(CheckGiven("rope", rope));
   faults.Note(more);
@@ -78,11 +78,11 @@ core::RopeLookup CachedLookup(const v1::RopeSource& source,
     const std::string key = CacheKey(source, head_dim);
     auto rope = cache->Find(key);
     if (rope != nullptr) return rope;
-    absl::StatusOr<core::ResolvedRope> resolved =
+    ASSIGN_OR_RETURN(
+        core::ResolvedRope resolved,
         core::interpretation::ResolveSource(ReadRopeSource(source), head_dim,
-                                            core::MissingLength::kError);
-    if (!resolved.ok()) return resolved.status();
-    rope = std::make_shared<const core::PreparedRope>(*std::move(resolved));
+                                            core::MissingLength::kError));
+    rope = std::make_shared<const core::PreparedRope>(std::move(resolved));
     cache->Insert(key, rope);
     return rope;
   };
@@ -110,11 +110,10 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
   }
   const std::size_t read_bytes = layers * source.config_json().size();
   if (read_bytes > kMostRead) {
-    return core::FieldInvalid(
-        absl::StrCat(field, ".config_json"),
-        absl::StrCat("has ", source.config_json().size(), " bytes, for ",
-                     layers, " layers; the product must be at most ",
-                     kMostRead));
+    return core::FieldInvalid(absl::StrCat(field, ".config_json"), "has ",
+                              source.config_json().size(), " bytes, for ",
+                              layers, " layers; the product must be at most ",
+                              kMostRead);
   }
   // Maps a content hash to the encoding.
   using Prepared = std::shared_ptr<const core::PreparedRope>;
@@ -122,8 +121,7 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
   return [&source, known, cache = context.cache, stop = context.stop](
              std::int64_t layer,
              std::int64_t head_dim) -> absl::StatusOr<Prepared> {
-    const absl::Status goes_on = stop ? stop() : absl::OkStatus();
-    if (!goes_on.ok()) return goes_on;
+    RETURN_IF_ERROR(stop ? stop() : absl::OkStatus());
     const std::string key =
         absl::StrCat(layer, "@", CacheKey(source, head_dim));
     if (Prepared kept = cache->Find(key); kept != nullptr) {
@@ -132,13 +130,12 @@ absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
     }
     core::interpretation::RopeSource read = ReadRopeSource(source);
     read.layer_index = static_cast<std::int32_t>(layer);
-    absl::StatusOr<core::ResolvedRope> resolved =
-        core::interpretation::ResolveSource(read, head_dim,
-                                            core::MissingLength::kError);
-    if (!resolved.ok()) return resolved.status();
-    Prepared& same = (*known)[core::interpretation::ContentHash(*resolved)];
+    ASSIGN_OR_RETURN(core::ResolvedRope resolved,
+                     core::interpretation::ResolveSource(
+                         read, head_dim, core::MissingLength::kError));
+    Prepared& same = (*known)[core::interpretation::ContentHash(resolved)];
     if (same == nullptr) {
-      same = std::make_shared<const core::PreparedRope>(*std::move(resolved));
+      same = std::make_shared<const core::PreparedRope>(std::move(resolved));
       // The cache counts the bytes of an object once for each key. So only the
       // first layer of several layers with the same encoding is inserted.
       // Otherwise one call could fill the cache.

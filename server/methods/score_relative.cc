@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/relative/score.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/relative.h"
@@ -17,14 +18,14 @@ namespace {
 constexpr std::int64_t kTileProducts = std::int64_t{1} << 20;
 
 struct Inputs {
-  InputScore score;
+  core::ScoreArgs args;
   InputTensor q, k;
 };
 
 absl::StatusOr<Inputs> ReadInputs(const v1::ScoreRelativeRequest& request,
                                   const MethodContext& context) {
   core::Faults faults;
-  absl::StatusOr<InputScore> score = ReadScore(request);
+  absl::StatusOr<core::ScoreArgs> score = ReadScore(request, context.owned);
   faults.Note(score.status());
   absl::StatusOr<InputTensor> q = ReadRequiredTensor(
       "q", request.has_q(), request.q(),
@@ -53,8 +54,7 @@ absl::Status JoinPieces(const core::ReserveFunction& reserve, Inputs* inputs) {
     }
   }
   if (copied > 0 && reserve) {
-    const absl::Status claimed = reserve(copied);
-    if (!claimed.ok()) return claimed;
+    RETURN_IF_ERROR(reserve(copied));
   }
   inputs->q.Gather();
   inputs->k.Gather();
@@ -67,14 +67,12 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
     const v1::ScoreRelativeRequest& request, const MethodContext& context) {
   absl::StatusOr<Inputs> read = ReadInputs(request, context);
   if (!read.ok()) return read.status();
-  const absl::StatusOr<core::ScoreExtents> extents =
-      core::ValidateScore(read->score.args, read->q.view, read->k.view);
-  if (!extents.ok()) return extents.status();
-  const absl::Status joined = JoinPieces(context.reserve, &*read);
-  if (!joined.ok()) return joined;
+  ASSIGN_OR_RETURN(const core::ScoreExtents extents,
+                   core::ValidateScore(read->args, read->q.view, read->k.view));
+  RETURN_IF_ERROR(JoinPieces(context.reserve, &*read));
   const auto inputs = std::make_shared<const Inputs>(*std::move(read));
-  const core::Shape shape = extents->shape;  // [B, H, Sq, Sk]
-  const core::Dtype dtype = extents->dtype;
+  const core::Shape shape = extents.shape;  // [B, H, Sq, Sk]
+  const core::Dtype dtype = extents.dtype;
   const std::int64_t rows = shape[3] > 0 ? shape[0] * shape[1] * shape[2] : 0;
   const std::int64_t row_products =
       std::max<std::int64_t>(1, shape[3] * inputs->q.view.shape[3]);
@@ -90,9 +88,8 @@ absl::StatusOr<TensorAnswer> AnswerScoreRelative(
           std::int64_t tile, absl::Span<const OutputBuffer> outputs,
           StopCheck stop) {
         const std::int64_t first = tile * tile_rows;
-        return core::FillScores(inputs->score.args, inputs->q.view,
-                                inputs->k.view, first,
-                                std::min(tile_rows, rows - first), dtype,
+        return core::FillScores(inputs->args, inputs->q.view, inputs->k.view,
+                                first, std::min(tile_rows, rows - first), dtype,
                                 outputs[0].data() + first * row_bytes, stop);
       },
       // Assumes a quarter of a nanosecond for each multiplication.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/wire/frame.h"
 #include "server/base/errors.h"
 #include "server/convert/tensor.h"
@@ -58,10 +59,9 @@ void Find(const std::string& path, pb::Message* message, SharedParts* parts) {
 // Checks that a shared tensor has neither values nor data.
 absl::Status CheckOnlyForm(const v1::Tensor& tensor, std::size_t data_bytes) {
   if (tensor.values_size() == 0 && data_bytes == 0) return absl::OkStatus();
-  return core::FieldInvalid(
-      "shared",
-      absl::StrCat("beside ", tensor.values_size() > 0 ? "values" : "data",
-                   "; give one of the two"));
+  return core::FieldInvalid("shared", "beside ",
+                            tensor.values_size() > 0 ? "values" : "data",
+                            "; give one of the two");
 }
 
 // Returns the bytes of the tensor in each field of the request.
@@ -126,8 +126,7 @@ absl::Status SharedTensors::CheckAllowed(const CallSharing& call) {
 
 absl::StatusOr<SharedPlace> SharedTensors::Map(const v1::SharedMemory& place,
                                                absl::uint128 bytes) const {
-  const absl::Status allowed = CheckAllowed(call_);
-  if (!allowed.ok()) return allowed;
+  RETURN_IF_ERROR(CheckAllowed(call_));
   return call_.files->Map(place.name(), place.offset(), bytes);
 }
 
@@ -143,18 +142,15 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
     wire::BorrowedBytes* const lent =
         at == fields.end() ? nullptr : &(*bytes)[at - fields.begin()];
     const auto read = [&]() -> absl::Status {
-      absl::Status status = CheckOnlyForm(
-          tensor, lent == nullptr ? tensor.data().size() : lent->size);
-      if (!status.ok()) return status;
-      const absl::StatusOr<absl::uint128> size = TensorBytes(tensor);
-      if (!size.ok()) return size.status();
-      absl::StatusOr<SharedPlace> place = Map(tensor.shared(), *size);
+      RETURN_IF_ERROR(CheckOnlyForm(
+          tensor, lent == nullptr ? tensor.data().size() : lent->size));
+      ASSIGN_OR_RETURN(const absl::uint128 size, TensorBytes(tensor));
+      absl::StatusOr<SharedPlace> place = Map(tensor.shared(), size);
       if (!place.ok()) return core::Prefixed("shared", place.status());
       const std::string field = absl::StrCat(each.path, ".shared");
       if (lent == nullptr) {
-        status = Copy(field, *std::move(place), reserve, tensor.mutable_data());
         tensor.clear_shared();
-        return status;
+        return Copy(field, *std::move(place), reserve, tensor.mutable_data());
       }
       lent->size = place->bytes;
       lent->pieces.clear();
@@ -177,14 +173,12 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
 absl::Status SharedTensors::Copy(std::string field, SharedPlace place,
                                  const core::ReserveFunction& reserve,
                                  std::string* to) {
-  const absl::Status size =
+  RETURN_IF_ERROR(
       CheckSize("shared", "data to copy out of shared memory",
                 absl::uint128(copied_bytes_) + place.bytes, max_copied_bytes_,
-                "only a request's top-level tensors are used in place");
-  if (!size.ok()) return size;
+                "only a request's top-level tensors are used in place"));
   const auto bytes = static_cast<std::int64_t>(place.bytes);
-  const absl::Status room = reserve(bytes);
-  if (!room.ok()) return room;
+  RETURN_IF_ERROR(reserve(bytes));
   copied_bytes_ += bytes;
   to->assign(place.data(), place.bytes);
   inputs_.push_back({std::move(field), std::move(place), true});
@@ -204,14 +198,12 @@ absl::Status SharedTensors::PlaceOutputs(const SharedParts& parts,
           return field != nullptr && tensor.field == field->number();
         });
     if (output == answer->outputs.end()) {
-      return core::FieldInvalid(each.path,
-                                absl::StrCat("the response has no ", name,
-                                             " that could be written there"));
+      return core::FieldInvalid(each.path, "the response has no ", name,
+                                " that could be written there");
     }
-    const absl::Status placed = PlaceOutput(
+    RETURN_IF_ERROR(PlaceOutput(
         each.path, *each.place,
-        static_cast<std::size_t>(output - answer->outputs.begin()), answer);
-    if (!placed.ok()) return placed;
+        static_cast<std::size_t>(output - answer->outputs.begin()), answer));
   }
   return absl::OkStatus();
 }
@@ -224,9 +216,8 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
   *holds_input = false;
   for (const Use& other : outputs_) {
     if (!place.Overlaps(other.place)) continue;
-    return core::FieldInvalid(
-        field, absl::StrCat("overlaps ", other.field,
-                            "; outputs need places of their own"));
+    return core::FieldInvalid(field, "overlaps ", other.field,
+                              "; outputs need places of their own");
   }
   const core::ConstPieces* const own = answer.computation->InputInPlace(output);
   for (const Use& input : inputs_) {
@@ -241,13 +232,11 @@ absl::Status SharedTensors::CheckOverlap(const std::string& field,
       continue;
     }
     return core::FieldInvalid(
-        field,
-        absl::StrCat("overlaps ", input.field,
-                     own == nullptr
-                         ? "; this output cannot be computed in place (a "
-                           "changed pairing never can); name another place"
-                         : "; an output may overwrite only one tensor, the one "
-                           "that it is made of, and only as a whole"));
+        field, "overlaps ", input.field,
+        own == nullptr ? "; this output cannot be computed in place (a "
+                         "changed pairing never can); name another place"
+                       : "; an output may overwrite only one tensor, the one "
+                         "that it is made of, and only as a whole");
   }
   return absl::OkStatus();
 }
@@ -261,9 +250,7 @@ absl::Status SharedTensors::PlaceOutput(const std::string& field,
       Map(named, wire::DataBytes(core::DtypeSize(tensor.dtype), tensor.shape));
   if (!place.ok()) return core::Prefixed(field, place.status());
   bool holds_input = false;
-  const absl::Status free =
-      CheckOverlap(field, *place, output, *answer, &holds_input);
-  if (!free.ok()) return free;
+  RETURN_IF_ERROR(CheckOverlap(field, *place, output, *answer, &holds_input));
   if (holds_input && call_.repeated) {
     return core::MakeError(
         absl::StatusCode::kAborted, core::ErrorReason::kNotRepeatable, field,
@@ -305,8 +292,7 @@ absl::Status SharedTensors::CheckNotCut() const {
   for (const std::vector<Use>* const uses : {&inputs_, &outputs_}) {
     for (const Use& use : *uses) {
       if (use.copied || use.place.file.get() == last) continue;
-      const absl::Status whole = CheckNotCut(use);
-      if (!whole.ok()) return whole;
+      RETURN_IF_ERROR(CheckNotCut(use));
       last = use.place.file.get();
     }
   }

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/runtime/pieces.h"
 #include "posenc/wire/split.h"
 #include "server/base/errors.h"
@@ -25,6 +28,7 @@
 #include "server/methods/methods.h"
 #include "server/methods/row_stream.h"
 #include "server/methods/shared_tensors.h"
+#include "server/methods/takes_long.h"
 
 namespace posenc::server {
 
@@ -34,10 +38,67 @@ absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> ParseOfStream(
     RequestMessage message) {
   auto parsed = Parse<Request>(std::move(message), {});
   if (!parsed.ok() || !(*parsed)->may_share) return parsed;
-  const absl::Status none = FindSharedParts(&(*parsed)->request).CheckNone();
-  if (!none.ok()) return none;
+  RETURN_IF_ERROR(FindSharedParts(&(*parsed)->request).CheckNone());
   return parsed;
 }
+
+// A part of a result that is sent in several messages.
+struct ResultPart {
+  TensorAnswer answer;
+  std::string fields;  // serialized fields that are not tensors
+  bool last = false;
+};
+
+// Returns the next part of a result. Must not be called after the last part.
+using NextPart = std::function<ResultPart()>;
+
+// Handles a stream with one request, whose result is sent in parts.
+// begin(request, context) checks the request; it returns null if the result has
+// no parts. `result` is a field of the request, and names the result in errors.
+template <typename Request, auto begin>
+class PartsStream final : public CallHandler {
+ public:
+  PartsStream(const MethodContext& context, const char* result)
+      : context_(context), result_(result) {}
+
+  absl::Status Receive(RequestMessage message) override {
+    if (request_ != nullptr) {
+      return core::FieldInvalid(result_, "given twice; one ", result_,
+                                " a call");
+    }
+    ASSIGN_OR_RETURN(auto parsed, ParseOfStream<Request>(std::move(message)));
+    context_.owned = &parsed->owned;
+    context_.reserve = parsed->Claim();
+    request_ = std::move(parsed);
+    return absl::OkStatus();
+  }
+  bool TakesLong() const override {
+    return next_ == nullptr && request_ != nullptr &&
+           server::TakesLong(request_->request);
+  }
+  bool HasNext() const override { return request_ != nullptr && !done_; }
+  absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
+      StopCheck /*stop*/) override {
+    if (!HasNext()) return nullptr;
+    if (next_ == nullptr) {
+      ASSIGN_OR_RETURN(next_, begin(request_->request, context_));
+      done_ = next_ == nullptr;
+      if (done_) return nullptr;
+    }
+    ResultPart part = next_();
+    done_ = part.last;
+    return MakeResponse(std::move(part.answer), request_, nullptr,
+                        std::move(part.fields),
+                        context_.limits->max_response_bytes);
+  }
+
+ private:
+  MethodContext context_;
+  const char* const result_;
+  std::shared_ptr<const ParsedRequest<Request>> request_;
+  NextPart next_;  // borrows the request; null before the first answer
+  bool done_ = false;
+};
 
 // Returns an error of the message's parser, with fields of `call` named as the
 // unary call names them.
@@ -70,8 +131,7 @@ class RotationStream final : public CallHandler {
         return core::FieldInvalid(
             "call", "given again; the first message describes the whole call");
       }
-      const absl::Status described = Describe();
-      if (!described.ok()) return described;
+      RETURN_IF_ERROR(Describe());
     } else if (!begun_) {
       return core::FieldRequired("call", "not in the first message");
     }
@@ -79,11 +139,10 @@ class RotationStream final : public CallHandler {
     const std::string& whole = message_->request.data();
     const wire::BorrowedBytes* const borrowed =
         message_->Borrowed(kData).Find(wire::kOwnData);
-    absl::StatusOr<core::ConstPieces> rows = bytes_.Take(
-        borrowed == nullptr ? core::ConstPieces(whole.data(), whole.size())
-                            : core::ConstPieces(borrowed->pieces));
-    if (!rows.ok()) return rows.status();
-    data_ = *std::move(rows);
+    ASSIGN_OR_RETURN(
+        data_, bytes_.Take(borrowed == nullptr
+                               ? core::ConstPieces(whole.data(), whole.size())
+                               : core::ConstPieces(borrowed->pieces)));
     return absl::OkStatus();
   }
   absl::Status HalfClosed() override { return bytes_.CheckComplete(); }
@@ -96,8 +155,7 @@ class RotationStream final : public CallHandler {
   absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
       StopCheck stop) override {
     if (!rows_ && bytes_.ids_complete()) {
-      const absl::Status prepared = Prepare(stop);
-      if (!prepared.ok()) return prepared;
+      RETURN_IF_ERROR(Prepare(stop));
     }
     // The bytes of all earlier messages have been answered.
     if (const auto message = std::exchange(message_, nullptr);
@@ -127,6 +185,7 @@ class RotationStream final : public CallHandler {
     MethodContext with = context_;
     const std::vector<int> fields = TensorFields(*UnaryCall::descriptor());
     with.borrowed = BorrowedTensors(fields, bytes_.tensors(), false);
+    with.owned = &call_->owned;
     with.reserve = [this](std::int64_t bytes) { return Keep(bytes); };
     with.stop = stop;
     absl::StatusOr<Rotation> rotation = rotate(call_->request.call(), with);

@@ -37,6 +37,10 @@ inline bool TakesLong(const v1::BuildTableRequest& request) {
   return ResolvesLong(request.rope()) || TakesLong(request.absolute()) ||
          request.positions().has_packed();
 }
+// The first part may need the positions of any number of rows.
+inline bool TakesLong(const v1::BuildTableStreamRequest& /*request*/) {
+  return true;
+}
 template <typename Request>
 bool TakesLong(const Request& request) {
   if constexpr (requires { request.old_rope(); }) {

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "server/base/errors.h"
+#include "core/base/status_macros.h"
 #include "server/call/computation.h"
 #include "server/call/handler.h"
 #include "server/call/request.h"
@@ -34,10 +34,7 @@ class UnaryHandler final : public CallHandler {
       : context_(context), answer_(answer) {}
 
   absl::Status Receive(RequestMessage message) override {
-    absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> parsed =
-        Parse<Request>(std::move(message), Tensors());
-    if (!parsed.ok()) return parsed.status();
-    parsed_ = *std::move(parsed);
+    ASSIGN_OR_RETURN(parsed_, Parse<Request>(std::move(message), Tensors()));
     if (parsed_->may_share) parts_ = FindSharedParts(&parsed_->request);
     return absl::OkStatus();
   }
@@ -49,22 +46,22 @@ class UnaryHandler final : public CallHandler {
       StopCheck stop) override {
     if (parsed_ == nullptr) return nullptr;
     auto parsed = std::exchange(parsed_, nullptr);
-    const absl::Status shared = ReadShared(parsed.get());
-    if (!shared.ok()) return shared;
+    RETURN_IF_ERROR(ReadShared(parsed.get()));
     context_.borrowed = parsed->Borrowed(Tensors());
+    context_.owned = &parsed->owned;
     context_.reserve = parsed->Claim();
     context_.stop = stop;
     absl::StatusOr<TensorAnswer> answer = answer_(parsed->request, context_);
     if (!answer.ok()) return answer.status();
     if (shared_ != nullptr) {
-      const absl::Status placed =
-          shared_->PlaceOutputs(parts_, *Request::descriptor(), &*answer);
-      if (!placed.ok()) return placed;
+      RETURN_IF_ERROR(
+          shared_->PlaceOutputs(parts_, *Request::descriptor(), &*answer));
       SharedTensors::Attach(shared_, &*answer);
     }
-    std::string fields = answer->response == nullptr
-                             ? ""
-                             : answer->response->SerializeAsString();
+    std::string fields;
+    if (answer->response != nullptr && !answer->outputs.empty()) {
+      fields = answer->response->SerializeAsString();
+    }
     const RequestMessage* const message =
         parsed->borrows ? &parsed->message : nullptr;
     return MakeResponse(*std::move(answer), std::move(parsed), message,
@@ -115,22 +112,15 @@ std::unique_ptr<CallHandler> StartCall(absl::Status (*)(const Request&,
       context,
       [](const Request& request,
          const MethodContext& with) -> absl::StatusOr<TensorAnswer> {
-        const auto fields = std::make_shared<std::string>();
+        auto response = std::make_shared<Response>();
         TensorAnswer answered;
-        answered.fields = fields;
         answered.computation = std::make_unique<TileFunction>(
-            1, [&request, with, fields](std::int64_t /*tile*/,
-                                        absl::Span<const OutputBuffer> /*none*/,
-                                        StopCheck stop) {
-              Response response;
-              absl::Status status = answer(request, with, stop, &response);
-              if (status.ok()) {
-                status = CheckResponse(response.ByteSizeLong(),
-                                       with.limits->max_response_bytes);
-              }
-              if (status.ok()) *fields = response.SerializeAsString();
-              return status;
+            1, [&request, with, response = response.get()](
+                   std::int64_t /*tile*/,
+                   absl::Span<const OutputBuffer> /*none*/, StopCheck stop) {
+              return answer(request, with, stop, response);
             });
+        answered.response = std::move(response);
         return answered;
       });
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/source.h"
 #include "core/rotation/apply.h"
 #include "core/simd/dispatch.h"
@@ -61,10 +62,9 @@ absl::Status SelfTest() {
     args.positions = core::StartPosition{kStart};
     const core::ConstTensorView input = {tensor.dtype, tensor.shape,
                                          tensor.data};
-    const absl::StatusOr<core::Rotations> rotations =
-        core::PrepareApplyRope(args, &input, nullptr);
-    if (!rotations.ok()) return rotations.status();
-    core::MapAll(*rotations->q, tensor.data, tensor.data);
+    ASSIGN_OR_RETURN(const core::Rotations rotations,
+                     core::PrepareApplyRope(args, &input, nullptr));
+    core::MapAll(*rotations.q, tensor.data, tensor.data);
     if (Fnv1a(bytes) != golden.fnv1a) {
       return absl::InternalError(
           absl::StrCat("self-test: the ", simd::ActiveKernels().name,

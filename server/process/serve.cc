@@ -13,6 +13,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
 #include "server/admin/admin_server.h"
 #include "server/base/machine.h"
 #include "server/base/ready_file.h"
@@ -52,7 +53,7 @@ void AwaitStop(Server* server, const std::function<void()>& reload) {
     } else if (signal >= 0) {
       return;
     } else {
-      server->ReturnUnneededMemory();
+      server->EverySecond();
     }
   }
 }
@@ -223,8 +224,7 @@ absl::Status Serve(
   LogStart(running, (*server)->addresses(), admin->get(), instruction_set,
            log.get());
   const ReadyFile ready_file(config.ready_file);
-  const absl::Status ready = ready_file.Write((*server)->addresses());
-  if (!ready.ok()) return ready;
+  RETURN_IF_ERROR(ready_file.Write((*server)->addresses()));
 
   if (config.exit_with_stdin) StopAtEndOfStdin();
   AwaitStop(server->get(), [&] {

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <set>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
@@ -191,11 +190,7 @@ std::vector<Method> Reflection::Methods() {
   for (const char* const service :
        {"grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection"}) {
-    Method method;
-    method.service = service;
-    method.name = "ServerReflectionInfo";
-    method.stream = true;
-    method.start = [this](const MethodContext& /*context*/)
+    const auto start = [this](const MethodContext& /*context*/)
         -> absl::StatusOr<std::unique_ptr<CallHandler>> {
       const std::shared_ptr<void> open(nullptr, [this](void*) { --calls_; });
       if (++calls_ > kMostCalls) {
@@ -207,9 +202,13 @@ std::vector<Method> Reflection::Methods() {
       return std::make_unique<SmallAnswer>(
           [this, open](const std::string& message) { return Answer(message); });
     };
-    method.exempt = true;
-    method.needs_token = method.observed = false;
-    methods.push_back(std::move(method));
+    methods.push_back({{.service = service,
+                        .name = "ServerReflectionInfo",
+                        .stream = true,
+                        .exempt = true,
+                        .observed = false},
+                       start,
+                       false});
   }
   return methods;
 }

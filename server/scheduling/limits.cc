@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "server/base/machine.h"
@@ -14,12 +13,11 @@ absl::Status CheckLimits(const Limits& limits) {
       limits.in_flight_bytes >= limits.max_request_bytes) {
     return absl::OkStatus();
   }
-  return core::FieldInvalid(
-      "--in-flight-bytes",
-      absl::StrCat(core::SizeText(limits.in_flight_bytes),
-                   "; must hold one request: raise it, or lower "
-                   "--max-request-bytes (",
-                   core::SizeText(limits.max_request_bytes), ")"));
+  return core::FieldInvalid("--in-flight-bytes",
+                            core::SizeText(limits.in_flight_bytes),
+                            "; must hold one request: raise it, or lower "
+                            "--max-request-bytes (",
+                            core::SizeText(limits.max_request_bytes), ")");
 }
 
 Limits WithDefaults(Limits limits) {

@@ -4,9 +4,9 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/service/server.h"
 #include "server/transport/address.h"
 #include "server/transport/certificates.h"
@@ -27,10 +27,9 @@ absl::Status CheckPlaintext(const Address& address,
                       "127.0.0.1 or unix:/path");
   }
   if (!options.token_file.empty()) {
-    return core::FieldInvalid(
-        "--token-file",
-        absl::StrCat("tokens would be sent in the clear to ", address.text,
-                     "; add --tls-cert and --tls-key"));
+    return core::FieldInvalid("--token-file",
+                              "tokens would be sent in the clear to ",
+                              address.text, "; add --tls-cert and --tls-key");
   }
   return absl::OkStatus();
 }
@@ -38,16 +37,14 @@ absl::Status CheckPlaintext(const Address& address,
 absl::Status CheckAddresses(const ServerOptions& options) {
   absl::flat_hash_set<std::string> seen;
   for (const std::string& text : options.listen) {
-    const absl::StatusOr<Address> address = ParseAddress(text);
-    if (!address.ok()) return address.status();
+    ASSIGN_OR_RETURN(const Address address, ParseAddress(text));
     // Port 0 may be given several times, because it stands for a new port each
     // time.
     if (!seen.insert(text).second && !absl::EndsWith(text, ":0")) {
-      return BadAddress(*address, "was given more than once");
+      return BadAddress(address, "was given more than once");
     }
     if (!options.tls.cert.empty()) continue;
-    const absl::Status allowed = CheckPlaintext(*address, options);
-    if (!allowed.ok()) return allowed;
+    RETURN_IF_ERROR(CheckPlaintext(address, options));
   }
   return absl::OkStatus();
 }
@@ -64,12 +61,11 @@ absl::Status CheckFiles(const ServerOptions& options) {
                               "is of no use without --tls-cert");
   }
   if (!tls.cert.empty()) {
-    const auto certificates = LoadCertificates(tls, absl::Now());
-    if (!certificates.ok()) return certificates.status();
+    RETURN_IF_ERROR(LoadCertificates(tls, absl::Now()).status());
   }
   if (!options.token_file.empty()) {
-    return TokenFile::Load(options.token_file, options.public_methods,
-                           options.extra_service.descriptor)
+    return Tokens::Load(options.token_file, options.public_methods,
+                        options.extra_service.descriptor)
         .status();
   }
   return options.public_methods.empty()

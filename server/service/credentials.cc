@@ -5,12 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::server {
 namespace {
-
-// Interval between two checks of the files.
-constexpr absl::Duration kCheckInterval = absl::Seconds(1);
 
 std::vector<std::string> FilesOf(const ServerOptions& options) {
   std::vector<std::string> paths;
@@ -24,41 +22,50 @@ std::vector<std::string> FilesOf(const ServerOptions& options) {
 }  // namespace
 
 Credentials::Credentials(const ServerOptions& options)
-    : notice_(options.notice), watch_(FilesOf(options)) {}
+    : options_(options), changes_(FilesOf(options)) {}
 
 absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
     const ServerOptions& options) {
   std::unique_ptr<Credentials> credentials(new Credentials(options));
   if (!options.tls.cert.empty()) {
-    auto tls = Tls::Load(options.tls);
-    if (!tls.ok()) return tls.status();
-    credentials->tls_ = *std::move(tls);
+    ASSIGN_OR_RETURN(credentials->tls_, Tls::Load(options.tls));
   }
   if (!options.token_file.empty()) {
-    auto tokens = TokenFile::Load(options.token_file, options.public_methods,
-                                  options.extra_service.descriptor);
-    if (!tokens.ok()) return tokens.status();
-    credentials->tokens_ = *std::move(tokens);
+    RETURN_IF_ERROR(credentials->LoadTokens());
     // Tokens that had expired before the start are not reported again: the
     // caller reports them.
     const absl::Time expiry = credentials->tokens_->last_expiry();
     if (absl::Now() >= expiry) credentials->warned_of_tokens_ = expiry;
   }
-  if (credentials->tls_ != nullptr || credentials->tokens_ != nullptr) {
-    Credentials* const loaded = credentials.get();
-    credentials->watch_.Start(
-        kCheckInterval, [loaded] { loaded->OnChange(); },
-        [loaded] { loaded->WarnOfExpiry(); });
-  }
   return credentials;
 }
 
+absl::Status Credentials::LoadTokens() {
+  ASSIGN_OR_RETURN(Tokens read,
+                   Tokens::Load(options_.token_file, options_.public_methods,
+                                options_.extra_service.descriptor));
+  auto fresh = std::make_shared<const Tokens>(std::move(read));
+  const std::lock_guard<std::mutex> lock(tokens_mutex_);
+  tokens_.swap(fresh);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const Tokens> Credentials::tokens() const {
+  const std::lock_guard<std::mutex> lock(tokens_mutex_);
+  return tokens_;
+}
+
+absl::StatusOr<Caller> Credentials::Check(
+    absl::string_view method, absl::string_view authorization) const {
+  if (options_.token_file.empty()) return Caller();
+  return tokens()->Check(method, authorization, absl::Now());
+}
+
 void Credentials::Tell(Notice notice, absl::string_view line) {
-  if (notice_ != nullptr) notice_(notice, line);
+  if (options_.notice != nullptr) options_.notice(notice, line);
 }
 
 bool Credentials::Reload() {
-  const std::lock_guard<std::mutex> lock(mutex_);
   bool all = true;
   const auto judge = [&](const absl::Status& read,
                          std::atomic<std::int64_t>* errors) {
@@ -70,14 +77,15 @@ bool Credentials::Reload() {
                                         "force"));
   };
   if (tls_ != nullptr) judge(tls_->Reload(), &tls_errors_);
-  if (tokens_ != nullptr) judge(tokens_->Reload(), &token_errors_);
+  if (!options_.token_file.empty()) judge(LoadTokens(), &token_errors_);
   return all;
 }
 
-void Credentials::OnChange() {
-  if (!Reload()) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Tell(Notice::kInfo, "certificates and tokens were read again");
+void Credentials::LookAtFiles() {
+  if (changes_.Check() && Reload()) {
+    Tell(Notice::kInfo, "certificates and tokens were read again");
+  }
+  WarnOfExpiry();
 }
 
 void Credentials::WarnOfExpiry() {
@@ -85,11 +93,10 @@ void Credentials::WarnOfExpiry() {
                            absl::string_view line) {
     if (absl::Now() < expiry || *warned == expiry) return;
     *warned = expiry;
-    const std::lock_guard<std::mutex> lock(mutex_);
     Tell(Notice::kWarning, line);
   };
-  if (tokens_ != nullptr) {
-    warn(tokens_->last_expiry(), &warned_of_tokens_,
+  if (!options_.token_file.empty()) {
+    warn(tokens()->last_expiry(), &warned_of_tokens_,
          "--token-file: all tokens have expired; calls that need one are "
          "refused");
   }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -17,7 +16,8 @@
 
 namespace posenc::server {
 
-// Safe for any number of threads.
+// Reload() and LookAtFiles() must be called by one thread at a time. Other
+// functions are safe for any number of threads.
 class Credentials {
  public:
   // Loads the files. INVALID_ARGUMENT, with the flag as field, for a file that
@@ -25,32 +25,39 @@ class Credentials {
   static absl::StatusOr<std::unique_ptr<Credentials>> Load(
       const ServerOptions& options);
 
-  // tls() is null without certificates, and tokens() without tokens.
+  // Returns null without certificates.
   const Tls* tls() const { return tls_.get(); }
-  const TokenFile* tokens() const { return tokens_.get(); }
+
+  // See Tokens::Check(). Without tokens, every caller is accepted, and has no
+  // name.
+  absl::StatusOr<Caller> Check(absl::string_view method,
+                               absl::string_view authorization) const;
 
   // Reads the files again. Returns false if a file cannot be used: the failure
   // is reported and counted, and the file's last good contents stay in use.
   bool Reload();
+
+  // Reads the files again if they have changed, and reports that certificates
+  // or tokens have expired. Must be called about once a second.
+  void LookAtFiles();
 
   void FillIn(ServerStatus* status) const;
 
  private:
   explicit Credentials(const ServerOptions& options);
 
+  absl::Status LoadTokens();
+  std::shared_ptr<const Tokens> tokens() const;
   void Tell(Notice notice, absl::string_view line);
-  void OnChange();
   void WarnOfExpiry();
 
-  const std::function<void(Notice, absl::string_view)> notice_;
-  std::mutex mutex_;  // one reload, and one notice, at a time
+  const ServerOptions options_;
+  FileChanges changes_;
   std::unique_ptr<Tls> tls_;
-  std::unique_ptr<TokenFile> tokens_;
+  mutable std::mutex tokens_mutex_;
+  std::shared_ptr<const Tokens> tokens_;  // guarded by tokens_mutex_
   std::atomic<std::int64_t> tls_errors_{0}, token_errors_{0};
-  // Expiry times that were reported. After the watch has started, only its
-  // thread uses them.
-  absl::Time warned_of_, warned_of_tokens_;
-  FileWatch watch_;  // destroyed before the members that it uses
+  absl::Time warned_of_, warned_of_tokens_;  // expiry times that were reported
 };
 
 }  // namespace posenc::server

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "core/base/status_macros.h"
 #include "grpc/compression.h"
 #include "grpc/grpc.h"
 #include "grpcpp/security/server_credentials.h"
@@ -85,7 +86,7 @@ class RunningServer final : public Server {
                            ? options.extra_service.make(shared_files_.get())
                            : nullptr),
         service_(options.limits, options.connections, options.observers,
-                 credentials_->tokens(), shared_files_.get(), AllMethods()),
+                 credentials_.get(), shared_files_.get(), AllMethods()),
         lame_duck_(options.lame_duck),
         drain_timeout_(options.drain_timeout) {
     const int threads = Loop::CountFor(options.limits.threads);
@@ -115,7 +116,8 @@ class RunningServer final : public Server {
     return server_->InProcessChannel(arguments);
   }
 
-  void ReturnUnneededMemory() override {
+  void EverySecond() override {
+    credentials_->LookAtFiles();
     service_.ReturnUnneededMemory();
     if (shared_files_ != nullptr) shared_files_->Sweep(absl::Now());
   }
@@ -282,9 +284,8 @@ void AddConnectionLimits(const ServerOptions& options,
 absl::Status RunningServer::Listen(const ServerOptions& options) {
   std::vector<Address> addresses;
   for (const std::string& text : options.listen) {
-    absl::StatusOr<Address> address = ParseAddress(text);
-    if (!address.ok()) return address.status();
-    addresses.push_back(*std::move(address));
+    ASSIGN_OR_RETURN(Address address, ParseAddress(text));
+    addresses.push_back(std::move(address));
   }
   constexpr auto kFromFd =
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD;
@@ -295,9 +296,7 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
   AddConnectionLimits(options, &builder);
   Listener::Acceptor plaintext, tls;
   if (!addresses.empty()) {
-    auto listener = Listener::Bind(addresses, options.connections);
-    if (!listener.ok()) return listener.status();
-    listener_ = *std::move(listener);
+    ASSIGN_OR_RETURN(listener_, Listener::Bind(addresses, options.connections));
     listener_->SetMemoryIsShort(
         [this] { return service_.admission().waiting() > 0; });
     service_.EndConnectionsBy(
@@ -331,23 +330,19 @@ absl::Status RunningServer::Listen(const ServerOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
-  absl::Status status = CheckOptions(options);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckOptions(options));
   // This call has no matching grpc_shutdown(), because in gRPC 1.51 the last
   // grpc_shutdown() waits up to 10 s for a thread that sleeps in epoll. The
   // process ends soon after the server, so nothing is lost.
   grpc_init();
-  auto credentials = Credentials::Load(options);
-  if (!credentials.ok()) return credentials.status();
-  auto shared_files = SharedFiles::Open(options.shared_memory);
-  if (!shared_files.ok()) return shared_files.status();
+  ASSIGN_OR_RETURN(auto credentials, Credentials::Load(options));
+  ASSIGN_OR_RETURN(auto shared_files, SharedFiles::Open(options.shared_memory));
   ServerOptions complete = options;
   complete.limits = WithDefaults(options.limits);
   complete.connections = WithDefaults(options.connections);
   auto server = std::make_unique<RunningServer>(
-      complete, *std::move(credentials), *std::move(shared_files));
-  status = server->Listen(complete);
-  if (!status.ok()) return status;
+      complete, std::move(credentials), std::move(shared_files));
+  RETURN_IF_ERROR(server->Listen(complete));
   return server;
 }
 

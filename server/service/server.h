@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -79,8 +78,8 @@ struct ServerOptions {
   std::vector<CallObserver*> observers;
 
   // Gets a line for the log when certificates or tokens have expired, and when
-  // their files have changed and were read again. Called on threads of the
-  // server, one at a time.
+  // their files have changed and were read again. Called by Reload() and
+  // EverySecond().
   std::function<void(Notice, absl::string_view)> notice;
 
   // Age of a connection at which its client gets GOAWAY, so that the client
@@ -119,8 +118,10 @@ class Server {
   // Returns a channel to this server within the process, without a socket.
   virtual std::shared_ptr<grpc::Channel> InProcessChannel() = 0;
 
-  // See RpcService::ReturnUnneededMemory().
-  virtual void ReturnUnneededMemory() = 0;
+  // Must be called about once a second: reads the files of TLS and tokens again
+  // if they have changed, unmaps unused shared memory, and returns unneeded
+  // memory to the kernel.
+  virtual void EverySecond() = 0;
 
   // Safe for many threads, and during Drain(). The fields are read one after
   // another, so their times differ by microseconds.
@@ -130,13 +131,12 @@ class Server {
   // - limits: in_flight_bytes, in_flight_bytes_per_token, max_waiting and
   //   default_deadline;
   // - connections: max_connections and max_connections_per_peer;
-  // - the contents of the files of TLS and tokens (without a Reload(), changed
-  //   files are read again within two seconds).
+  // - the contents of the files of TLS and tokens.
   //
   // Other options are ignored. INVALID_ARGUMENT for wrong limits; then nothing
   // changes. A file that cannot be used is not an error: `notice` gets a line,
-  // the failure is counted, and the file's last good contents stay in use. Must
-  // be called by one thread at a time.
+  // the failure is counted, and the file's last good contents stay in use. This
+  // function and EverySecond() must be called by one thread at a time.
   virtual absl::Status Reload(const ServerOptions& options) = 0;
 
   // Turns readiness off. After lame_duck, refuses new calls (UNAVAILABLE),

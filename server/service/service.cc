@@ -6,8 +6,11 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/base/errors.h"
+#include "server/base/steady_time.h"
 #include "server/base/version.h"
 #include "server/memory/heap.h"
 
@@ -55,11 +58,11 @@ absl::Status NoSuchMethod(absl::string_view path) {
 RpcService::RpcService(const Limits& limits,
                        const ConnectionLimits& connections,
                        std::vector<CallObserver*> observers,
-                       const TokenFile* tokens, SharedFiles* shared_files,
-                       std::vector<Method> methods)
+                       const Credentials* credentials,
+                       SharedFiles* shared_files, std::vector<Method> methods)
     : methods_(std::move(methods)),
       max_metadata_bytes_(connections.max_metadata_bytes),
-      tokens_(tokens),
+      credentials_(credentials),
       shared_files_(shared_files),
       open_calls_(connections.max_concurrent_streams),
       cache_(kCacheBytes),
@@ -82,6 +85,16 @@ void RpcService::SetLimits(const Limits& limits) {
   resources_.default_deadline_ns.store(
       absl::ToInt64Nanoseconds(limits.default_deadline));
   bytes_per_token_.store(limits.in_flight_bytes_per_token);
+}
+
+bool RpcService::AwaitNoCalls(absl::Duration timeout) const {
+  constexpr absl::Duration kInterval = absl::Milliseconds(2);
+  const absl::Time end = SteadyNow() + timeout;
+  while (resources_.calls.load() > 0) {
+    if (SteadyNow() >= end) return false;
+    absl::SleepFor(kInterval);
+  }
+  return true;
 }
 
 std::size_t RpcService::IdleMemory() const {
@@ -111,17 +124,15 @@ void RpcService::ReturnUnneededMemory() {
 
 absl::Status RpcService::Identify(const CallHeaders& headers,
                                   CallSpec* spec) const {
-  if (tokens_ == nullptr) return absl::OkStatus();
-  absl::StatusOr<Caller> caller =
-      tokens_->Check(spec->name, Authorization(headers));
-  if (!caller.ok()) return caller.status();
-  spec->caller = std::move(caller->name);
+  ASSIGN_OR_RETURN(Caller caller,
+                   credentials_->Check(spec->name, Authorization(headers)));
+  spec->caller = std::move(caller.name);
   // Behind a proxy, callers share connections. So all calls with one token are
   // one party (Places).
   if (!spec->caller.empty()) {
     spec->party = absl::HashOf(spec->caller);
-    spec->caller_bytes = caller->in_flight_bytes > 0 ? caller->in_flight_bytes
-                                                     : bytes_per_token_.load();
+    spec->caller_bytes = caller.in_flight_bytes > 0 ? caller.in_flight_bytes
+                                                    : bytes_per_token_.load();
   }
   return absl::OkStatus();
 }
@@ -139,15 +150,13 @@ absl::Status RpcService::Route(const CallHeaders& headers, CallSpec* spec,
     if (slot->empty()) return TooManyCalls();
   }
   // gRPC 1.51 announces this limit to peers, but does not always enforce it.
-  absl::Status status = CheckMetadata(headers, max_metadata_bytes_);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckMetadata(headers, max_metadata_bytes_));
   const auto found = by_path_.find(headers.method());
   if (found == by_path_.end()) return NoSuchMethod(headers.method());
   const Method& method = methods_[static_cast<std::size_t>(found->second)];
   static_cast<MethodTraits&>(*spec) = method;
   spec->method = found->second;
-  if (method.needs_token) status = Identify(headers, spec);
-  if (!status.ok()) return status;
+  if (method.needs_token) RETURN_IF_ERROR(Identify(headers, spec));
   if (!method.exempt && draining_.load()) {
     return core::MakeError(absl::StatusCode::kUnavailable,
                            core::ErrorReason::kDraining, "",
@@ -160,10 +169,8 @@ absl::Status RpcService::Route(const CallHeaders& headers, CallSpec* spec,
     // gRPC's clients send the number of previous attempts in this header.
     sharing.repeated = headers.Find("grpc-previous-rpc-attempts").has_value();
   }
-  absl::StatusOr<std::unique_ptr<CallHandler>> started =
-      method.start({&resources_.limits, &cache_, sharing, &headers});
-  if (!started.ok()) return started.status();
-  *handler = *std::move(started);
+  ASSIGN_OR_RETURN(
+      *handler, method.start({&resources_.limits, &cache_, sharing, &headers}));
   return absl::OkStatus();
 }
 
@@ -172,7 +179,7 @@ void RpcService::FillIn(ServerStatus* status) const {
   const RopeCache::State cache = cache_.state();
   status->budget_bytes = resources_.admission->budget();
   status->claimed_bytes = resources_.admission->claimed();
-  status->calls_in_progress = resources_.calls.count();
+  status->calls_in_progress = resources_.calls.load();
   status->calls_in_service = static_cast<std::int64_t>(places.at_work);
   status->calls_limit = static_cast<std::int64_t>(places.limit);
   status->calls_waiting = static_cast<std::int64_t>(

@@ -25,9 +25,9 @@
 #include "server/metrics/server_status.h"
 #include "server/scheduling/admission.h"
 #include "server/scheduling/limits.h"
+#include "server/service/credentials.h"
 #include "server/shared_memory/shared_files.h"
 #include "server/transport/connection_limits.h"
-#include "server/transport/tokens.h"
 
 namespace posenc::server {
 
@@ -35,12 +35,13 @@ class RpcService final : public CallService {
  public:
   // limits, connections: with defaults filled in.
   // observers: must outlive this object.
-  // tokens: callers must send one of them; must outlive this object; null:
-  // callers need no token. shared_files: files that calls may name; must
-  // outlive this object; may be null.
+  // credentials: finds callers by their tokens; must outlive this object.
+  // shared_files: files that calls may name; must outlive this object; may be
+  // null.
   RpcService(const Limits& limits, const ConnectionLimits& connections,
-             std::vector<CallObserver*> observers, const TokenFile* tokens,
-             SharedFiles* shared_files, std::vector<Method> methods);
+             std::vector<CallObserver*> observers,
+             const Credentials* credentials, SharedFiles* shared_files,
+             std::vector<Method> methods);
 
   // Sets the function that ends the connection of a peer with far more open
   // calls than allowed. Must be called before the first call arrives.
@@ -57,9 +58,7 @@ class RpcService final : public CallService {
 
   // Waits until every call has ended, except exempt and refused calls. Returns
   // false if this takes longer than `timeout`.
-  bool AwaitNoCalls(absl::Duration timeout) {
-    return resources_.calls.AwaitNone(timeout);
-  }
+  bool AwaitNoCalls(absl::Duration timeout) const;
 
   const Admission& admission() const { return *resources_.admission; }
 
@@ -87,7 +86,7 @@ class RpcService final : public CallService {
   const std::vector<Method> methods_;  // a method's number is its index here
   absl::flat_hash_map<std::string, int> by_path_;
   const std::int64_t max_metadata_bytes_;
-  const TokenFile* const tokens_;
+  const Credentials* const credentials_;
   SharedFiles* const shared_files_;
   OpenCalls open_calls_;
   std::function<void(absl::string_view peer)> end_connection_;

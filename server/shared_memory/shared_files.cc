@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/base/machine.h"
 
@@ -83,8 +84,7 @@ bool ParseUid(absl::string_view text, uid_t* uid) {
 // Refuses flags for shared memory without the flag that turns it on.
 absl::Status CheckOff(const SharedMemoryOptions& options) {
   const auto useless = [](absl::string_view flag) {
-    return core::FieldInvalid(
-        flag, absl::StrCat("is of no use without ", kPrefixFlag));
+    return core::FieldInvalid(flag, "is of no use without ", kPrefixFlag);
   };
   if (options.from != SharedMemoryOptions().from) {
     return useless("--shared-memory-from");
@@ -106,13 +106,11 @@ SharedFile::~SharedFile() {
 absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
     const SharedMemoryOptions& options) {
   if (options.prefix.empty()) {
-    const absl::Status off = CheckOff(options);
-    if (!off.ok()) return off;
+    RETURN_IF_ERROR(CheckOff(options));
     return nullptr;
   }
   const auto wrong = [&options](absl::string_view fact) {
-    return core::FieldInvalid(kPrefixFlag,
-                              absl::StrCat("'", options.prefix, "' ", fact));
+    return core::FieldInvalid(kPrefixFlag, "'", options.prefix, "' ", fact);
   };
   if (!absl::StartsWith(options.prefix, "/")) {
     return wrong(
@@ -151,9 +149,8 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
   for (const std::string& text : options.uids) {
     uid_t uid = 0;
     if (!ParseUid(text, &uid)) {
-      return core::FieldInvalid(
-          "--shared-memory-uid",
-          absl::StrCat("'", text, "' is no user id such as 1000"));
+      return core::FieldInvalid("--shared-memory-uid", "'", text,
+                                "' is no user id such as 1000");
     }
     files->uids_.push_back(uid);
   }
@@ -172,20 +169,19 @@ absl::Status SharedFiles::NotAllowed() const {
 absl::StatusOr<SharedPlace> SharedFiles::Map(absl::string_view name,
                                              absl::int128 offset,
                                              absl::uint128 bytes) {
-  absl::StatusOr<std::shared_ptr<SharedFile>> file = Find(name);
-  if (!file.ok()) return file.status();
-  const std::size_t size = (*file)->bytes();
+  ASSIGN_OR_RETURN(std::shared_ptr<SharedFile> file, Find(name));
+  const std::size_t size = file->bytes();
   if (offset < 0) {
     return core::FieldInvalid("offset", "is negative; a file begins at 0");
   }
   const absl::uint128 first = static_cast<absl::uint128>(offset);
   if (first > size || bytes > size - first) {
-    return core::FieldInvalid(
-        "offset", absl::StrCat(ToString(bytes), " bytes from ", ToString(first),
-                               " on are not within the file's ", size));
+    return core::FieldInvalid("offset", ToString(bytes), " bytes from ",
+                              ToString(first), " on are not within the file's ",
+                              size);
   }
   SharedPlace place;
-  place.file = *std::move(file);
+  place.file = std::move(file);
   place.offset = static_cast<std::size_t>(first);
   place.bytes = static_cast<std::size_t>(bytes);
   return place;
@@ -227,10 +223,9 @@ absl::StatusOr<std::shared_ptr<SharedFile>> SharedFiles::MapFile(
     dropped.push_back(std::move(*known));
     files_.erase(known);
   }
-  const absl::Status size =
+  RETURN_IF_ERROR(
       CheckSize("name", "file", static_cast<std::uint64_t>(stat.st_size),
-                limit_, "share smaller files, or raise --shared-memory-bytes");
-  if (!size.ok()) return size;
+                limit_, "share smaller files, or raise --shared-memory-bytes"));
   if (!MakeRoom(stat.st_size, &dropped)) return Full();
   std::shared_ptr<SharedFile> mapped(new SharedFile());
   mapped->name_ = std::string(name);

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_exporter_factory.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
 #include "opentelemetry/sdk/common/global_log_handler.h"
@@ -145,15 +146,13 @@ absl::Status CheckTraces(const std::string& endpoint) {
       absl::StartsWith(endpoint, "http://")) {
     return absl::OkStatus();
   }
-  return core::FieldInvalid(
-      "--otlp-endpoint",
-      absl::StrCat("'", endpoint, "'; expected http://host:port or https://"));
+  return core::FieldInvalid("--otlp-endpoint", "'", endpoint,
+                            "'; expected http://host:port or https://");
 }
 
 absl::StatusOr<std::unique_ptr<CallObserver>> StartTraces(
     const std::string& endpoint) {
-  const absl::Status valid = CheckTraces(endpoint);
-  if (!valid.ok()) return valid;
+  RETURN_IF_ERROR(CheckTraces(endpoint));
   // The SDK's log would get a line for every batch that fails.
   otel::sdk::common::internal_log::GlobalLogHandler::SetLogHandler(
       otel::nostd::shared_ptr<otel::sdk::common::internal_log::LogHandler>(

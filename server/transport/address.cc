@@ -14,8 +14,7 @@
 namespace posenc::server {
 
 absl::Status BadAddress(const Address& address, absl::string_view fact) {
-  return core::FieldInvalid(address.flag,
-                            absl::StrCat(address.text, ": ", fact));
+  return core::FieldInvalid(address.flag, address.text, ": ", fact);
 }
 
 absl::StatusOr<Address> ParseAddress(const std::string& text,

@@ -9,11 +9,10 @@
 #include <algorithm>
 #include <ctime>
 #include <memory>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/base/small_file.h"
 
 namespace posenc::server {
@@ -62,9 +61,8 @@ absl::StatusOr<std::vector<X509Ptr>> ParseCertificates(const char* field,
       ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   const std::string reason = Reason();
   if (!at_end) {
-    return core::FieldInvalid(
-        field, absl::StrCat("certificate ", certificates.size() + 1,
-                            " cannot be read (", reason, "); must be PEM"));
+    return core::FieldInvalid(field, "certificate ", certificates.size() + 1,
+                              " cannot be read (", reason, "); must be PEM");
   }
   if (certificates.empty()) {
     return core::FieldInvalid(field, "holds no certificate; must be PEM");
@@ -90,15 +88,13 @@ absl::Status CheckValidity(const char* field, std::size_t number,
                            const X509Ptr& certificate, absl::Time now) {
   const absl::Time begin = ToTime(X509_get0_notBefore(certificate.get()));
   if (now < begin) {
-    return core::FieldInvalid(
-        field, absl::StrCat("certificate ", number, " is not valid before ",
-                            Text(begin)));
+    return core::FieldInvalid(field, "certificate ", number,
+                              " is not valid before ", Text(begin));
   }
   const absl::Time end = NotAfter(certificate);
   if (now > end) {
-    return core::FieldInvalid(
-        field,
-        absl::StrCat("certificate ", number, " has expired on ", Text(end)));
+    return core::FieldInvalid(field, "certificate ", number, " has expired on ",
+                              Text(end));
   }
   return absl::OkStatus();
 }
@@ -107,13 +103,11 @@ absl::Status CheckValidity(const char* field, std::size_t number,
 // certificate follows it.
 absl::Status CheckChain(const std::vector<X509Ptr>& chain, absl::Time now) {
   for (std::size_t i = 0; i < chain.size(); ++i) {
-    const absl::Status valid = CheckValidity(kCert, i + 1, chain[i], now);
-    if (!valid.ok()) return valid;
+    RETURN_IF_ERROR(CheckValidity(kCert, i + 1, chain[i], now));
     if (i > 0 &&
         X509_check_issued(chain[i].get(), chain[i - 1].get()) != X509_V_OK) {
-      return core::FieldInvalid(
-          kCert, absl::StrCat("certificate ", i + 1, " did not issue ", i,
-                              "; must be the server's, then its issuers"));
+      return core::FieldInvalid(kCert, "certificate ", i + 1, " did not issue ",
+                                i, "; must be the server's, then its issuers");
     }
   }
   return absl::OkStatus();
@@ -125,9 +119,8 @@ absl::StatusOr<KeyPtr> ParseKey(absl::string_view text) {
   KeyPtr key(
       PEM_read_bio_PrivateKey(reader.get(), nullptr, NoPassphrase, nullptr));
   if (key == nullptr) {
-    return core::FieldInvalid(
-        kKey, absl::StrCat("cannot be read (", Reason(),
-                           "); must be a PEM key without passphrase"));
+    return core::FieldInvalid(kKey, "cannot be read (", Reason(),
+                              "); must be a PEM key without passphrase");
   }
   return key;
 }
@@ -148,8 +141,7 @@ absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
     usable = SSL_CTX_add1_chain_cert(context.get(), chain[i].get()) == 1;
   }
   return usable ? absl::OkStatus()
-                : core::FieldInvalid(
-                      kCert, absl::StrCat("OpenSSL refuses it: ", Reason()));
+                : core::FieldInvalid(kCert, "OpenSSL refuses it: ", Reason());
 }
 
 // Writes the parsed certificates and the key again as PEM. gRPC gets both in
@@ -169,8 +161,8 @@ absl::StatusOr<std::string> PemText(const char* field,
         written && PEM_write_bio_X509(writer.get(), certificate.get()) == 1;
   }
   if (!written) {
-    return core::FieldInvalid(
-        field, absl::StrCat("cannot be written as PEM (", Reason(), ")"));
+    return core::FieldInvalid(field, "cannot be written as PEM (", Reason(),
+                              ")");
   }
   char* text = nullptr;
   const long bytes = BIO_get_mem_data(writer.get(), &text);
@@ -180,12 +172,11 @@ absl::StatusOr<std::string> PemText(const char* field,
 // Old authorities may stay during a rollout, so one valid authority is enough.
 absl::StatusOr<std::string> CheckClientCa(absl::string_view text,
                                           absl::Time now) {
-  const auto authorities = ParseCertificates(kClientCa, text);
-  if (!authorities.ok()) return authorities.status();
+  ASSIGN_OR_RETURN(const auto authorities, ParseCertificates(kClientCa, text));
   absl::Status worst;
-  for (std::size_t i = 0; i < authorities->size(); ++i) {
-    worst = CheckValidity(kClientCa, i + 1, (*authorities)[i], now);
-    if (worst.ok()) return PemText(kClientCa, *authorities);
+  for (std::size_t i = 0; i < authorities.size(); ++i) {
+    worst = CheckValidity(kClientCa, i + 1, authorities[i], now);
+    if (worst.ok()) return PemText(kClientCa, authorities);
   }
   return worst;
 }
@@ -196,24 +187,17 @@ absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain_text,
                                                absl::string_view key_text,
                                                absl::string_view client_ca,
                                                absl::Time now) {
-  const auto chain = ParseCertificates(kCert, chain_text);
-  if (!chain.ok()) return chain.status();
-  const auto key = ParseKey(key_text);
-  if (!key.ok()) return key.status();
-  absl::Status status = CheckChain(*chain, now);
-  if (status.ok()) status = TryOut(*chain, *key);
-  if (!status.ok()) return status;
+  ASSIGN_OR_RETURN(const auto chain, ParseCertificates(kCert, chain_text));
+  ASSIGN_OR_RETURN(const auto key, ParseKey(key_text));
+  RETURN_IF_ERROR(CheckChain(chain, now));
+  RETURN_IF_ERROR(TryOut(chain, key));
   Certificates certificates;
-  auto text = PemText(kCert, *chain, *key);
-  if (!text.ok()) return text.status();
-  certificates.identity = *std::move(text);
+  ASSIGN_OR_RETURN(certificates.identity, PemText(kCert, chain, key));
   if (!client_ca.empty()) {
-    text = CheckClientCa(client_ca, now);
-    if (!text.ok()) return text.status();
-    certificates.client_ca = *std::move(text);
+    ASSIGN_OR_RETURN(certificates.client_ca, CheckClientCa(client_ca, now));
   }
-  certificates.not_after = NotAfter(chain->front());
-  for (const X509Ptr& certificate : *chain) {
+  certificates.not_after = NotAfter(chain.front());
+  for (const X509Ptr& certificate : chain) {
     certificates.not_after =
         std::min(certificates.not_after, NotAfter(certificate));
   }
@@ -222,26 +206,21 @@ absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain_text,
 
 absl::StatusOr<Certificates> LoadCertificates(const TlsFiles& files,
                                               absl::Time now) {
-  const auto chain = ReadSmallFile(kCert, files.cert);
-  if (!chain.ok()) return chain.status();
-  const auto key = ReadSmallFile(kKey, files.key);
-  if (!key.ok()) return key.status();
+  ASSIGN_OR_RETURN(const auto chain, ReadSmallFile(kCert, files.cert));
+  ASSIGN_OR_RETURN(const auto key, ReadSmallFile(kKey, files.key));
   std::string client_ca;
   if (!files.client_ca.empty()) {
-    auto text = ReadSmallFile(kClientCa, files.client_ca);
-    if (!text.ok()) return text.status();
-    client_ca = *std::move(text);
+    ASSIGN_OR_RETURN(client_ca, ReadSmallFile(kClientCa, files.client_ca));
   }
-  auto certificates = CheckCertificates(*chain, *key, client_ca, now);
+  auto certificates = CheckCertificates(chain, key, client_ca, now);
   if (certificates.ok()) return certificates;
   const auto details = core::GetErrorDetails(certificates.status());
   const std::string& path = details->field == kCert  ? files.cert
                             : details->field == kKey ? files.key
                                                      : files.client_ca;
-  return core::FieldInvalid(details->field,
-                            absl::StrCat(path, ": ",
-                                         certificates.status().message().substr(
-                                             details->field.size() + 2)));
+  return core::FieldInvalid(
+      details->field, path, ": ",
+      certificates.status().message().substr(details->field.size() + 2));
 }
 
 }  // namespace posenc::server

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 
 namespace posenc::server {
@@ -33,12 +32,10 @@ std::int64_t MostConnections() {
 
 absl::Status CheckConnectionLimits(const ConnectionLimits& limits) {
   if (limits.max_connections <= MostConnections()) return absl::OkStatus();
-  return core::FieldInvalid(
-      "--max-connections",
-      absl::StrCat("is ", limits.max_connections, "; must be 1 to ",
-                   MostConnections(),
-                   " (half the file descriptors of the process less ",
-                   kOtherDescriptors, "), or 0 for the default"));
+  return core::FieldInvalid("--max-connections", "is ", limits.max_connections,
+                            "; must be 1 to ", MostConnections(),
+                            " (half the file descriptors of the process less ",
+                            kOtherDescriptors, "), or 0 for the default");
 }
 
 ConnectionLimits WithDefaults(ConnectionLimits limits) {

@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <limits>
 
+#include "core/base/status_macros.h"
+
 namespace posenc::server {
 namespace {
 
@@ -85,9 +87,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(
   std::unique_ptr<Listener> listener(new Listener(limits));
   for (const Address& address : addresses) {
     std::string bound;
-    const absl::Status status =
-        server::Bind(address, &listener->sockets_, &bound);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(server::Bind(address, &listener->sockets_, &bound));
     listener->addresses_.push_back(std::move(bound));
   }
   if (!listener->epoll_.valid() || !listener->wake_.valid()) {

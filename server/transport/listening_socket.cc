@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 #include "server/transport/peer.h"
 
 namespace posenc::server {
@@ -152,8 +153,7 @@ absl::Status CheckUnixPath(const Address& address) {
 
 absl::Status BindUnix(const Address& address,
                       std::vector<ListeningSocket>* sockets) {
-  const absl::Status free = CheckUnixPath(address);
-  if (!free.ok()) return free;
+  RETURN_IF_ERROR(CheckUnixPath(address));
   unlink(address.path.c_str());
   sockaddr_un name = {};
   name.sun_family = AF_UNIX;

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/base/status_macros.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "posenc/compat.h"
 
@@ -59,8 +60,7 @@ std::string PathOf(const Descriptor& file) {
 
 absl::StatusOr<std::unique_ptr<Tls>> Tls::Load(const TlsFiles& files) {
   std::unique_ptr<Tls> tls(new Tls(files));
-  const absl::Status loaded = tls->Reload();
-  if (!loaded.ok()) return loaded;
+  RETURN_IF_ERROR(tls->Reload());
   const std::string identity = PathOf(tls->identity_);
   const bool clients = !files.client_ca.empty();
   auto options = compat::TlsServerOptions(
@@ -76,18 +76,16 @@ absl::StatusOr<std::unique_ptr<Tls>> Tls::Load(const TlsFiles& files) {
 }
 
 absl::Status Tls::Reload() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto certificates = LoadCertificates(files_, absl::Now());
-  if (!certificates.ok()) return certificates.status();
+  ASSIGN_OR_RETURN(const auto certificates,
+                   LoadCertificates(files_, absl::Now()));
   ++generation_;
   // Key and certificate are in one file, so that gRPC never uses a new key with
   // an old certificate.
-  absl::Status status =
-      Replace(&identity_, certificates->identity, generation_);
-  if (status.ok() && !certificates->client_ca.empty()) {
-    status = Replace(&client_ca_, certificates->client_ca, generation_);
+  absl::Status status = Replace(&identity_, certificates.identity, generation_);
+  if (status.ok() && !certificates.client_ca.empty()) {
+    status = Replace(&client_ca_, certificates.client_ca, generation_);
   }
-  if (status.ok()) not_after_ = absl::ToUnixSeconds(certificates->not_after);
+  if (status.ok()) not_after_ = absl::ToUnixSeconds(certificates.not_after);
   return status;
 }
 

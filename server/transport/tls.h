@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -15,7 +14,8 @@
 
 namespace posenc::server {
 
-// Safe for any number of threads.
+// Reload() must be called by one thread at a time; other functions are safe for
+// any number of threads.
 class Tls {
  public:
   // Loads the files. INVALID_ARGUMENT if a file cannot be used.
@@ -41,7 +41,6 @@ class Tls {
   explicit Tls(const TlsFiles& files) : files_(files) {}
 
   const TlsFiles files_;
-  std::mutex mutex_;  // held during a reload
   // gRPC watches files. These files are in memory, so that a key is never
   // written to a disk and gRPC never reads a broken file. A reload replaces the
   // files behind these descriptors, whose numbers stay the same.

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/compat.h"
 #include "posenc/v1/service.pb.h"
 #include "server/base/small_file.h"
@@ -103,6 +103,24 @@ absl::StatusOr<Tokens> Tokens::Parse(absl::string_view text,
     }
   }
   if (tokens.tokens_.empty()) return Wrong("holds no token");
+  return tokens;
+}
+
+absl::StatusOr<Tokens> Tokens::Load(
+    const std::string& path, const std::vector<std::string>& public_methods,
+    const ServiceDescriptor* more) {
+  for (const std::string& method : public_methods) {
+    if (IsRpc(method, more)) continue;
+    return core::FieldInvalid("--public-methods", "there is no RPC '", method,
+                              "'; such as ResolveRope");
+  }
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile("--token-file", path));
+  absl::StatusOr<Tokens> tokens = Parse(text, more);
+  if (!tokens.ok()) {
+    return core::FieldInvalid("--token-file", path, ": ",
+                              tokens.status().message());
+  }
+  tokens->public_methods_.insert(public_methods.begin(), public_methods.end());
   return tokens;
 }
 
@@ -214,6 +232,7 @@ const Tokens::Token* Tokens::Find(const Hash& hash) const {
 absl::StatusOr<Caller> Tokens::Check(absl::string_view method,
                                      absl::string_view authorization,
                                      absl::Time now) const {
+  if (public_methods_.contains(method)) return Caller();
   if (authorization.empty()) {
     return Unauthenticated("missing",
                            "this server wants a token; send one header "
@@ -240,43 +259,6 @@ absl::StatusOr<Caller> Tokens::Check(absl::string_view method,
                            {{"method", std::string(method)}});
   }
   return token->caller;
-}
-
-absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Load(
-    const std::string& path, const std::vector<std::string>& public_methods,
-    const ServiceDescriptor* more) {
-  std::unique_ptr<TokenFile> file(new TokenFile(path, more));
-  for (const std::string& method : public_methods) {
-    if (!IsRpc(method, file->more_)) {
-      return core::FieldInvalid(
-          "--public-methods",
-          absl::StrCat("there is no RPC '", method, "'; such as ResolveRope"));
-    }
-    file->public_methods_.insert(method);
-  }
-  const absl::Status loaded = file->Reload();
-  if (!loaded.ok()) return loaded;
-  return file;
-}
-
-absl::Status TokenFile::Reload() {
-  const auto text = ReadSmallFile("--token-file", path_);
-  if (!text.ok()) return text.status();
-  auto tokens = Tokens::Parse(*text, more_);
-  if (!tokens.ok()) {
-    return core::FieldInvalid(
-        "--token-file", absl::StrCat(path_, ": ", tokens.status().message()));
-  }
-  auto fresh = std::make_shared<const Tokens>(*std::move(tokens));
-  const std::lock_guard<std::mutex> lock(mutex_);
-  tokens_.swap(fresh);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Caller> TokenFile::Check(absl::string_view method,
-                                        absl::string_view authorization) const {
-  if (public_methods_.contains(method)) return Caller();
-  return tokens()->Check(method, authorization, absl::Now());
 }
 
 }  // namespace posenc::server

@@ -16,8 +16,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -48,10 +46,18 @@ class Tokens {
   static absl::StatusOr<Tokens> Parse(absl::string_view text,
                                       const ServiceDescriptor* more = nullptr);
 
+  // Parses a file. Calls of `public_methods` need no token. INVALID_ARGUMENT,
+  // field "--token-file" or "--public-methods", if the file cannot be read or
+  // parsed, or an RPC is unknown.
+  static absl::StatusOr<Tokens> Load(
+      const std::string& path, const std::vector<std::string>& public_methods,
+      const ServiceDescriptor* more);
+
   // Returns the caller of the token in an `authorization` header ("Bearer
   // TOKEN"). UNAUTHENTICATED if it is missing (empty), unknown or expired;
   // PERMISSION_DENIED if it is not for `method`. The duration of a check does
-  // not depend on how much of a token is right, or on which token it is.
+  // not depend on how much of a token is right, or on which token it is. The
+  // caller of a public method has no name.
   absl::StatusOr<Caller> Check(absl::string_view method,
                                absl::string_view authorization,
                                absl::Time now) const;
@@ -80,48 +86,11 @@ class Tokens {
   const Token* Find(const Hash& hash) const;
 
   std::vector<Token> tokens_;
+  absl::flat_hash_set<std::string> public_methods_;
 };
 
 // Returns whether the contract, or the service `more`, has an RPC of this name,
 // for example "ApplyRope". `more` is null if there is no other service.
 bool IsRpc(absl::string_view name, const ServiceDescriptor* more);
-
-// The tokens of a running server, which can be replaced while it runs. Safe for
-// any number of threads.
-class TokenFile {
- public:
-  // Loads the file. INVALID_ARGUMENT, field "--token-file" or
-  // "--public-methods", if it cannot be read or parsed, or an RPC is unknown.
-  // IsRpc() explains `more`.
-  static absl::StatusOr<std::unique_ptr<TokenFile>> Load(
-      const std::string& path, const std::vector<std::string>& public_methods,
-      const ServiceDescriptor* more);
-
-  // Reads the file again. Returns the same errors as Load(); then the last good
-  // tokens stay in use.
-  absl::Status Reload();
-
-  absl::Time last_expiry() const { return tokens()->last_expiry(); }
-
-  // See Tokens::Check(). A public method needs no token, and its caller has no
-  // name.
-  absl::StatusOr<Caller> Check(absl::string_view method,
-                               absl::string_view authorization) const;
-
- private:
-  TokenFile(std::string path, const ServiceDescriptor* more)
-      : path_(std::move(path)), more_(more) {}
-
-  std::shared_ptr<const Tokens> tokens() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return tokens_;
-  }
-
-  const std::string path_;
-  const ServiceDescriptor* const more_;
-  absl::flat_hash_set<std::string> public_methods_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<const Tokens> tokens_;  // guarded by mutex_
-};
 
 }  // namespace posenc::server

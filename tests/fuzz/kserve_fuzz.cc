@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -64,21 +65,22 @@ void CheckSplit(const RequestMessage& message) {
 class SharedRegions {
  public:
   SharedRegions() {
+    facts_.regions = std::make_unique<Regions>(folder_.files());
     for (const char* const name : {"a", "b"}) {
       inference::SystemSharedMemoryRegisterRequest request;
       request.set_name(name);
       request.set_key(name);
       request.set_byte_size(4096);
-      if (!regions_.Register(request).ok()) std::abort();
+      if (!facts_.regions->Register(request).ok()) std::abort();
     }
   }
 
   SharedFiles* files() const { return folder_.files(); }
-  Regions* regions() { return &regions_; }
+  Facts* facts() { return &facts_; }
 
  private:
   const SharedFolder folder_;
-  Regions regions_{folder_.files()};
+  Facts facts_;
 };
 
 }  // namespace
@@ -98,7 +100,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   const bool stream = data[0] % 2 == 1;
   const Limits limits = SmallLimits();
   RopeCache cache(kCacheBytes);
-  std::vector<ModelCounts> counts(Models().size());
   const absl::string_view rest = bytes.substr(kHeader);
   const std::size_t first =
       stream ? rest.size() * (256 - data[2]) / 256 : rest.size();
@@ -110,9 +111,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   static SharedRegions shared;
   const MethodContext context = {&limits, &cache, {shared.files()}};
   try {
-    RunHandler(
-        StartInference(context, {&counts, shared.regions()}, stream).get(),
-        messages);
+    RunHandler(StartInference(context, shared.facts(), stream).get(), messages);
   } catch (const std::bad_alloc&) {  // like Step
   } catch (const std::length_error&) {
   }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/adapters/kserve/inference.h"
 #include "server/base/errors.h"
 #include "server/call/request.h"
@@ -68,7 +69,7 @@ absl::Status CheckCounts(const wire::SplitEnvelope& split) {
     if (split.records[field] <= most) continue;
     return core::FieldInvalid(
         Request::descriptor()->FindFieldByNumber(field)->name(),
-        absl::StrCat(split.records[field], " of them; at most ", most));
+        split.records[field], " of them; at most ", most);
   }
   return absl::OkStatus();
 }
@@ -89,9 +90,8 @@ absl::StatusOr<wire::BorrowedBytes> Only(absl::string_view field,
   input.contents().GetReflection()->ListFields(input.contents(), &given);
   for (const pb::FieldDescriptor* const other : given) {
     if (other->name() == field) continue;
-    return core::FieldInvalid(
-        "", absl::StrCat("has ", other->name(), "; elements of ",
-                         input.datatype(), " belong in ", field));
+    return core::FieldInvalid("", "has ", other->name(), "; elements of ",
+                              input.datatype(), " belong in ", field);
   }
   return Bytes(elements.data(), elements.size() * sizeof(T));
 }
@@ -112,29 +112,29 @@ absl::StatusOr<wire::BorrowedBytes> TypedBytes(const Input& input) {
     case v1::DTYPE_INT64:
       return Only("int64_contents", contents.int64_contents(), input);
     default:
-      return core::FieldInvalid(
-          "", absl::StrCat(input.datatype(),
-                           " has no typed form; send raw_input_contents"));
+      return core::FieldInvalid("", input.datatype(),
+                                " has no typed form; send raw_input_contents");
   }
 }
 
 }  // namespace
 
 absl::Status Inference::Read(RequestMessage message) {
-  absl::Status status = Parse(std::move(message));
-  if (!status.ok()) return status;
-  const absl::StatusOr<const Model*> model = FindModel(
-      envelope_.request.model_name(), envelope_.request.model_version());
-  if (!model.ok()) return model.status();
-  model_ = *model;
+  RETURN_IF_ERROR(Parse(std::move(message)));
+  ASSIGN_OR_RETURN(model_, FindModel(envelope_.request.model_name(),
+                                     envelope_.request.model_version()));
   native_.reset(model_->request->New());
-  status = ReadInputs();
-  if (status.ok()) status = ReadParameters();
-  if (status.ok()) status = ClaimRopes();
-  if (status.ok()) status = ReadOutputs();
-  if (status.ok()) status = CheckKnown();
-  if (status.ok()) status = FindShared();
-  return status;
+  RETURN_IF_ERROR(ReadInputs());
+  RETURN_IF_ERROR(ReadParameters());
+  RETURN_IF_ERROR(ClaimRopes());
+  RETURN_IF_ERROR(ReadOutputs());
+  // JSON may have unknown numbers of enums.
+  if (json_bytes_ > 0) RETURN_IF_ERROR(model_->known->Check(*native_));
+  parts_ = FindSharedParts(native_.get());
+  if (parts_.places.empty()) return absl::OkStatus();
+  return core::FieldInvalid(
+      absl::StrCat("parameters.", parts_.places[0].path),
+      "names a place for an output; give it as parameters of the output");
 }
 
 absl::Status Inference::Parse(RequestMessage message) {
@@ -144,8 +144,7 @@ absl::Status Inference::Parse(RequestMessage message) {
                                         Request::kRawInputContentsFieldNumber,
                                         kMostTensors, &split);
   if (envelope_.borrows) {
-    const absl::Status counts = CheckCounts(split);
-    if (!counts.ok()) return counts;
+    RETURN_IF_ERROR(CheckCounts(split));
   } else {
     if (envelope_.message.bytes() > kMostOddBytes) return NotAMessage();
     split.rest = envelope_.message.Joined();
@@ -186,17 +185,15 @@ absl::Status Inference::ReadInputs() {
   const auto typed = std::find_if(inputs.begin(), inputs.end(), HasContents);
   const bool is_typed = typed != inputs.end();
   if (is_typed && !envelope_.raw.empty()) {
-    return core::FieldInvalid(
-        "raw_input_contents",
-        absl::StrCat("beside contents of the input ", typed->name(),
-                     "; send all tensors in one of the two forms"));
+    return core::FieldInvalid("raw_input_contents",
+                              "beside contents of the input ", typed->name(),
+                              "; send all tensors in one of the two forms");
   }
   if (!is_typed && envelope_.raw.size() != sent) {
     return core::FieldInvalid(
-        "raw_input_contents",
-        absl::StrCat(envelope_.raw.size(), " of them for ", sent,
-                     " inputs; one for each input that is not in shared "
-                     "memory, in their order"));
+        "raw_input_contents", envelope_.raw.size(), " of them for ", sent,
+        " inputs; one for each input that is not in shared "
+        "memory, in their order");
   }
   std::set<std::string> names;
   auto raw = envelope_.raw.begin();
@@ -212,51 +209,46 @@ absl::Status Inference::ReadInputs() {
                        " has no contents, others do; send all tensors in one "
                        "of the two forms"));
     }
-    const absl::Status read = core::Prefixed(
+    RETURN_IF_ERROR(core::Prefixed(
         field,
-        ReadInput(input, is_typed || IsShared(input) ? nullptr : &*raw++));
-    if (!read.ok()) return read;
+        ReadInput(input, is_typed || IsShared(input) ? nullptr : &*raw++)));
   }
   return absl::OkStatus();
 }
 
 absl::Status Inference::ReadInput(const Input& input,
                                   const wire::BorrowedBytes* raw) {
-  Placed placed;
-  for (const auto& [name, value] : Sorted(input.parameters())) {
-    // KServe's client sends the tensor's size in this parameter. The server
-    // does not need it.
-    if (name == "binary_data_size" && IsInteger(*value)) continue;
-    const absl::Status read = ReadPlaced(name, *value, &placed);
-    if (!read.ok()) return read;
-  }
+  // KServe's client sends the tensor's size in binary_data_size. The server
+  // does not need it.
+  ASSIGN_OR_RETURN(
+      const Placed placed,
+      ReadPlaced(input.parameters(),
+                 [](absl::string_view name, const InferParameter& value) {
+                   return name == "binary_data_size" && IsInteger(value);
+                 }));
   const Datatype* const datatype = FindDatatype(input.datatype());
   if (datatype == nullptr) {
     const auto name = [](std::string* out, const Datatype& known) {
       absl::StrAppend(out, known.name);
     };
-    return core::FieldInvalid(
-        "datatype", absl::StrCat("'", input.datatype(), "'; must be one of ",
-                                 absl::StrJoin(kDatatypes, ", ", name)));
+    return core::FieldInvalid("datatype", "'", input.datatype(),
+                              "'; must be one of ",
+                              absl::StrJoin(kDatatypes, ", ", name));
   }
   v1::Tensor tensor;
   tensor.set_dtype(datatype->dtype);
   *tensor.mutable_shape() = input.shape();
   wire::BorrowedBytes bytes;
   if (placed.given()) {
-    const absl::Status found = Find(&placed);
-    if (!found.ok()) return found;
     if (HasContents(input)) {
       return core::FieldInvalid("contents",
                                 "beside a region; give one of the two");
     }
-    const absl::StatusOr<absl::uint128> size = TensorBytes(tensor);
-    if (!size.ok()) return size.status();
-    if (*size != *placed.bytes) {
-      return core::FieldInvalid(
-          absl::StrCat("parameters.", kRegionBytes),
-          absl::StrCat("is ", *placed.bytes, "; the tensor has ",
-                       ToString(*size), " bytes"));
+    ASSIGN_OR_RETURN(const absl::uint128 size, TensorBytes(tensor));
+    if (size != *placed.bytes) {
+      return core::FieldInvalid(absl::StrCat("parameters.", kRegionBytes),
+                                "is ", *placed.bytes, "; the tensor has ",
+                                ToString(size), " bytes");
     }
     *tensor.mutable_shared() = placed.memory;
   } else if (raw != nullptr) {
@@ -327,57 +319,54 @@ absl::Status Inference::ReadOutputs() {
         return core::FieldInvalid(field, "asked for twice");
       }
     }
-    Placed& placed = outputs_.emplace_back(Output{&*known, {}}).placed;
-    absl::Status read;
-    for (const auto& [name, value] : Sorted(output.parameters())) {
-      if (name == "binary_data" && value->has_bool_param()) continue;
-      read = name == "classification"
-                 ? core::FieldInvalid("parameters.classification",
-                                      "no classes here; tensors come whole")
-                 : ReadPlaced(name, *value, &placed);
-      if (!read.ok()) return core::Prefixed(field, read);
-    }
-    if (placed.given()) read = Find(&placed);
-    if (!read.ok()) return core::Prefixed(field, read);
+    absl::StatusOr<Placed> placed =
+        ReadPlaced(output.parameters(),
+                   [](absl::string_view name, const InferParameter& value) {
+                     return name == "binary_data" && value.has_bool_param();
+                   });
+    if (!placed.ok()) return core::Prefixed(field, placed.status());
+    outputs_.push_back({&*known, *std::move(placed)});
   }
   return absl::OkStatus();
 }
 
-absl::Status Inference::ReadPlaced(const std::string& name,
-                                   const InferParameter& value,
-                                   Placed* placed) const {
-  absl::Status status;
-  if (name == kRegion && value.has_string_param()) {
-    placed->region = value.string_param();
-    status = SharedTensors::CheckAllowed(context_.sharing);
-  } else if (name == kRegion) {
-    status = WrongKind(value, "string_param");
-  } else if (name == kRegionOffset || name == kRegionBytes) {
-    const absl::StatusOr<std::uint64_t> count = ReadCount(value);
-    status = count.status();
-    (name == kRegionOffset ? placed->offset : placed->bytes) =
-        count.ok() ? *count : 0;
-  } else {
-    status = core::FieldInvalid("", "no such parameter");
+absl::StatusOr<Inference::Placed> Inference::ReadPlaced(
+    const ParameterMap& parameters,
+    bool (*ignores)(absl::string_view name,
+                    const InferParameter& value)) const {
+  Placed placed;
+  for (const auto& [name, value] : Sorted(parameters)) {
+    absl::Status status;
+    if (name == kRegion && value->has_string_param()) {
+      placed.region = value->string_param();
+      status = SharedTensors::CheckAllowed(context_.sharing);
+    } else if (name == kRegion) {
+      status = WrongKind(*value, "string_param");
+    } else if (name == kRegionOffset || name == kRegionBytes) {
+      const absl::StatusOr<std::uint64_t> count = ReadCount(*value);
+      status = count.status();
+      (name == kRegionOffset ? placed.offset : placed.bytes) =
+          count.value_or(0);
+    } else if (!ignores(name, *value)) {
+      status = core::FieldInvalid("", "no such parameter");
+    }
+    RETURN_IF_ERROR(core::Prefixed(absl::StrCat("parameters.", name), status));
   }
-  return core::Prefixed(absl::StrCat("parameters.", name), status);
-}
-
-absl::Status Inference::Find(Placed* placed) const {
+  if (!placed.given()) return placed;
   const std::string field = absl::StrCat("parameters.", kRegion);
-  if (!placed->region) {
+  if (!placed.region) {
     return core::FieldRequired(field,
                                "not given, but bytes or an offset in it are");
   }
-  if (!placed->bytes) {
+  if (!placed.bytes) {
     return core::FieldRequired(absl::StrCat("parameters.", kRegionBytes),
                                "not given");
   }
-  absl::StatusOr<v1::SharedMemory> found = common_.regions->Find(
-      *placed->region, placed->offset.value_or(0), *placed->bytes);
+  absl::StatusOr<v1::SharedMemory> found = facts_->regions->Find(
+      *placed.region, placed.offset.value_or(0), *placed.bytes);
   if (!found.ok()) return core::Prefixed(field, found.status());
-  placed->memory = *std::move(found);
-  return absl::OkStatus();
+  placed.memory = *std::move(found);
+  return placed;
 }
 
 }  // namespace posenc::server

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "posenc/wire/frame.h"
 #include "server/base/errors.h"
 #include "server/base/steady_time.h"
@@ -28,10 +29,10 @@ absl::uint128 DataBytes(const OutputTensor& tensor) {
 
 }  // namespace
 
-Inference::Inference(const MethodContext& context, const Common& common,
+Inference::Inference(const MethodContext& context, Facts* facts,
                      absl::Time start, absl::Duration waited, bool stream)
     : context_(context),
-      common_(common),
+      facts_(facts),
       stream_(stream),
       start_(start),
       since_(SteadyNow()),
@@ -42,7 +43,7 @@ Inference::Inference(const MethodContext& context, const Common& common,
 
 Inference::~Inference() {
   if (model_ == nullptr) return;
-  (*common_.counts)[model_ - Models().data()].Add(times_, answered_);
+  facts_->counts[model_ - Models().data()].Add(times_, answered_);
 }
 
 absl::Status Inference::ChooseOutputs(TensorAnswer* answer) {
@@ -63,9 +64,9 @@ absl::Status Inference::ChooseOutputs(TensorAnswer* answer) {
     }
   }
   if (outputs_.empty()) {
-    return core::FieldInvalid(
-        "outputs", absl::StrCat("this request computes no output of the model ",
-                                model_->name));
+    return core::FieldInvalid("outputs",
+                              "this request computes no output of the model ",
+                              model_->name);
   }
   answer->sent.emplace();
   for (const Output& output : outputs_) {
@@ -82,13 +83,10 @@ absl::Status Inference::ChooseOutputs(TensorAnswer* answer) {
     const std::string field = absl::StrCat("outputs.", outputs_[i].model->name);
     if (size > *placed.bytes) {
       return core::FieldInvalid(
-          absl::StrCat(field, ".parameters.", kRegionBytes),
-          absl::StrCat("is ", *placed.bytes, "; the tensor has ",
-                       ToString(size), " bytes"));
+          absl::StrCat(field, ".parameters.", kRegionBytes), "is ",
+          *placed.bytes, "; the tensor has ", ToString(size), " bytes");
     }
-    const absl::Status there =
-        shared_->PlaceOutput(field, placed.memory, at, answer);
-    if (!there.ok()) return there;
+    RETURN_IF_ERROR(shared_->PlaceOutput(field, placed.memory, at, answer));
   }
   SharedTensors::Attach(shared_, answer);
   for (OutputTensor& tensor : answer->outputs) {
@@ -160,18 +158,6 @@ void Inference::EndPart(absl::Duration InferTimes::*part) {
   since_ = now;
 }
 
-absl::Status Inference::GoesOn() {
-  // Until now, the request has waited for its claim or for a thread.
-  if (!computing_.exchange(true)) EndPart(&InferTimes::queue);
-  return CheckTime();
-}
-
-absl::Status Inference::Complete(const absl::Status& holds) {
-  EndPart(&InferTimes::infer);
-  answered_ = holds.ok();
-  return holds;
-}
-
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
     StopCheck stop) {
   // Outputs in regions are not in the message, but each must fit into its file.
@@ -184,11 +170,11 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
     return envelope_.message.ClaimMore(bytes);
   };
   native_context.stop = stop;
+  native_context.owned = &owned_;
   const bool shares = !parts_.tensors.empty();
   if (shares) {
-    const absl::Status read = shared_->ReadInputs(
-        parts_, native_context.reserve, native_.get(), fields_, &bytes_);
-    if (!read.ok()) return read;
+    RETURN_IF_ERROR(shared_->ReadInputs(parts_, native_context.reserve,
+                                        native_.get(), fields_, &bytes_));
   }
   native_context.borrowed = {fields_, bytes_, shares};
   for (const Output& output : outputs_) {
@@ -199,12 +185,19 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
   absl::StatusOr<TensorAnswer> answer =
       model_->answer(*native_, native_context);
   if (!answer.ok()) return answer.status();
-  absl::Status status = ChooseOutputs(&*answer);
-  if (status.ok()) status = CheckTime();
-  if (!status.ok()) return status;
-  answer->check = [this] { return GoesOn(); };
-  answer->complete = [this, holds = std::move(answer->complete)] {
-    return Complete(holds());
+  RETURN_IF_ERROR(ChooseOutputs(&*answer));
+  RETURN_IF_ERROR(CheckTime());
+  // Called before each tile, on any thread.
+  answer->check = [this] {
+    // Until now, the request has waited for its claim or for a thread.
+    if (!computing_.exchange(true)) EndPart(&InferTimes::queue);
+    return CheckTime();
+  };
+  answer->complete = [this, complete = std::move(answer->complete)] {
+    absl::Status holds = complete();
+    EndPart(&InferTimes::infer);
+    answered_ = holds.ok();
+    return holds;
   };
   EndPart(&InferTimes::input);
   std::string head = Head(*answer);
@@ -223,10 +216,9 @@ namespace {
 // has an error, the error is its answer, and the stream continues.
 class InferHandler final : public CallHandler {
  public:
-  InferHandler(const MethodContext& context, const Inference::Common& common,
-               bool stream)
+  InferHandler(const MethodContext& context, Facts* facts, bool stream)
       : context_(context),
-        common_(common),
+        facts_(facts),
         stream_(stream),
         errors_end_it_(!stream ||
                        (context.call != nullptr &&
@@ -239,7 +231,7 @@ class InferHandler final : public CallHandler {
   std::size_t inline_message_bytes() const override { return 8 << 10; }
   absl::Status Receive(RequestMessage message) override {
     inference_ = std::make_shared<Inference>(
-        context_, common_, stream_ ? SteadyNow() : start_,
+        context_, facts_, stream_ ? SteadyNow() : start_,
         waited_ - std::exchange(told_, waited_), stream_);
     absl::Status read = inference_->Read(std::move(message));
     if (!errors_end_it_) named_ = inference_->Named();
@@ -265,7 +257,7 @@ class InferHandler final : public CallHandler {
 
  private:
   const MethodContext context_;
-  const Inference::Common common_;
+  Facts* const facts_;
   const bool stream_, errors_end_it_;
   const absl::Time start_ = SteadyNow();
   absl::Duration waited_, told_;
@@ -276,9 +268,8 @@ class InferHandler final : public CallHandler {
 }  // namespace
 
 std::unique_ptr<CallHandler> StartInference(const MethodContext& context,
-                                            const Inference::Common& common,
-                                            bool stream) {
-  return std::make_unique<InferHandler>(context, common, stream);
+                                            Facts* facts, bool stream) {
+  return std::make_unique<InferHandler>(context, facts, stream);
 }
 
 }  // namespace posenc::server

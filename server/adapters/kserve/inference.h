@@ -40,19 +40,19 @@ inline constexpr char kRegion[] = "shared_memory_region";
 inline constexpr char kRegionOffset[] = "shared_memory_offset";
 inline constexpr char kRegionBytes[] = "shared_memory_byte_size";
 
+// Objects that all requests share, and that outlive them.
+struct Facts {
+  std::vector<ModelCounts> counts{Models().size()};
+  std::atomic<bool> ready{false};
+  std::unique_ptr<Regions> regions;  // null: no memory is shared
+};
+
 class Inference : public std::enable_shared_from_this<Inference> {
  public:
-  // Objects that all requests share, and that outlive them: the counts of each
-  // model, and the regions (null if no memory is shared).
-  struct Common {
-    std::vector<ModelCounts>* counts;
-    Regions* regions;
-  };
-
   // A `timeout` of the request counts from `start`. `stream` is true for a
   // message of ModelStreamInfer.
-  Inference(const MethodContext& context, const Common& common,
-            absl::Time start, absl::Duration waited, bool stream);
+  Inference(const MethodContext& context, Facts* facts, absl::Time start,
+            absl::Duration waited, bool stream);
   // Counts the request as failed if it has no answer yet.
   ~Inference();
 
@@ -103,10 +103,12 @@ class Inference : public std::enable_shared_from_this<Inference> {
                     const inference::InferParameter& value,
                     absl::Status* status);
   absl::Status ReadOutputs();
-  absl::Status ReadPlaced(const std::string& name,
-                          const inference::InferParameter& value,
-                          Placed* placed) const;
-  absl::Status Find(Placed* placed) const;
+  // Reads the parameters of an input or an output, and finds its place.
+  // `ignores` returns whether another parameter is accepted without effect.
+  absl::StatusOr<Placed> ReadPlaced(
+      const ParameterMap& parameters,
+      bool (*ignores)(absl::string_view name,
+                      const inference::InferParameter& value)) const;
 
   // SetTensor() sets the tensor at the end of a path of the native request, and
   // SetParameter() any other field. Both return an error without a field if the
@@ -125,12 +127,6 @@ class Inference : public std::enable_shared_from_this<Inference> {
   absl::Status Take(const std::string& path);
   // Claims memory for the encodings of the native request.
   absl::Status ClaimRopes();
-  // Returns UNIMPLEMENTED, kFieldUnknown, for an unknown enum number in JSON.
-  absl::Status CheckKnown() const;
-  // Finds the tensors in shared memory. INVALID_ARGUMENT if a parameter of the
-  // request names a place for an output, because only a parameter of the output
-  // itself may do so.
-  absl::Status FindShared();
 
   // Selects the outputs of the answer, and sets the places of the outputs in
   // shared memory.
@@ -139,14 +135,11 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // the native response.
   std::string Head(const TensorAnswer& answer) const;
   absl::Status CheckTime() const;
-  // Checks the timeout. Called before each tile, on any thread.
-  absl::Status GoesOn();
-  absl::Status Complete(const absl::Status& holds);
   // Adds the time since the previous EndPart() to one part of times_.
   void EndPart(absl::Duration InferTimes::*part);
 
   const MethodContext context_;
-  const Common common_;
+  Facts* const facts_;
   const bool stream_;
   const absl::Time start_;
   absl::Time since_;  // start of the current part
@@ -171,7 +164,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Field numbers and bytes of the borrowed tensors.
   std::vector<int> fields_;
   BorrowedList bytes_;
-  SharedParts parts_;  // of native_
+  SharedParts parts_;    // of native_
+  OwnedElements owned_;  // of tensors of native_
 
   std::vector<Output> outputs_;  // requested ones
   const std::shared_ptr<SharedTensors> shared_;
@@ -181,7 +175,6 @@ class Inference : public std::enable_shared_from_this<Inference> {
 
 // Makes the handler of a call.
 std::unique_ptr<CallHandler> StartInference(const MethodContext& context,
-                                            const Inference::Common& common,
-                                            bool stream);
+                                            Facts* facts, bool stream);
 
 }  // namespace posenc::server

@@ -2,7 +2,6 @@
 
 #include "server/adapters/kserve/kserve_service.h"
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "inference/inference.pb.h"
 #include "server/adapters/kserve/inference.h"
 #include "server/adapters/kserve/models.h"
@@ -30,13 +30,6 @@ using namespace inference;  // NOLINT(google-build-using-namespace)
 
 constexpr char kService[] = "inference.GRPCInferenceService";
 constexpr char kPlatform[] = "posenc";
-
-// The data that the RPCs about the server and its models need.
-struct Facts {
-  std::vector<ModelCounts> counts{Models().size()};
-  std::atomic<bool> ready{false};
-  std::unique_ptr<Regions> regions;  // null: no memory is shared
-};
 
 void AskLive(const ServerLiveRequest& /*request*/, const Facts& /*facts*/,
              ServerLiveResponse* response) {
@@ -75,9 +68,9 @@ absl::string_view DatatypeOf(const ModelTensor& tensor) {
 absl::Status AskMetadata(const ModelMetadataRequest& request,
                          const Facts& /*facts*/,
                          ModelMetadataResponse* response) {
-  const auto model = FindModel(request.name(), request.version());
-  if (!model.ok()) return model.status();
-  response->set_name(std::string((*model)->name));
+  ASSIGN_OR_RETURN(const auto model,
+                   FindModel(request.name(), request.version()));
+  response->set_name(std::string(model->name));
   response->add_versions(kModelVersion);
   response->set_platform(kPlatform);
   const auto tell = [response](const ModelTensor& tensor,
@@ -88,9 +81,8 @@ absl::Status AskMetadata(const ModelMetadataRequest& request,
     (*response->mutable_properties())[absl::StrCat(tensor.name, ".datatypes")] =
         std::string(tensor.datatypes);
   };
-  for (const auto& input : (*model)->inputs)
-    tell(input, response->add_inputs());
-  for (const auto& output : (*model)->outputs) {
+  for (const auto& input : model->inputs) tell(input, response->add_inputs());
+  for (const auto& output : model->outputs) {
     if (output.listed) tell(output, response->add_outputs());
   }
   return absl::OkStatus();
@@ -98,10 +90,10 @@ absl::Status AskMetadata(const ModelMetadataRequest& request,
 
 absl::Status AskConfig(const ModelConfigRequest& request,
                        const Facts& /*facts*/, ModelConfigResponse* response) {
-  const auto model = FindModel(request.name(), request.version());
-  if (!model.ok()) return model.status();
+  ASSIGN_OR_RETURN(const auto model,
+                   FindModel(request.name(), request.version()));
   ModelConfig& config = *response->mutable_config();
-  config.set_name(std::string((*model)->name));
+  config.set_name(std::string(model->name));
   config.set_platform(kPlatform);
   config.set_backend(kPlatform);
   const auto tell = [](const ModelTensor& tensor, auto* to) {
@@ -109,11 +101,11 @@ absl::Status AskConfig(const ModelConfigRequest& request,
     to->set_data_type(FindDatatype(DatatypeOf(tensor))->config);
     Append(std::vector<std::int64_t>(tensor.rank, -1), to->mutable_dims());
   };
-  for (const auto& input : (*model)->inputs) {
+  for (const auto& input : model->inputs) {
     tell(input, config.add_input());
     config.mutable_input()->rbegin()->set_optional(input.optional);
   }
-  for (const auto& output : (*model)->outputs) {
+  for (const auto& output : model->outputs) {
     if (output.listed) tell(output, config.add_output());
   }
   config.mutable_model_transaction_policy()->set_decoupled(false);
@@ -124,8 +116,7 @@ absl::Status AskStatistics(const ModelStatisticsRequest& request,
                            const Facts& facts,
                            ModelStatisticsResponse* response) {
   if (!request.name().empty()) {
-    const auto model = FindModel(request.name(), request.version());
-    if (!model.ok()) return model.status();
+    RETURN_IF_ERROR(FindModel(request.name(), request.version()).status());
   }
   for (std::size_t i = 0; i < Models().size(); ++i) {
     const absl::string_view name = Models()[i].name;
@@ -185,8 +176,7 @@ Answer AskBy(Result (*answer)(const Request&, const Facts&, Response*),
   if constexpr (std::is_void_v<Result>) {
     answer(request, facts, &response);
   } else {
-    const absl::Status status = answer(request, facts, &response);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(answer(request, facts, &response));
   }
   return response.SerializeAsString();
 }
@@ -246,8 +236,7 @@ class InferenceService final : public ExtraService {
   std::vector<Method> Methods() override {
     const auto method = [this](const char* name, bool stream) -> Method {
       const auto start = [this, stream](const MethodContext& context) {
-        return StartInference(context, {&facts_.counts, facts_.regions.get()},
-                              stream);
+        return StartInference(context, &facts_, stream);
       };
       return {{kService, name, stream, true}, start};
     };
@@ -262,13 +251,7 @@ class InferenceService final : public ExtraService {
 
  private:
   Method AsMethod(const Question& question) {
-    Method method;
-    method.service = kService;
-    method.name = question.name;
-    method.exempt = true;
-    method.needs_token = question.needs_token;
-    method.observed = question.ask != nullptr;
-    method.start = [this, &question](const MethodContext& context)
+    const auto start = [this, &question](const MethodContext& context)
         -> absl::StatusOr<std::unique_ptr<CallHandler>> {
       if (question.ask == nullptr || (question.shares && files_ == nullptr)) {
         return absl::UnimplementedError(
@@ -282,7 +265,12 @@ class InferenceService final : public ExtraService {
             return question.ask(message, facts_);
           });
     };
-    return method;
+    return {{.service = kService,
+             .name = question.name,
+             .exempt = true,
+             .observed = question.ask != nullptr},
+            start,
+            question.needs_token};
   }
 
   SharedFiles* const files_;

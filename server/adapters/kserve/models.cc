@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/base/status_macros.h"
 #include "posenc/v1/service.pb.h"
 #include "server/methods/takes_long.h"
 
@@ -61,10 +62,8 @@ void MoveOut(int field, core::Dtype dtype,
 absl::StatusOr<TensorAnswer> ResolveRope(const v1::ResolveRopeRequest& request,
                                          const MethodContext& context) {
   const auto go_on = [] { return absl::OkStatus(); };
-  auto response = std::make_unique<v1::ResolveRopeResponse>();
-  const absl::Status resolved =
-      AnswerResolveRope(request, context, go_on, response.get());
-  if (!resolved.ok()) return resolved;
+  auto response = std::make_shared<v1::ResolveRopeResponse>();
+  RETURN_IF_ERROR(AnswerResolveRope(request, context, go_on, response.get()));
   TensorAnswer answer;
   std::vector<std::string> tensors;
   MoveOut(v1::ResolveRopeResponse::kInvFreqFieldNumber, core::Dtype::kFloat64,

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "server/adapters/kserve/inference.h"
 #include "server/adapters/kserve/parameters.h"
 
@@ -85,8 +85,8 @@ absl::StatusOr<Inference::Place> Inference::Walk(absl::string_view path,
     const FieldDescriptor* const other =
         at.parent->GetReflection()->GetOneofFieldDescriptor(*at.parent, one);
     if (other == nullptr || other == at.field) continue;
-    return core::FieldInvalid(
-        "", absl::StrCat("beside ", other->name(), "; give one of the two"));
+    return core::FieldInvalid("", "beside ", other->name(),
+                              "; give one of the two");
   }
   return at;
 }
@@ -96,8 +96,7 @@ absl::Status Inference::Take(const std::string& path) {
   for (const std::string& other : taken_) {
     if (absl::StartsWith(path + ".", other + ".") ||
         absl::StartsWith(other, path + ".")) {
-      return core::FieldInvalid(
-          "", absl::StrCat("given twice, as ", other, " too"));
+      return core::FieldInvalid("", "given twice, as ", other, " too");
     }
   }
   taken_.insert(path);
@@ -106,23 +105,20 @@ absl::Status Inference::Take(const std::string& path) {
 
 absl::Status Inference::SetTensor(const std::string& path, v1::Tensor tensor,
                                   const wire::BorrowedBytes& data) {
-  absl::StatusOr<Place> place = Walk(path, kNoInput);
-  if (!place.ok()) return place.status();
-  if (Is<v1::Positions>(*place->field)) {
+  ASSIGN_OR_RETURN(Place place, Walk(path, kNoInput));
+  if (Is<v1::Positions>(*place.field)) {
     return SetTensor(path + ".ids", std::move(tensor), data);
   }
-  if (!Is<v1::Tensor>(*place->field)) {
+  if (!Is<v1::Tensor>(*place.field)) {
     return core::FieldInvalid("", "is no tensor; give it as a parameter");
   }
-  const absl::Status taken = Take(path);
-  if (!taken.ok()) return taken;
-  if (place->parent == native_.get()) {
-    fields_.push_back(place->field->number());
+  RETURN_IF_ERROR(Take(path));
+  if (place.parent == native_.get()) {
+    fields_.push_back(place.field->number());
     bytes_.push_back(data);
   } else if (!tensor.has_shared()) {
-    const absl::Status room =
-        envelope_.message.ClaimMore(static_cast<std::int64_t>(data.size));
-    if (!room.ok()) return room;
+    RETURN_IF_ERROR(
+        envelope_.message.ClaimMore(static_cast<std::int64_t>(data.size)));
     std::string* const bytes = tensor.mutable_data();
     bytes->reserve(data.size);
     for (const absl::Span<const char> piece : data.pieces) {
@@ -130,54 +126,36 @@ absl::Status Inference::SetTensor(const std::string& path, v1::Tensor tensor,
     }
   }
   // The cast is safe: the field belongs to a generated class.
-  *static_cast<v1::Tensor*>(place->parent->GetReflection()->MutableMessage(
-      place->parent, place->field)) = std::move(tensor);
+  *static_cast<v1::Tensor*>(place.parent->GetReflection()->MutableMessage(
+      place.parent, place.field)) = std::move(tensor);
   return absl::OkStatus();
 }
 
 absl::Status Inference::SetParameter(const std::string& path,
                                      const inference::InferParameter& value) {
-  const absl::StatusOr<Place> place =
-      Walk(path, "the request has no such field");
-  if (!place.ok()) return place.status();
-  const FieldDescriptor& field = *place->field;
+  ASSIGN_OR_RETURN(const Place place,
+                   Walk(path, "the request has no such field"));
+  const FieldDescriptor& field = *place.field;
   if (Is<v1::Tensor>(field)) {
     return core::FieldInvalid("", "is a tensor; give it as an input");
   }
-  const absl::Status taken = Take(path);
-  if (!taken.ok()) return taken;
+  RETURN_IF_ERROR(Take(path));
   if (field.is_repeated() || IsMessage(field)) {
     json_bytes_ += value.string_param().size();
     if (json_bytes_ > kMostJsonBytes) {
-      return core::FieldInvalid(
-          "", absl::StrCat("makes ", json_bytes_, " bytes of JSON; at most ",
-                           kMostJsonBytes, ", send lists as inputs"));
+      return core::FieldInvalid("", "makes ", json_bytes_,
+                                " bytes of JSON; at most ", kMostJsonBytes,
+                                ", send lists as inputs");
     }
-    const absl::Status room = envelope_.message.ClaimMore(
-        kJsonGrowth * static_cast<std::int64_t>(value.string_param().size()));
-    if (!room.ok()) return room;
+    RETURN_IF_ERROR(envelope_.message.ClaimMore(
+        kJsonGrowth * static_cast<std::int64_t>(value.string_param().size())));
   }
-  return SetField(value, field, place->parent);
+  return SetField(value, field, place.parent);
 }
 
 absl::Status Inference::ClaimRopes() {
   return envelope_.message.ClaimMore(
       static_cast<std::int64_t>(GrowthOfRopes(*native_)));
-}
-
-absl::Status Inference::CheckKnown() const {
-  if (json_bytes_ == 0) return absl::OkStatus();
-  return model_->known->Check(*native_);
-}
-
-absl::Status Inference::FindShared() {
-  parts_ = FindSharedParts(native_.get());
-  if (!parts_.places.empty()) {
-    return core::FieldInvalid(
-        absl::StrCat("parameters.", parts_.places[0].path),
-        "names a place for an output; give it as parameters of the output");
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace posenc::server

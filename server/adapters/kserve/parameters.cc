@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/json_object.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
@@ -27,7 +28,7 @@ using pb::FieldDescriptor;
 
 template <typename... Parts>
 absl::Status Invalid(const Parts&... parts) {
-  return core::FieldInvalid("", absl::StrCat(parts...));
+  return core::FieldInvalid("", parts...);
 }
 
 // Returns the kind of the value, for example "int64_param", or "no value".
@@ -214,8 +215,7 @@ absl::Status SetJson(const InferParameter& value, const FieldDescriptor& field,
     return WrongKind(value, "string_param with its JSON");
   }
   const std::string& json = value.string_param();
-  const absl::Status checked = CheckJson(json);
-  if (!checked.ok()) return checked;
+  RETURN_IF_ERROR(CheckJson(json));
   const bool list = field.is_repeated();
   const absl::string_view text = absl::StripLeadingAsciiWhitespace(json);
   if (text.empty() || text[0] != (list ? '[' : '{')) {

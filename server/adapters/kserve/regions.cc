@@ -36,8 +36,8 @@ absl::Status Regions::Register(
     return core::FieldRequired("name", "not given; regions need one");
   }
   if (name.size() > kLongestName) {
-    return core::FieldInvalid(
-        "name", absl::StrCat(name.size(), " bytes; at most ", kLongestName));
+    return core::FieldInvalid("name", name.size(), " bytes; at most ",
+                              kLongestName);
   }
   if (request.byte_size() == 0) {
     return core::FieldInvalid("byte_size", "is 0; a region has bytes");
@@ -94,10 +94,9 @@ absl::StatusOr<v1::SharedMemory> Regions::Find(const std::string& name,
   if (found == registered_.regions().end()) return NotRegistered();
   const auto& region = found->second;
   if (offset > region.byte_size() || bytes > region.byte_size() - offset) {
-    return core::FieldInvalid(
-        "",
-        absl::StrCat(bytes, " bytes from ", offset,
-                     " on are not within the region's ", region.byte_size()));
+    return core::FieldInvalid("", bytes, " bytes from ", offset,
+                              " on are not within the region's ",
+                              region.byte_size());
   }
   v1::SharedMemory place;
   place.set_name(std::string(FileOf(region.key())));

@@ -39,7 +39,7 @@ class ManyTiles final : public CallHandler {
           return absl::OkStatus();
         });
     return std::make_unique<PendingResponse>(std::move(answer), nullptr,
-                                             nullptr, "");
+                                             nullptr, "", 1 << 20);
   }
 
   std::vector<std::thread::id> threads{kTiles};
@@ -59,7 +59,7 @@ class Large final : public CallHandler {
     answer.outputs.push_back({1, core::Dtype::kFloat32, {1 << 18}});
     answer.computation = std::make_unique<TileFunction>(1, nullptr);
     return std::make_unique<PendingResponse>(std::move(answer), nullptr,
-                                             nullptr, "");
+                                             nullptr, "", 1 << 20);
   }
 };
 
