@@ -10,7 +10,6 @@
 #include "core/interpretation/claimed_length.h"
 #include "core/interpretation/compare.h"
 #include "core/interpretation/content_hash.h"
-#include "core/interpretation/preset_default.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/methods/methods.h"
@@ -63,9 +62,6 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
       request.head_dim(), CheckLength(request));
   if (!ropes.ok()) return ropes.status();
   core::ResolvedRope& rope = ropes->rope;
-  const auto unlike_class = core::interpretation::DifferenceFromDefault(
-      ReadRopeSource(request.rope()), rope);
-  if (unlike_class) rope.assumptions.push_back(*unlike_class);
   WriteRope(rope, core::interpretation::ContentHash(rope), response);
   if (!key.empty()) {
     context.cache->Insert(
