@@ -10,7 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/interpretation/formats/gguf_reader.h"
+#include "core/interpretation/formats/gguf_format.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -30,6 +30,102 @@ constexpr std::uint64_t kLeastTensorBytes = 24;
 // Sizes of values in bytes; 0 if the size is not fixed.
 constexpr std::uint64_t kSizes[kGgufTypes] = {1, 1, 2, 2, 4, 4, 4,
                                               1, 0, 0, 8, 8, 8};
+
+constexpr std::size_t kPiece = std::size_t{64} << 10;
+// Bound on the memory of all names and values that are kept. A usual model
+// needs less than 1 MiB. A list of bools takes eight times its size in the
+// file.
+constexpr std::uint64_t kMaxKept = std::uint64_t{64} << 20;
+
+static_assert(std::endian::native == std::endian::little);
+
+// Reads the bytes of a file from front to back, in blocks. After an error every
+// read gives 0 or nothing.
+class HeaderReader {
+ public:
+  explicit HeaderReader(const ByteSource& source) : source_(source) {}
+
+  std::uint64_t at() const { return at_; }
+  std::uint64_t left() const { return source_.size - at_; }
+  const absl::Status& status() const { return status_; }
+  bool ok() const { return status_.ok(); }
+  template <typename... Facts>
+  void Fail(const Facts&... facts) {
+    if (ok()) status_ = Malformed(facts...);
+  }
+
+  template <typename T>
+  T Scalar(absl::string_view what) {
+    T value{};
+    if (Needs(sizeof(T), what, at_)) {
+      Copy(reinterpret_cast<char*>(&value), sizeof(T));
+    }
+    return ok() ? value : T{};
+  }
+
+  // Reads a string. A string of more than `kept` bytes is skipped, and the
+  // result is empty.
+  std::string Text(std::uint64_t kept) {
+    const std::uint64_t begin = at_;
+    const auto length = Scalar<std::uint64_t>("a string's length");
+    std::string text;
+    if (!Needs(length, "a string", begin)) return text;
+    if (length > kept) {
+      Skip(length);
+    } else {
+      text.resize(length);
+      Copy(text.data(), length);
+    }
+    return text;
+  }
+
+  void Skip(std::uint64_t n) { at_ += n; }
+
+  // Adds `bytes` to the size of all names and values that are kept. If this
+  // size exceeds kMaxKept, reports an error.
+  void Keep(std::uint64_t bytes) {
+    kept_ += bytes;
+    if (kept_ > kMaxKept) {
+      Fail("names and values that would be kept have more than ", kMaxKept,
+           " bytes");
+    }
+  }
+
+ private:
+  // True if `n` bytes are left for `what` ("a string"), which starts at
+  // `begin`. Else reports an error.
+  bool Needs(std::uint64_t n, absl::string_view what, std::uint64_t begin) {
+    if (!ok()) return false;
+    if (n <= left()) return true;
+    Fail("ends at byte ", source_.size, "; ", what, " of ", n,
+         " bytes begins at byte ", begin);
+    return false;
+  }
+
+  void Copy(char* to, std::size_t n) {
+    while (n > 0) {
+      if (at_ < begin_ || at_ >= begin_ + piece_.size()) {
+        begin_ = at_;
+        piece_.resize(std::min<std::uint64_t>(kPiece, left()));
+        status_ = source_.read(begin_, piece_.data(), piece_.size());
+        if (!ok()) return piece_.clear();
+      }
+      const std::size_t start = at_ - begin_;
+      const std::size_t have = std::min(n, piece_.size() - start);
+      std::memcpy(to, piece_.data() + start, have);
+      to += have;
+      n -= have;
+      at_ += have;
+    }
+  }
+
+  const ByteSource& source_;
+  std::uint64_t at_ = 0;
+  std::uint64_t begin_ = 0;
+  std::uint64_t kept_ = 0;
+  std::string piece_;
+  absl::Status status_;
+};
 
 // True for the element types that llama.cpp reads as numbers, and for F64,
 // which WriteGgufKeys() writes.
@@ -59,7 +155,7 @@ bool IsTensorOfInterest(absl::string_view name) {
          absl::EndsWith(name, ".attn_q.weight");
 }
 
-GgufValue ReadScalar(std::uint32_t type, GgufReader* reader) {
+GgufValue ReadScalar(std::uint32_t type, HeaderReader* reader) {
   constexpr absl::string_view kWhat = "a value";
   switch (type) {
     case kGgufU8:
@@ -91,7 +187,7 @@ GgufValue ReadScalar(std::uint32_t type, GgufReader* reader) {
 // empty list. Returns a single NaN if llama.cpp does not read the elements as
 // numbers.
 std::vector<double> ReadArray(const std::string& key, bool wanted,
-                              GgufReader* reader) {
+                              HeaderReader* reader) {
   const auto type = reader->Scalar<std::uint32_t>("an array's type");
   const auto count = reader->Scalar<std::uint64_t>("an array's length");
   if (!reader->ok()) return {};
@@ -124,7 +220,7 @@ std::vector<double> ReadArray(const std::string& key, bool wanted,
 }
 
 void ReadKey(std::uint64_t index, std::set<std::string>* names,
-             GgufReader* reader, GgufFile* file) {
+             HeaderReader* reader, GgufFile* file) {
   const std::uint64_t begin = reader->at();
   const std::string key = reader->Text(kMaxName);
   if (!reader->ok()) return;
@@ -160,7 +256,7 @@ void ReadKey(std::uint64_t index, std::set<std::string>* names,
 }
 
 void ReadTensor(std::uint64_t index, std::set<std::string>* names,
-                GgufReader* reader, GgufFile* file) {
+                HeaderReader* reader, GgufFile* file) {
   GgufTensor tensor;
   tensor.name = reader->Text(kMaxName);
   if (!reader->ok()) return;
@@ -243,7 +339,7 @@ absl::Status CheckCount(std::uint64_t count, absl::string_view what,
 absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
   absl::Status status = CheckStart(source);
   if (!status.ok()) return status;
-  GgufReader reader(source);
+  HeaderReader reader(source);
   GgufFile file;
   reader.Skip(4);
   file.version = reader.Scalar<std::uint32_t>("the version");

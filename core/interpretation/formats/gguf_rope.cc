@@ -61,7 +61,7 @@ struct GgufRow {
   GgufPairing pairing;
   bool if_sections = false;  // only for files that have sections
 };
-constexpr GgufRow kRows[] = {
+constexpr GgufRow kGgufRows[] = {
 #include "gguf.inc"
 };
 
@@ -259,7 +259,7 @@ int AxisOfPair(const std::vector<double>& sections, bool interleaved,
 }  // namespace
 
 GgufPairing PairingOf(const std::string& architecture, bool has_sections) {
-  for (const GgufRow& row : kRows) {
+  for (const GgufRow& row : kGgufRows) {
     if ((has_sections || !row.if_sections) &&
         IsAmong(architecture, row.architectures)) {
       return row.pairing;
