@@ -134,6 +134,13 @@ void WarnOfTypes(const Model& model) {
                 " only: it refuses the file");
     break;
   }
+  if (std::count(types.begin(), types.end(), "sliding_attention") > 0 &&
+      config.Contains("sliding_window") &&
+      config.At("sliding_window").is_null()) {
+    config.Warn("sliding_window",
+                " is null, and transformers' cache of layers of type "
+                "sliding_attention wants a number and fails");
+  }
   if (family.forces_last && types.back() != "full_attention") {
     config.Warn(kKey, " ends in \"", types.back(), "\"; ", ClassOf(model_type),
                 " makes the last layer one of full_attention; it is read the "
@@ -488,7 +495,7 @@ void WarnOfRefusals(const Model& model) {
       !model.family.layer_bases && model.family.nope != NopeRule::kFromLast) {
     config.Warn("layer_rope_theta", " is ", Shortened(thetas),
                 ", which transformers' class of model_type ", model.model_type,
-                " does not read: its layers turn alike; the list is used here");
+                " does not read: its layers turn alike; 0 is read as no rope");
   }
   WarnOfTypes(model);
   const auto hidden = config.Peek().Integer("hidden_size");

@@ -71,7 +71,8 @@ enum class ReadingRule {
   kWidthMultiple,     // takes only multiples of `number`; 0: the head's width
   kNullShare,         // treats a null share as absent
   kNullHeadDim,       // leaves head_dim null if the file lacks it
-  kDerivesHeadDim,    // replaces a null head_dim by qk_rope_head_dim
+  kDerivesHeadDim,    // replaces every head_dim by qk_rope_head_dim
+  kReadsShare,        // latent attention: applies a share to unscaled rope, too
   kTakesNulls,        // accepts null for every key
   kFixedBetas,  // YaRN's ramp ends at 32 and 1 turns, whatever the file says
 };
