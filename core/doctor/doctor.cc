@@ -18,7 +18,6 @@
 #include "core/interpretation/classes/profile.h"
 #include "core/interpretation/content_hash.h"
 #include "core/interpretation/json_object.h"
-#include "core/interpretation/json_text.h"
 
 namespace posenc::core::doctor {
 namespace {

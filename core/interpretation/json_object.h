@@ -19,7 +19,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "core/interpretation/json_text.h"
 #include "core/interpretation/report.h"
 #include "nlohmann/json.hpp"
 
@@ -30,6 +29,28 @@ absl::Status ConfigError(absl::string_view key, absl::string_view fact);
 
 // Returns an error if the text is too long, or nested too deeply, to be parsed.
 absl::Status CheckJsonSize(absl::string_view text);
+
+// Facts that are lost when a JSON text is parsed.
+struct JsonText {
+  // A key that an object has twice, with its first and last value. Parsers keep
+  // the last one.
+  struct Twice {
+    std::string path, first, last;
+  };
+  // An integer that int64 cannot hold. The parser converts it to double; Python
+  // keeps all digits.
+  struct LongInteger {
+    std::string path, digits;
+  };
+
+  // Each list has at most 8 elements.
+  std::vector<Twice> twice;
+  std::vector<LongInteger> long_integers;
+  // `fault` says why the text is not JSON, and is empty for JSON. `fault_path`
+  // is the key of a number that is out of range.
+  std::string fault, fault_path;
+  std::size_t fault_byte = 0;  // position of the fault, counted from 1
+};
 
 // A parsed text: the values, and facts of the text that the values do not keep.
 struct ParsedText {

@@ -1,4 +1,4 @@
-#include "core/interpretation/json_text.h"
+// ParseText() of json_object.h.
 
 #include <algorithm>
 #include <cstdint>
@@ -220,7 +220,5 @@ ParsedText ParseText(absl::string_view text) {
   parsed.text.fault_byte = plain.text.fault_byte;
   return parsed;
 }
-
-JsonText ReadJsonText(absl::string_view text) { return ParseText(text).text; }
 
 }  // namespace posenc::core::interpretation
