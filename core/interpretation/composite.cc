@@ -72,11 +72,7 @@ absl::string_view TextKeys(absl::string_view model_type) {
 }
 
 const Parents* FindParents(absl::string_view model_type) {
-  const std::string key = ModelKey(model_type);
-  for (const Parents& parents : kParents) {
-    if (IsAmong(key, parents.model_types)) return &parents;
-  }
-  return nullptr;
+  return FindRow(kParents, &Parents::model_types, ModelKey(model_type));
 }
 
 // Returns the text if the value is a string; else empty.

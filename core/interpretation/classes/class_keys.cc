@@ -66,10 +66,7 @@ void FillSlices(const ClassDefaults* row, const ProfileRules& rules,
 }  // namespace
 
 const ClassDefaults* FindClassDefaults(absl::string_view model_type) {
-  for (const ClassDefaults& row : kRows) {
-    if (IsAmong(model_type, row.model_types)) return &row;
-  }
-  return nullptr;
+  return FindRow(kRows, &ClassDefaults::model_types, model_type);
 }
 
 ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,

@@ -94,22 +94,7 @@ constexpr Tower kTowers[] = {
 
 // Returns the tower of that model type; null if no such tower is known.
 const Tower* FindTower(absl::string_view model_type) {
-  if (model_type.empty()) return nullptr;
-  for (const Tower& tower : kTowers) {
-    if (IsAmong(model_type, tower.model_types)) return &tower;
-  }
-  return nullptr;
-}
-
-// Returns the tower that is nested in configurations of type `parent`. The
-// nested configuration names an unknown type (`typed` is true) or no type.
-const Tower* FindTowerOfParent(absl::string_view parent, bool typed) {
-  if (parent.empty()) return nullptr;
-  for (const Tower& tower : kTowers) {
-    if (IsAmong(parent, tower.parents)) return &tower;
-    if (!typed && IsAmong(parent, tower.default_of)) return &tower;
-  }
-  return nullptr;
+  return FindRow(kTowers, &Tower::model_types, model_type);
 }
 
 // Keys of the parts of a model. Parts may be nested.
@@ -128,13 +113,6 @@ struct ImpliedPart {
 constexpr ImpliedPart kImpliedAudio[] = {
 #include "audio_parts.inc"
 };
-
-std::string ImpliedAudioType(absl::string_view parent) {
-  for (const ImpliedPart& row : kImpliedAudio) {
-    if (IsAmong(parent, row.parents)) return std::string(row.type);
-  }
-  return "";
-}
 
 absl::string_view NameOf(ModelPart part) {
   return part == ModelPart::kAudio ? "audio" : "vision";
@@ -464,8 +442,11 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
       if (!found.model_type.empty()) parent = found.model_type;
       found.config = found.config.Object(key);
       found.model_type = TypeOf(found.config);
-      if (found.model_type.empty() && part == ModelPart::kAudio) {
-        found.model_type = ImpliedAudioType(parent);
+      const ImpliedPart* const implied =
+          FindRow(kImpliedAudio, &ImpliedPart::parents, parent);
+      if (found.model_type.empty() && part == ModelPart::kAudio &&
+          implied != nullptr) {
+        found.model_type = std::string(implied->type);
       }
       descends = true;
       ++depth;
@@ -489,7 +470,10 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
   if (!known && depth > 0 && part != ModelPart::kAudio) {
     // In published files a vision_config may also have the type of the whole
     // model.
-    found.tower = FindTowerOfParent(parent, !found.model_type.empty());
+    found.tower = FindRow(kTowers, &Tower::parents, parent);
+    if (found.tower == nullptr && found.model_type.empty()) {
+      found.tower = FindRow(kTowers, &Tower::default_of, parent);
+    }
     known = found.tower != nullptr;
     if (known && !found.model_type.empty() && found.model_type != parent) {
       found.warning = absl::StrCat(
