@@ -186,8 +186,6 @@ absl::StatusOr<ModelRope> ReadModelJson(const json& root,
 
 absl::StatusOr<ModelRope> ReadModelConfig(absl::string_view config_json,
                                           const Question& question) {
-  const absl::Status size = CheckJsonSize(config_json);
-  if (!size.ok()) return size;
   const ParsedText parsed = ParseText(config_json);
   if (!parsed.text.fault.empty()) {
     return LooksLikePath(config_json)

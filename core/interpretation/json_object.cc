@@ -2,22 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
 
 namespace posenc::core::interpretation {
-namespace {
-
-// A usual config.json has a few KiB and 5 levels. The destructor of a parsed
-// value is recursive, so the depth must be bounded before parsing.
-constexpr std::size_t kMaxConfigBytes = 1 << 20;
-constexpr int kMaxConfigDepth = 64;
-
-}  // namespace
-
 absl::Status ConfigError(absl::string_view key, absl::string_view fact) {
   ErrorMetadata metadata;
   if (!key.empty()) metadata.emplace_back("key", std::string(key));
@@ -25,32 +15,6 @@ absl::Status ConfigError(absl::string_view key, absl::string_view fact) {
       absl::StatusCode::kInvalidArgument, ErrorReason::kModelConfigInvalid,
       "config_json",
       key.empty() ? std::string(fact) : absl::StrCat(key, " ", fact), metadata);
-}
-
-absl::Status CheckJsonSize(absl::string_view text) {
-  if (text.size() > kMaxConfigBytes) {
-    return ConfigError("", absl::StrCat(text.size(), " bytes; at most ",
-                                        kMaxConfigBytes, " are read"));
-  }
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxConfigDepth) {
-        return ConfigError("", absl::StrCat("nested deeper than ",
-                                            kMaxConfigDepth, " levels"));
-      }
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return absl::OkStatus();
 }
 
 std::string Shortened(const nlohmann::json& value) {
@@ -145,22 +109,6 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
     Fail(key, "is ", NumberText(*number),
          "; it must be a whole number, up to 2^53");
     return std::nullopt;
-  }
-  // Only these keys get the warning, because some classes accept a number with
-  // a point for other keys. A key may be read twice, so the warning is added
-  // only if it is new.
-  constexpr absl::string_view kIntegers[] = {
-      "head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers"};
-  if (At(key).is_number_float() &&
-      std::count(std::begin(kIntegers), std::end(kIntegers), key) > 0) {
-    const std::string warning =
-        absl::StrCat(Path(key), " is ", NumberText(*number),
-                     ", written with a point; transformers since 5.0 refuses "
-                     "such a file");
-    std::vector<std::string>& told = report_->warnings;
-    if (std::count(told.begin(), told.end(), warning) == 0) {
-      told.push_back(warning);
-    }
   }
   return static_cast<std::int64_t>(*number);
 }

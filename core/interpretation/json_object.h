@@ -27,9 +27,6 @@ namespace posenc::core::interpretation {
 // Returns INVALID_ARGUMENT kModelConfigInvalid of field "config_json".
 absl::Status ConfigError(absl::string_view key, absl::string_view fact);
 
-// Returns an error if the text is too long, or nested too deeply, to be parsed.
-absl::Status CheckJsonSize(absl::string_view text);
-
 // Facts that are lost when a JSON text is parsed.
 struct JsonText {
   // A key that an object has twice, with its first and last value. Parsers keep
@@ -46,10 +43,11 @@ struct JsonText {
   // Each list has at most 8 elements.
   std::vector<Twice> twice;
   std::vector<LongInteger> long_integers;
-  // `fault` says why the text is not JSON, and is empty for JSON. `fault_path`
-  // is the key of a number that is out of range.
+  // `fault` says why the text is not read, and is empty if it is read.
+  // `fault_path` is the key of a number that is out of range.
   std::string fault, fault_path;
-  std::size_t fault_byte = 0;  // position of the fault, counted from 1
+  // Position of the fault, counted from 1; 0: the fault has no position.
+  std::size_t fault_byte = 0;
 };
 
 // A parsed text: the values, and facts of the text that the values do not keep.
@@ -58,9 +56,9 @@ struct ParsedText {
   nlohmann::json value;  // not an object if text.fault is not empty
 };
 
-// Parses a text that has passed CheckJsonSize(). Python writes NaN and the
-// infinities as bare words. They are read as strings, so they are an error only
-// where a number is needed.
+// Parses a text. A text that is too long or too deep is a fault. Python writes
+// NaN and the infinities as bare words. They are read as strings, so they are
+// an error only where a number is needed.
 ParsedText ParseText(absl::string_view text);
 
 // Returns JSON as one line, cut if it is long, for errors and warnings.

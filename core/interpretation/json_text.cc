@@ -17,6 +17,11 @@ namespace {
 
 using nlohmann::json;
 
+// A usual config.json has a few KiB and 5 levels. The destructor of a parsed
+// value is recursive, so the depth must be bounded.
+constexpr std::size_t kMaxBytes = 1 << 20;
+constexpr std::size_t kMaxDepth = 64;
+
 // Parses a text into values, and records the facts that the values do not keep.
 class TextReader : public nlohmann::json_sax<json> {
  public:
@@ -99,6 +104,11 @@ class TextReader : public nlohmann::json_sax<json> {
   }
 
   bool Open(json empty) {
+    if (open_.size() == kMaxDepth) {
+      found_.text.fault =
+          absl::StrCat("nested deeper than ", kMaxDepth, " levels");
+      return false;
+    }
     json* const value = Place(std::move(empty));
     open_.push_back({value, ""});
     return true;
@@ -159,14 +169,6 @@ ParsedText ParsePlain(absl::string_view text) {
   return found;
 }
 
-// Returns the result for a text that is not JSON.
-ParsedText NoJson(std::string why, std::size_t byte) {
-  ParsedText none;
-  none.text.fault_byte = byte;
-  none.text.fault = absl::StrCat("is not JSON: ", why);
-  return none;
-}
-
 // Words that Python's json module writes for floats that JSON cannot express.
 constexpr absl::string_view kNotFinite[] = {"-Infinity", "Infinity", "NaN"};
 
@@ -203,14 +205,22 @@ std::string WithNotFiniteQuoted(absl::string_view text) {
 }  // namespace
 
 ParsedText ParseText(absl::string_view text) {
+  const auto no_json = [](std::string why, std::size_t byte) {
+    return ParsedText{.text = {.fault = std::move(why), .fault_byte = byte}};
+  };
+  if (text.size() > kMaxBytes) {
+    return no_json(
+        absl::StrCat(text.size(), " bytes; at most ", kMaxBytes, " are read"),
+        0);
+  }
   if (text.find_first_not_of(" \t\r\n") == absl::string_view::npos) {
-    return NoJson("it is empty", text.size());
+    return no_json("is not JSON: it is empty", text.size());
   }
   const std::size_t zero = text.find('\0');
   if (zero != absl::string_view::npos) {
-    return NoJson(
-        absl::StrCat("byte ", zero + 1, " is zero; send the file's text"),
-        zero + 1);
+    return no_json(absl::StrCat("is not JSON: byte ", zero + 1,
+                                " is zero; send the file's text"),
+                   zero + 1);
   }
   ParsedText plain = ParsePlain(text);
   if (plain.text.fault.empty()) return plain;
