@@ -14,8 +14,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
 // Keys of the part that describes the language model. If a file has several of
 // these keys, the first in this list counts.
 constexpr char kLanguageKeys[] =

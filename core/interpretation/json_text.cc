@@ -15,8 +15,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
 // A usual config.json has a few KiB and 5 levels. The destructor of a parsed
 // value is recursive, so the depth must be bounded.
 constexpr std::size_t kMaxBytes = 1 << 20;

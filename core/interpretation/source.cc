@@ -283,7 +283,7 @@ absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
                        "no source is set; give spec, preset or config_json");
 }
 
-absl::StatusOr<ResolvedRope> ResolveJson(const nlohmann::json& root,
+absl::StatusOr<ResolvedRope> ResolveJson(const json& root,
                                          const RopeSource& how,
                                          MissingLength missing_length) {
   const auto read = [&root](const Question& question) {

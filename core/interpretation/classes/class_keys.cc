@@ -11,8 +11,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
 constexpr ClassDefaults kRows[] = {
 #include "class_defaults.inc"
 };

@@ -15,7 +15,7 @@ namespace posenc::core::interpretation {
 
 // Moving a json throws only if its invariants are broken.
 struct ClassKeys {  // NOLINT(bugprone-exception-escape)
-  nlohmann::json config;
+  json config;
   std::vector<std::string> filled;  // keys that got the class's default
 };
 

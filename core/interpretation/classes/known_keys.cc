@@ -16,8 +16,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
 // Keys by the type of their values. A null value counts as an absent key
 // everywhere.
 constexpr char kIntegers[] =

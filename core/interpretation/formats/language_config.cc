@@ -24,8 +24,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
 // Returns the family of a configuration. An unknown type with the key
 // qk_rope_head_dim is read as latent attention. For a reader with one rope or
 // one scaling for all layers (kOneRope, kScalesAll), removes the differences

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
-#include "core/interpretation/classes/known_keys.h"
 #include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
@@ -415,7 +414,7 @@ class TowerReader {
 }  // namespace
 
 bool IsTowerConfig(const JsonObject& root) {
-  const nlohmann::json& type = root.At("model_type");
+  const json& type = root.At("model_type");
   const Tower* const tower =
       type.is_string() ? FindTower(type.get<std::string>()) : nullptr;
   return tower != nullptr && tower->sequence.empty();
@@ -506,16 +505,10 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
                      whole.empty() ? "" : absl::StrCat(", of ", whole, ","),
                      " has no ", name,
                      "_config; give a configuration with one, or no part")));
-  } else if (HasRotaryKey(found.config)) {
-    found.config.Fail("model_type", type,
-                      part == ModelPart::kAudio ? " is not an " : " is not a ",
-                      name,
-                      " tower with a rotary encoding that is known here; send "
-                      "its frequencies as a spec");
   } else {
     found.config.Fail("model_type", type, ": this ", name,
-                      " tower has no rotary encoding, or its encoding is not "
-                      "known here; its configuration has no rotary key");
+                      " tower has no rotary encoding that is known here; if it "
+                      "rotates, send its frequencies as a spec");
   }
   return found;
 }
