@@ -49,7 +49,8 @@ enum class ReadingRule {
   kDefaultRest,      // takes `number` for an absent qk_nope_head_dim
   kNoClass,          // has no class for these model types
   kHasClass,         // has classes for these model types alone
-  kPermutesRows,     // makes half-split rows interleaved in its own files
+  kPermutesRows,     // its own files have half-split rows as interleaved rows;
+                     // the reading has the pairing `what`, because of `says`
   kNoSwitch,         // rotates even if Family::rope_switch turns rotation off
   kWholeHead,        // rotates the whole head, despite partial_rotary_factor
   kUnscaled,         // does not scale, except the rope types in `what`
