@@ -190,6 +190,11 @@ void ReadTruncation(const RopeDict& from, YarnScaling* yarn) {
     // transformers looks for `truncate` outside of the entry of a layer type,
     // and never finds it.
     yarn->truncate = true;
+    if (from.dict.Flag("truncate") == false) {
+      from.dict.Warn("truncate",
+                     " false is not read: transformers looks for it in flat "
+                     "parameters only");
+    }
   } else {
     yarn->truncate = from.dict.Flag("truncate");
     if (!yarn->truncate && from.dict.HasNull("truncate") && from.is_hf()) {
