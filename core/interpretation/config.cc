@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 #include "core/interpretation/classes/class_defaults.h"
-#include "core/interpretation/classes/class_keys.h"
 #include "core/interpretation/classes/families.h"
 #include "core/interpretation/classes/known_keys.h"
 #include "core/interpretation/classes/profile.h"

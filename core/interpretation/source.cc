@@ -292,6 +292,27 @@ absl::StatusOr<ResolvedRope> ResolveJson(const json& root,
   return ResolveConfig(how, "config_json", read, 0, missing_length);
 }
 
+absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
+  // ResolveSource() reports all errors of the source.
+  const absl::StatusOr<ResolvedRope> rope =
+      ResolveSource(source, 0, MissingLength::kAssumeOriginal);
+  if (!rope.ok()) return rope.status();
+  const auto text = ConfigOf(source);
+  if (text) {
+    // Towers are read alike in all versions of a profile's project.
+    const absl::StatusOr<ModelRope> model = ReadModelConfig(
+        *text, {.reader = {.profile = source.profile}, .part = source.part});
+    if (model.ok() && model->grid) return *model->grid;
+  }
+  return FieldInvalid(
+      !text                                               ? "spec"
+      : std::holds_alternative<PresetName>(source.source) ? "preset"
+                                                          : "config_json",
+      "is not of a vision tower with patches on a grid; set part to vision if "
+      "the file has a vision_config, else use grid, or a start for tokens of "
+      "one axis");
+}
+
 RopeLookup LookupOf(RopeSource source) {
   return [source = std::move(source)](std::int64_t head_dim)
              -> absl::StatusOr<std::shared_ptr<const PreparedRope>> {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
-#include "core/interpretation/formats/tower_grid.h"
+#include "core/interpretation/config.h"
 #include "server/convert/fields.h"
 #include "server/convert/rope.h"
 
