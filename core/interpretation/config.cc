@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/classes/class_defaults.h"
 #include "core/interpretation/classes/families.h"
 #include "core/interpretation/classes/known_keys.h"
@@ -162,8 +163,7 @@ void WarnOfText(const JsonText& text, const ProfileRules& rules,
 
 absl::StatusOr<ModelRope> ReadModelJson(const json& root,
                                         const Question& question) {
-  const absl::Status valid = CheckRoot(root);
-  if (!valid.ok()) return valid;
+  RETURN_IF_ERROR(CheckRoot(root));
   Report report;
   ModelRope rope = ReadRoot(root, question, &report);
   if (!report.ok()) return report.status;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/formats/gguf_format.h"
 
 namespace posenc::core::interpretation {
@@ -210,8 +211,7 @@ absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
                      " bytes begins at byte ", tensor.offset);
   }
   std::string data(bytes, '\0');
-  const absl::Status status = source.read(tensor.offset, data.data(), bytes);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(source.read(tensor.offset, data.data(), bytes));
   return DecodeFloats(*dtype, data.data(), elements);
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/formats/gguf_format.h"
 
 namespace posenc::core::interpretation {
@@ -294,8 +295,7 @@ void ReadTensor(std::uint64_t index, std::set<std::string>* names,
 absl::Status CheckStart(const ByteSource& source) {
   char start[8] = {};
   const auto have = std::min<std::uint64_t>(source.size, sizeof(start));
-  const absl::Status status = source.read(0, start, have);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(source.read(0, start, have));
   const absl::string_view magic(start, std::min<std::uint64_t>(have, 4));
   if (magic != absl::string_view("GGUF").substr(0, magic.size())) {
     return Malformed("begins with \"", absl::CHexEscape(magic),
@@ -322,36 +322,28 @@ absl::Status CheckStart(const ByteSource& source) {
   return absl::OkStatus();
 }
 
-absl::Status CheckCount(std::uint64_t count, absl::string_view what,
-                        std::uint64_t least_bytes, std::uint64_t most,
-                        std::uint64_t left) {
-  if (count > left / least_bytes) {
-    return Malformed(count, " ", what, " in ", left, " bytes");
+void CheckCount(std::uint64_t count, absl::string_view what,
+                std::uint64_t least_bytes, std::uint64_t most,
+                HeaderReader* reader) {
+  if (count > reader->left() / least_bytes) {
+    reader->Fail(count, " ", what, " in ", reader->left(), " bytes");
+  } else if (count > most) {
+    reader->Fail(count, " ", what, "; at most ", most, " are read");
   }
-  if (count > most) {
-    return Malformed(count, " ", what, "; at most ", most, " are read");
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
-  absl::Status status = CheckStart(source);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckStart(source));
   HeaderReader reader(source);
   GgufFile file;
   reader.Skip(4);
   file.version = reader.Scalar<std::uint32_t>("the version");
   const auto tensors = reader.Scalar<std::uint64_t>("a count");
   const auto keys = reader.Scalar<std::uint64_t>("a count");
-  if (!reader.ok()) return reader.status();
-  status = CheckCount(keys, "keys", kLeastKeyBytes, kMaxKeys, reader.left());
-  if (status.ok()) {
-    status = CheckCount(tensors, "tensors", kLeastTensorBytes, kMaxTensors,
-                        reader.left());
-  }
-  if (!status.ok()) return status;
+  CheckCount(keys, "keys", kLeastKeyBytes, kMaxKeys, &reader);
+  CheckCount(tensors, "tensors", kLeastTensorBytes, kMaxTensors, &reader);
   std::set<std::string> names;
   for (std::uint64_t i = 0; i < keys && reader.ok(); ++i) {
     ReadKey(i, &names, &reader, &file);
@@ -360,10 +352,10 @@ absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
   for (std::uint64_t i = 0; i < tensors && reader.ok(); ++i) {
     ReadTensor(i, &names, &reader, &file);
   }
-  if (!reader.ok()) return reader.status();
+  absl::Status status = reader.status();
   const std::int64_t align =
       file.Integer("general.alignment", &status).value_or(32);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   if (align < 1 || align > static_cast<std::int64_t>(kMaxAlignment) ||
       !std::has_single_bit(static_cast<std::uint64_t>(align))) {
     return Malformed("key general.alignment is ", align,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
 #include "core/interpretation/classes/profile.h"
+#include "core/interpretation/rope/rope_config.h"
 
 namespace posenc::core::interpretation {
 
@@ -219,24 +220,23 @@ class TowerReader {
 
   double ReadTheta() {
     JsonObject of_theta = config_;
-    const bool reads_dict = tower_.dict != TowerDict::kNone;
-    const bool has_older = reads_dict && config_.Has("rope_scaling");
-    const bool has_newer = reads_dict && config_.Has("rope_parameters");
-    if (has_older && has_newer) {
+    const absl::string_view key =
+        tower_.dict == TowerDict::kNone
+            ? ""
+            : config_.FirstOf("rope_scaling rope_parameters");
+    if (key == "rope_scaling" && config_.Has("rope_parameters")) {
       config_.Warn("rope_parameters",
                    " is not read: rope_scaling, which is given too, replaces "
                    "it");
     }
-    if (has_older || has_newer) {
-      const JsonObject dict =
-          config_.Object(has_older ? "rope_scaling" : "rope_parameters");
+    if (!key.empty()) {
+      const JsonObject dict = config_.Object(key);
       if (dict.Has("rope_theta")) of_theta = dict;
       if (dict.HasNull("rope_theta")) WarnOfNull(dict, "rope_theta");
-      std::string type = dict.Text("type").value_or("default");
-      type = dict.Text("rope_type").value_or(type);
+      const absl::string_view type_key = TypeKey(dict);
+      const std::string type = dict.Text(type_key).value_or("default");
+      dict.MarkRead("type");
       // The classes treat "default" as axial.
-      const absl::string_view type_key =
-          dict.Has("rope_type") ? "rope_type" : "type";
       if (type != "axial" && type != "default") {
         if (tower_.dict == TowerDict::kAxial) {
           dict.Fail(type_key, "is \"", type, "\"; the class of ", model_type_,
@@ -249,8 +249,8 @@ class TowerReader {
       if (tower_.frequencies == TowerFrequencies::kOfWidth) {
         partial_ = dict.Number("partial_rotary_factor");
       }
-      for (const std::string& key : dict.Keys()) {
-        if (!dict.WasRead(key)) dict.Warn(key, " is not read");
+      for (const std::string& unread : dict.Keys()) {
+        if (!dict.WasRead(unread)) dict.Warn(unread, " is not read");
       }
     }
     std::optional<double> theta = of_theta.Number("rope_theta");
