@@ -170,24 +170,20 @@ ParsedText ParsePlain(absl::string_view text) {
 // Words that Python's json module writes for floats that JSON cannot express.
 constexpr absl::string_view kNotFinite[] = {"-Infinity", "Infinity", "NaN"};
 
-absl::string_view NotFiniteAt(absl::string_view text) {
-  for (const absl::string_view word : kNotFinite) {
-    if (absl::StartsWith(text, word)) return word;
-  }
-  return {};
-}
-
 // Returns the text with the words of kNotFinite in quotes. The quotes shift the
 // byte positions after them.
 std::string WithNotFiniteQuoted(absl::string_view text) {
   std::string quoted;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const absl::string_view word =
-        in_string ? absl::string_view() : NotFiniteAt(text.substr(i));
-    if (!word.empty()) {
-      absl::StrAppend(&quoted, "\"", word, "\"");
-      i += word.size() - 1;
+    const auto* const word =
+        std::find_if(std::begin(kNotFinite), std::end(kNotFinite),
+                     [rest = text.substr(i)](absl::string_view one) {
+                       return absl::StartsWith(rest, one);
+                     });
+    if (!in_string && word != std::end(kNotFinite)) {
+      absl::StrAppend(&quoted, "\"", *word, "\"");
+      i += word->size() - 1;
       continue;
     }
     quoted.push_back(text[i]);

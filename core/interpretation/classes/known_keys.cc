@@ -370,8 +370,7 @@ void WarnOfLists(const Model& model) {
   const List lists[] = {
       {"layer_types", true},
       {"no_rope_layers", HasLayerList(family)},
-      {"layer_rope_theta",
-       family.layer_bases || family.nope == NopeRule::kFromLast},
+      {"layer_rope_theta", Reads(family, "layer_rope_theta")},
       {"mlp_layer_types", family.nope == NopeRule::kWindowedOrDense,
        "dense sparse", "transformers refuses it, and it is read as sparse"},
       {"hybrid_layer_pattern", true, "0 1", "it is read as 0"},
@@ -478,7 +477,7 @@ bool HasRotaryKey(const JsonObject& config) {
   for (const std::string& key : config.Keys()) {
     if (absl::StartsWith(key, "rope") || absl::StartsWith(key, "rotary") ||
         absl::EndsWith(key, "_rope_theta") || key == "partial_rotary_factor" ||
-        key == "qk_rope_head_dim" || key == "rotary_emb_base") {
+        key == "qk_rope_head_dim") {
       return true;
     }
     const json& value = config.At(key);
