@@ -18,7 +18,6 @@
 #include "core/interpretation/classes/profile.h"
 #include "core/interpretation/content_hash.h"
 #include "core/interpretation/json_object.h"
-#include "core/interpretation/json_text.h"
 
 namespace posenc::core::doctor {
 namespace {
@@ -58,11 +57,9 @@ bool Rotates(const interpretation::GgufRope& gguf) {
 }
 
 // Returns why a text is not a JSON object. Returns "" for a JSON object.
-// `parsed` becomes the parsed text, unless the text is too long or too deep.
+// `parsed` becomes the parsed text.
 std::string FaultOf(absl::string_view text,
                     interpretation::ParsedText* parsed) {
-  const absl::Status size = interpretation::CheckJsonSize(text);
-  if (!size.ok()) return FactOf(size);
   if (absl::StartsWith(text, "\xEF\xBB\xBF")) {
     return "begins with a byte order mark, and Python's reader of JSON refuses "
            "that: save it as UTF-8 without the mark";
@@ -78,6 +75,7 @@ std::string FaultOf(absl::string_view text,
   if (!read.fault_path.empty()) {
     return absl::StrCat(read.fault_path, " ", read.fault);
   }
+  if (read.fault_byte == 0) return read.fault;
   const std::size_t at = std::min(read.fault_byte, text.size());
   const absl::string_view before = text.substr(0, at);
   const auto lines = std::count(before.begin(), before.end(), '\n');

@@ -200,9 +200,9 @@ void OverrideKey(absl::string_view text, GgufRope* gguf) {
 }  // namespace
 
 json ParseSmall(const std::string& text) {
-  return interpretation::CheckJsonSize(text).ok()
-             ? json::parse(text, nullptr, false)
-             : json(json::value_t::discarded);
+  interpretation::ParsedText read = interpretation::ParseText(text);
+  return read.text.fault.empty() ? std::move(read.value)
+                                 : json(json::value_t::discarded);
 }
 
 const std::string* Runtime::Find(absl::string_view flag) const {

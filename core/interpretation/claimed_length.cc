@@ -13,7 +13,7 @@ namespace posenc::core::interpretation {
 
 std::int64_t ClaimedLength(const RopeSource& source) {
   const auto text = ConfigOf(source);
-  const nlohmann::json root = text ? ParseText(*text).value : nlohmann::json();
+  const json root = text ? ParseText(*text).value : json();
   Report ignored;
   return root.is_object() ? ClaimedLength(JsonObject(&root, "", &ignored)) : 0;
 }
@@ -24,7 +24,7 @@ std::int64_t ClaimedLength(const JsonObject& root) {
   const std::string names = absl::StrCat(kLengthNames, " max_seqlen");
   for (const absl::string_view key : absl::StrSplit(names, ' ')) {
     for (const JsonObject* object : {&part, &root}) {
-      const nlohmann::json& value = object->At(key);
+      const json& value = object->At(key);
       if (!value.is_number()) continue;
       const double length = value.get<double>();
       if (length >= 1 && length <= 0x1p31) {

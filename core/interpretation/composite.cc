@@ -14,8 +14,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
 // Keys of the part that describes the language model. If a file has several of
 // these keys, the first in this list counts.
 constexpr char kLanguageKeys[] =
@@ -72,11 +70,7 @@ absl::string_view TextKeys(absl::string_view model_type) {
 }
 
 const Parents* FindParents(absl::string_view model_type) {
-  const std::string key = ModelKey(model_type);
-  for (const Parents& parents : kParents) {
-    if (IsAmong(key, parents.model_types)) return &parents;
-  }
-  return nullptr;
+  return FindRow(kParents, &Parents::model_types, ModelKey(model_type));
 }
 
 // Returns the text if the value is a string; else empty.
@@ -255,43 +249,43 @@ bool ListsMlps(const json& layer_types, absl::string_view model_type) {
 void WarnOfFile(const json& root, Report* report) {
   const JsonObject whole(&root, "", report);
   const std::string key = PartKey(whole);
-  const auto type = whole.Text("model_type");
-  const bool has_parent = type && FindParents(*type) != nullptr;
-  if (type && (has_parent || Holds(PartRule::kOwnText, *type)) &&
-      !IsAmong(key, TextKeys(*type)) &&
-      !(key.empty() && Holds(PartRule::kFlat, *type)) &&
-      !absl::EndsWith(*type, "_text")) {
+  const std::string type = whole.Text("model_type").value_or("");
+  const bool has_parent = FindParents(type) != nullptr;
+  if ((has_parent || Holds(PartRule::kOwnText, type)) &&
+      !IsAmong(key, TextKeys(type)) &&
+      !(key.empty() && Holds(PartRule::kFlat, type)) &&
+      !absl::EndsWith(type, "_text")) {
     report->Warn(
-        TextKeys(*type),
+        TextKeys(type),
         " is absent: transformers takes the default of its class of "
         "model_type ",
-        *type, "; ",
+        type, "; ",
         key.empty() ? "the file's own keys are" : absl::StrCat(key, " is"),
         " read here");
   }
   if (key.empty()) return;
   JsonObject part = whole.Peek().Object(key);
-  if (type) CheckRefusals(whole, *type, absl::StrCat(key, "."), true);
+  CheckRefusals(whole, type, absl::StrCat(key, "."), true);
   const auto own_type = part.Peek().Text("model_type");
-  if (type && own_type && IgnoresType(*type, part, *own_type)) {
+  if (own_type && IgnoresType(type, part, *own_type)) {
     part.Warn("model_type", " ", *own_type,
-              " is not read: transformers' class of model_type ", *type,
+              " is not read: transformers' class of model_type ", type,
               " takes its own type for every text_config");
   }
-  if (type && own_type == *type) {
-    report->Warn("model_type ", *type, " is that of the file and of its ", key,
+  if (own_type == type) {
+    report->Warn("model_type ", type, " is that of the file and of its ", key,
                  ": transformers' class reads the file's own keys and not ",
                  key, "; ", key, " is read here");
   } else if (LacksPart(whole, key)) {
-    report->Warn("the class of model_type ", *type, " has no ", key,
+    report->Warn("the class of model_type ", type, " has no ", key,
                  ": transformers reads the file's own keys and not ", key, "; ",
                  key, " is read here");
   }
-  if (!type || !Holds(PartRule::kReadsBeside, *type)) {
+  if (!Holds(PartRule::kReadsBeside, type)) {
     WarnOfKeysBeside(whole, key);
   }
-  if (type && Holds(PartRule::kNestsText, *type) &&
-      IsAmong(key, TextKeys(*type)) && PartKey(part).empty()) {
+  if (Holds(PartRule::kNestsText, type) && IsAmong(key, TextKeys(type)) &&
+      PartKey(part).empty()) {
     part.Warn("text_config",
               " is absent: transformers takes the default of its class; ", key,
               "'s own keys are read here");
@@ -302,16 +296,15 @@ void WarnOfFile(const json& root, Report* report) {
     WarnOfKeysBeside(part, inner);
     part = part.Peek().Object(inner);
   }
-  const std::string name = type.value_or("");
-  if (FindFamily(name).known() || FindParents(name) != nullptr ||
-      Holds(PartRule::kComposite, ModelKey(name))) {
+  if (FindFamily(type).known() || has_parent ||
+      Holds(PartRule::kComposite, ModelKey(type))) {
     return;
   }
-  report->Warn(
-      "model_type ",
-      type ? absl::StrCat("\"", *type, "\" of the file is not known here")
-           : "of the file is absent",
-      ": transformers refuses it; its ", key, " is read");
+  report->Warn("model_type ",
+               type.empty() ? "of the file is absent"
+                            : absl::StrCat("\"", type,
+                                           "\" of the file is not known here"),
+               ": transformers refuses it; its ", key, " is read");
 }
 
 }  // namespace posenc::core::interpretation

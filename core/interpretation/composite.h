@@ -20,16 +20,16 @@ JsonObject LanguagePart(JsonObject config, std::string* model_type);
 
 // Adds the values that transformers' composite classes add to a text_config,
 // and returns the keys of these values.
-std::vector<std::string> AddParentsDefaults(nlohmann::json* root);
+std::vector<std::string> AddParentsDefaults(json* root);
 
 // True for a list that has an "mlp" after the attention of each layer, in a
 // family whose files have such lists.
-bool ListsMlps(const nlohmann::json& layer_types, absl::string_view model_type);
+bool ListsMlps(const json& layer_types, absl::string_view model_type);
 
 // Warns if transformers would read the keys outside of the language model's
 // part in another way than posenc. transformers refuses unknown types, fills in
 // an absent part with the defaults of its class, and reads rotary keys only in
 // the part.
-void WarnOfFile(const nlohmann::json& root, Report* report);
+void WarnOfFile(const json& root, Report* report);
 
 }  // namespace posenc::core::interpretation

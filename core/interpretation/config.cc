@@ -9,8 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/classes/class_defaults.h"
-#include "core/interpretation/classes/class_keys.h"
 #include "core/interpretation/classes/families.h"
 #include "core/interpretation/classes/known_keys.h"
 #include "core/interpretation/classes/profile.h"
@@ -30,8 +30,6 @@
 // configuration.
 namespace posenc::core::interpretation {
 namespace {
-
-using nlohmann::json;
 
 // True if the text looks like the name of a file instead of its content.
 bool LooksLikePath(absl::string_view text) {
@@ -58,10 +56,11 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
   const ProfileRules rules = RulesFor(question.reader);
   // The small language models of DeepSeek-VL2 and DeepSeek-OCR have the type
   // deepseek_v2, but not the latent attention of that type. So they are read as
-  // type deepseek.
-  const bool is_plain = config.At("use_mla") == false &&
-                        FindFamily(model_type).width == RotaryWidth::kMla;
-  if (is_plain) model_type = "deepseek";
+  // type deepseek (rows/refusals.json has the warning).
+  if (config.At("use_mla") == false &&
+      FindFamily(model_type).width == RotaryWidth::kMla) {
+    model_type = "deepseek";
+  }
   ClassKeys keys;
   const Family& family = FindFamily(model_type);
   const ClassDefaults* defaults = family.known() && ReadsByClass(rules)
@@ -71,9 +70,6 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
     keys = ReadAsClass(config, defaults, family, rules, model_type);
     config = config.With(&keys.config);
   }
-  // Warnings about key names that the class does not read are added last.
-  std::vector<std::string> of_names;
-  of_names.swap(config.report().warnings);
   ModelRope rope = ReadLanguageModel(config, model_type, question);
   keys.filled.insert(keys.filled.end(), of_parent.begin(), of_parent.end());
   for (const std::string& key : keys.filled) {
@@ -84,14 +80,6 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
                   rules.profile == Profile::kHf && IsRemote(model_type)
                       ? "absent; default of the code beside its checkpoint"
                       : DefaultOf(rules));
-  }
-  std::vector<std::string>& warnings = config.report().warnings;
-  warnings.insert(warnings.end(), of_names.begin(), of_names.end());
-  if (is_plain) {
-    config.Warn("use_mla",
-                " is false: the code beside the checkpoint then has Llama's "
-                "attention, but transformers' class of model_type deepseek_v2 "
-                "has no such switch; Llama's attention is read");
   }
   return rope;
 }
@@ -175,8 +163,7 @@ void WarnOfText(const JsonText& text, const ProfileRules& rules,
 
 absl::StatusOr<ModelRope> ReadModelJson(const json& root,
                                         const Question& question) {
-  const absl::Status valid = CheckRoot(root);
-  if (!valid.ok()) return valid;
+  RETURN_IF_ERROR(CheckRoot(root));
   Report report;
   ModelRope rope = ReadRoot(root, question, &report);
   if (!report.ok()) return report.status;
@@ -186,8 +173,6 @@ absl::StatusOr<ModelRope> ReadModelJson(const json& root,
 
 absl::StatusOr<ModelRope> ReadModelConfig(absl::string_view config_json,
                                           const Question& question) {
-  const absl::Status size = CheckJsonSize(config_json);
-  if (!size.ok()) return size;
   const ParsedText parsed = ParseText(config_json);
   if (!parsed.text.fault.empty()) {
     return LooksLikePath(config_json)

@@ -2,22 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
 
 namespace posenc::core::interpretation {
-namespace {
-
-// A usual config.json has a few KiB and 5 levels. The destructor of a parsed
-// value is recursive, so the depth must be bounded before parsing.
-constexpr std::size_t kMaxConfigBytes = 1 << 20;
-constexpr int kMaxConfigDepth = 64;
-
-}  // namespace
-
 absl::Status ConfigError(absl::string_view key, absl::string_view fact) {
   ErrorMetadata metadata;
   if (!key.empty()) metadata.emplace_back("key", std::string(key));
@@ -27,43 +17,16 @@ absl::Status ConfigError(absl::string_view key, absl::string_view fact) {
       key.empty() ? std::string(fact) : absl::StrCat(key, " ", fact), metadata);
 }
 
-absl::Status CheckJsonSize(absl::string_view text) {
-  if (text.size() > kMaxConfigBytes) {
-    return ConfigError("", absl::StrCat(text.size(), " bytes; at most ",
-                                        kMaxConfigBytes, " are read"));
-  }
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxConfigDepth) {
-        return ConfigError("", absl::StrCat("nested deeper than ",
-                                            kMaxConfigDepth, " levels"));
-      }
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return absl::OkStatus();
-}
-
-std::string Shortened(const nlohmann::json& value) {
+std::string Shortened(const json& value) {
   constexpr std::size_t kShown = 80;
-  std::string text =
-      value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   return text.size() <= kShown ? text
                                : absl::StrCat(text.substr(0, kShown), "...");
 }
 
-JsonObject::JsonObject(const nlohmann::json* json, std::string path,
-                       Report* report, std::shared_ptr<const GivenKeys> given)
-    : json_(json),
+JsonObject::JsonObject(const json* value, std::string path, Report* report,
+                       std::shared_ptr<const GivenKeys> given)
+    : json_(value),
       path_(std::move(path)),
       report_(report),
       given_(std::move(given)),
@@ -77,12 +40,12 @@ std::string JsonObject::Path(absl::string_view key) const {
   return it == given_->end() ? path : it->second;
 }
 
-JsonObject JsonObject::With(const nlohmann::json* json) const {
-  return JsonObject(json, path_, report_, given_);
+JsonObject JsonObject::With(const json* value) const {
+  return JsonObject(value, path_, report_, given_);
 }
 
-const nlohmann::json& JsonObject::At(absl::string_view key) const {
-  static const auto& null = *new nlohmann::json();
+const json& JsonObject::At(absl::string_view key) const {
+  static const auto& null = *new json();
   return Contains(key) ? (*json_)[std::string(key)] : null;
 }
 
@@ -90,9 +53,9 @@ bool JsonObject::Contains(absl::string_view key) const {
   return json_ != nullptr && json_->contains(std::string(key));
 }
 
-const nlohmann::json* JsonObject::Read(absl::string_view key) const {
+const json* JsonObject::Read(absl::string_view key) const {
   MarkRead(key);
-  const nlohmann::json& value = At(key);
+  const json& value = At(key);
   return value.is_null() ? nullptr : &value;
 }
 
@@ -109,11 +72,10 @@ void JsonObject::MarkRead(absl::string_view key) const {
   read_->insert(std::string(key));
 }
 
-const nlohmann::json* JsonObject::ReadTyped(absl::string_view key,
-                                            bool (nlohmann::json::*is_type)()
-                                                const,
-                                            absl::string_view wanted) const {
-  const nlohmann::json* value = Read(key);
+const json* JsonObject::ReadTyped(absl::string_view key,
+                                  bool (json::*is_type)() const,
+                                  absl::string_view wanted) const {
+  const json* value = Read(key);
   if (value == nullptr || (value->*is_type)()) return value;
   const bool is_word =
       *value == "NaN" || *value == "Infinity" || *value == "-Infinity";
@@ -126,7 +88,7 @@ const nlohmann::json* JsonObject::ReadTyped(absl::string_view key,
 }
 
 std::optional<double> JsonObject::Number(absl::string_view key) const {
-  const auto* value = ReadTyped(key, &nlohmann::json::is_number, "a number");
+  const auto* value = ReadTyped(key, &json::is_number, "a number");
   if (value == nullptr) return std::nullopt;
   return value->get<double>();
 }
@@ -146,44 +108,27 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
          "; it must be a whole number, up to 2^53");
     return std::nullopt;
   }
-  // Only these keys get the warning, because some classes accept a number with
-  // a point for other keys. A key may be read twice, so the warning is added
-  // only if it is new.
-  constexpr absl::string_view kIntegers[] = {
-      "head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers"};
-  if (At(key).is_number_float() &&
-      std::count(std::begin(kIntegers), std::end(kIntegers), key) > 0) {
-    const std::string warning =
-        absl::StrCat(Path(key), " is ", NumberText(*number),
-                     ", written with a point; transformers since 5.0 refuses "
-                     "such a file");
-    std::vector<std::string>& told = report_->warnings;
-    if (std::count(told.begin(), told.end(), warning) == 0) {
-      told.push_back(warning);
-    }
-  }
   return static_cast<std::int64_t>(*number);
 }
 
 std::optional<bool> JsonObject::Flag(absl::string_view key) const {
-  const auto* value =
-      ReadTyped(key, &nlohmann::json::is_boolean, "true or false");
+  const auto* value = ReadTyped(key, &json::is_boolean, "true or false");
   if (value == nullptr) return std::nullopt;
   return value->get<bool>();
 }
 
 std::optional<std::string> JsonObject::Text(absl::string_view key) const {
-  const auto* value = ReadTyped(key, &nlohmann::json::is_string, "a string");
+  const auto* value = ReadTyped(key, &json::is_string, "a string");
   if (value == nullptr) return std::nullopt;
   return value->get<std::string>();
 }
 
 std::vector<double> JsonObject::Numbers(absl::string_view key) const {
   constexpr absl::string_view kWanted = "an array of numbers";
-  const auto* value = ReadTyped(key, &nlohmann::json::is_array, kWanted);
+  const auto* value = ReadTyped(key, &json::is_array, kWanted);
   std::vector<double> numbers;
   if (value == nullptr) return numbers;
-  for (const nlohmann::json& element : *value) {
+  for (const json& element : *value) {
     if (!element.is_number()) {
       Fail(key, "has an element of type ", element.type_name(), ", ",
            Shortened(element), "; it must be ", kWanted);
@@ -195,7 +140,7 @@ std::vector<double> JsonObject::Numbers(absl::string_view key) const {
 }
 
 JsonObject JsonObject::Object(absl::string_view key) const {
-  const auto* value = ReadTyped(key, &nlohmann::json::is_object, "an object");
+  const auto* value = ReadTyped(key, &json::is_object, "an object");
   return JsonObject(value, Path(key), report_, given_);
 }
 
@@ -226,8 +171,8 @@ std::vector<std::string> JsonObject::Keys() const {
   return keys;
 }
 
-nlohmann::json JsonObject::Copy() const {
-  return json_ == nullptr ? nlohmann::json::object() : *json_;
+json JsonObject::Copy() const {
+  return json_ == nullptr ? json::object() : *json_;
 }
 
 bool JsonObject::WasRead(absl::string_view key) const {

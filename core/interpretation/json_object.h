@@ -2,7 +2,7 @@
 // records which keys were read, so that unread keys of a configuration can be
 // reported.
 //
-// This header includes nlohmann::json. It is for core/interpretation,
+// This header includes json. It is for core/interpretation,
 // core/doctor and tests.
 
 #pragma once
@@ -19,31 +19,52 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "core/interpretation/json_text.h"
 #include "core/interpretation/report.h"
 #include "nlohmann/json.hpp"
 
 namespace posenc::core::interpretation {
 
+using nlohmann::json;
+
 // Returns INVALID_ARGUMENT kModelConfigInvalid of field "config_json".
 absl::Status ConfigError(absl::string_view key, absl::string_view fact);
 
-// Returns an error if the text is too long, or nested too deeply, to be parsed.
-absl::Status CheckJsonSize(absl::string_view text);
+// Facts that are lost when a JSON text is parsed.
+struct JsonText {
+  // A key that an object has twice, with its first and last value. Parsers keep
+  // the last one.
+  struct Twice {
+    std::string path, first, last;
+  };
+  // An integer that int64 cannot hold. The parser converts it to double; Python
+  // keeps all digits.
+  struct LongInteger {
+    std::string path, digits;
+  };
+
+  // Each list has at most 8 elements.
+  std::vector<Twice> twice;
+  std::vector<LongInteger> long_integers;
+  // `fault` says why the text is not read, and is empty if it is read.
+  // `fault_path` is the key of a number that is out of range.
+  std::string fault, fault_path;
+  // Position of the fault, counted from 1; 0: the fault has no position.
+  std::size_t fault_byte = 0;
+};
 
 // A parsed text: the values, and facts of the text that the values do not keep.
 struct ParsedText {
   JsonText text;
-  nlohmann::json value;  // not an object if text.fault is not empty
+  json value;  // not an object if text.fault is not empty
 };
 
-// Parses a text that has passed CheckJsonSize(). Python writes NaN and the
-// infinities as bare words. They are read as strings, so they are an error only
-// where a number is needed.
+// Parses a text. A text that is too long or too deep is a fault. Python writes
+// NaN and the infinities as bare words. They are read as strings, so they are
+// an error only where a number is needed.
 ParsedText ParseText(absl::string_view text);
 
 // Returns JSON as one line, cut if it is long, for errors and warnings.
-std::string Shortened(const nlohmann::json& value);
+std::string Shortened(const json& value);
 
 // Returns the number without its fraction: 0 for NaN, and at most 2^53 in
 // absolute value.
@@ -58,14 +79,14 @@ using GivenKeys = std::map<std::string, std::string>;
 // that were read. The JSON and the report must outlive all copies.
 class JsonObject {
  public:
-  // A null `json` stands for an object without keys. `path` names the object in
-  // errors.
-  JsonObject(const nlohmann::json* json, std::string path, Report* report,
+  // A null `value` stands for an object without keys. `path` names the object
+  // in errors.
+  JsonObject(const json* value, std::string path, Report* report,
              std::shared_ptr<const GivenKeys> given = nullptr);
 
   // Returns an object for other JSON, with the same path, report and given
   // keys.
-  JsonObject With(const nlohmann::json* json) const;
+  JsonObject With(const json* value) const;
 
   // Has() is true if the key is present and not null. HasNull() is true if the
   // key is present and null. Both functions count as reading the key (WasRead).
@@ -79,7 +100,7 @@ class JsonObject {
   const std::string& Path() const { return path_; }
   // At returns JSON's null if the key is absent. At and Contains do not count
   // as reading the key.
-  const nlohmann::json& At(absl::string_view key) const;
+  const json& At(absl::string_view key) const;
   bool Contains(absl::string_view key) const;
 
   std::optional<double> Number(absl::string_view key) const;
@@ -119,19 +140,18 @@ class JsonObject {
   Report& report() const { return *report_; }
   std::vector<std::string> Keys() const;
   // The JSON of the object; {} for an object without keys.
-  nlohmann::json Copy() const;
+  json Copy() const;
   bool WasRead(absl::string_view key) const;
 
  private:
   // Returns null if the key is absent or null.
-  const nlohmann::json* Read(absl::string_view key) const;
+  const json* Read(absl::string_view key) const;
   // Does the same. For a value of another type, reports an error and returns
   // null.
-  const nlohmann::json* ReadTyped(absl::string_view key,
-                                  bool (nlohmann::json::*is_type)() const,
-                                  absl::string_view wanted) const;
+  const json* ReadTyped(absl::string_view key, bool (json::*is_type)() const,
+                        absl::string_view wanted) const;
 
-  const nlohmann::json* json_;
+  const json* json_;
   std::string path_;
   Report* report_;
   std::shared_ptr<const GivenKeys> given_;

@@ -1,4 +1,4 @@
-#include "core/interpretation/json_text.h"
+// ParseText() of json_object.h.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +15,10 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
+// A usual config.json has a few KiB and 5 levels. The destructor of a parsed
+// value is recursive, so the depth must be bounded.
+constexpr std::size_t kMaxBytes = 1 << 20;
+constexpr std::size_t kMaxDepth = 64;
 
 // Parses a text into values, and records the facts that the values do not keep.
 class TextReader : public nlohmann::json_sax<json> {
@@ -99,6 +102,11 @@ class TextReader : public nlohmann::json_sax<json> {
   }
 
   bool Open(json empty) {
+    if (open_.size() == kMaxDepth) {
+      found_.text.fault =
+          absl::StrCat("nested deeper than ", kMaxDepth, " levels");
+      return false;
+    }
     json* const value = Place(std::move(empty));
     open_.push_back({value, ""});
     return true;
@@ -159,23 +167,8 @@ ParsedText ParsePlain(absl::string_view text) {
   return found;
 }
 
-// Returns the result for a text that is not JSON.
-ParsedText NoJson(std::string why, std::size_t byte) {
-  ParsedText none;
-  none.text.fault_byte = byte;
-  none.text.fault = absl::StrCat("is not JSON: ", why);
-  return none;
-}
-
 // Words that Python's json module writes for floats that JSON cannot express.
 constexpr absl::string_view kNotFinite[] = {"-Infinity", "Infinity", "NaN"};
-
-absl::string_view NotFiniteAt(absl::string_view text) {
-  for (const absl::string_view word : kNotFinite) {
-    if (absl::StartsWith(text, word)) return word;
-  }
-  return {};
-}
 
 // Returns the text with the words of kNotFinite in quotes. The quotes shift the
 // byte positions after them.
@@ -183,11 +176,14 @@ std::string WithNotFiniteQuoted(absl::string_view text) {
   std::string quoted;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const absl::string_view word =
-        in_string ? absl::string_view() : NotFiniteAt(text.substr(i));
-    if (!word.empty()) {
-      absl::StrAppend(&quoted, "\"", word, "\"");
-      i += word.size() - 1;
+    const auto* const word =
+        std::find_if(std::begin(kNotFinite), std::end(kNotFinite),
+                     [rest = text.substr(i)](absl::string_view one) {
+                       return absl::StartsWith(rest, one);
+                     });
+    if (!in_string && word != std::end(kNotFinite)) {
+      absl::StrAppend(&quoted, "\"", *word, "\"");
+      i += word->size() - 1;
       continue;
     }
     quoted.push_back(text[i]);
@@ -203,14 +199,22 @@ std::string WithNotFiniteQuoted(absl::string_view text) {
 }  // namespace
 
 ParsedText ParseText(absl::string_view text) {
+  const auto no_json = [](std::string why, std::size_t byte) {
+    return ParsedText{.text = {.fault = std::move(why), .fault_byte = byte}};
+  };
+  if (text.size() > kMaxBytes) {
+    return no_json(
+        absl::StrCat(text.size(), " bytes; at most ", kMaxBytes, " are read"),
+        0);
+  }
   if (text.find_first_not_of(" \t\r\n") == absl::string_view::npos) {
-    return NoJson("it is empty", text.size());
+    return no_json("is not JSON: it is empty", text.size());
   }
   const std::size_t zero = text.find('\0');
   if (zero != absl::string_view::npos) {
-    return NoJson(
-        absl::StrCat("byte ", zero + 1, " is zero; send the file's text"),
-        zero + 1);
+    return no_json(absl::StrCat("is not JSON: byte ", zero + 1,
+                                " is zero; send the file's text"),
+                   zero + 1);
   }
   ParsedText plain = ParsePlain(text);
   if (plain.text.fault.empty()) return plain;
@@ -220,7 +224,5 @@ ParsedText ParseText(absl::string_view text) {
   parsed.text.fault_byte = plain.text.fault_byte;
   return parsed;
 }
-
-JsonText ReadJsonText(absl::string_view text) { return ParseText(text).text; }
 
 }  // namespace posenc::core::interpretation

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/interpretation/classes/profile.h"
 #include "core/interpretation/classes/reading_rules.h"
@@ -74,16 +75,6 @@ absl::Status ConfigFault(absl::string_view field, const ModelRope& model,
                    absl::StrCat(key, ": ", fact), {{"key", key}});
 }
 
-absl::StatusOr<ProfileVersion> ReaderOf(const RopeSource& source) {
-  ProfileVersion reader = {.profile = source.profile};
-  if (source.profile_version.empty()) return reader;
-  absl::StatusOr<Version> version =
-      ParseVersion(source.profile, source.profile_version);
-  if (!version.ok()) return version.status();
-  reader.version = *std::move(version);
-  return reader;
-}
-
 // Adds an assumption about the version, unless the version is the newest.
 void AssumeVersion(const RopeSource& source, const ProfileVersion& reader,
                    Report* report) {
@@ -138,28 +129,28 @@ absl::StatusOr<ResolvedRope> ResolveConfig(
     const RopeSource& source, absl::string_view field,
     absl::FunctionRef<absl::StatusOr<ModelRope>(const Question&)> read,
     std::int64_t head_dim, MissingLength missing_length) {
-  absl::StatusOr<ProfileVersion> reader = ReaderOf(source);
-  if (!reader.ok()) return reader.status();
-  absl::StatusOr<ModelRope> model =
-      read({*reader, source.layer_type, source.layer_index, source.part});
-  if (!model.ok()) return model.status();
-  if (model->head_dim > std::numeric_limits<std::int32_t>::max()) {
-    return FieldInvalid(field, absl::StrCat("gives heads of ", model->head_dim,
+  ProfileVersion reader = {.profile = source.profile};
+  if (!source.profile_version.empty()) {
+    ASSIGN_OR_RETURN(reader.version,
+                     ParseVersion(source.profile, source.profile_version));
+  }
+  ASSIGN_OR_RETURN(ModelRope model, read({reader, source.layer_type,
+                                          source.layer_index, source.part}));
+  if (model.head_dim > std::numeric_limits<std::int32_t>::max()) {
+    return FieldInvalid(field, absl::StrCat("gives heads of ", model.head_dim,
                                             " channels; at most 2^31 - 1 are "
                                             "described"));
   }
-  AssumeVersion(source, *reader, &model->report);
-  const std::int64_t rotary_dim = model->spec.rotary_dim;
+  AssumeVersion(source, reader, &model.report);
+  const std::int64_t rotary_dim = model.spec.rotary_dim;
   if (rotary_dim > kMostOfConfig) {
     return FieldInvalid(
         field, absl::StrCat("rotates ", rotary_dim,
                             " channels of a head; at most ", kMostOfConfig));
   }
-  const absl::Status wide =
-      source.head_dim != 0
-          ? CheckWidth(source.head_dim, "and it is", head_dim)
-          : CheckWidth(model->head_dim, "the model's", head_dim);
-  if (!wide.ok()) return wide;
+  RETURN_IF_ERROR(source.head_dim != 0
+                      ? CheckWidth(source.head_dim, "and it is", head_dim)
+                      : CheckWidth(model.head_dim, "the model's", head_dim));
   if (source.head_dim != 0 && source.head_dim < rotary_dim) {
     return FieldInvalid("head_dim",
                         absl::StrCat(source.head_dim, "; ", rotary_dim,
@@ -170,45 +161,45 @@ absl::StatusOr<ResolvedRope> ResolveConfig(
   // shared key has only the rotated channels.
   if (head_dim != 0 && head_dim < rotary_dim) {
     return FieldInvalid(
-        field, absl::StrCat("rotates ", rotary_dim, " of the ", model->head_dim,
+        field, absl::StrCat("rotates ", rotary_dim, " of the ", model.head_dim,
                             " channels of a head; the "
                             "tensor's heads have ",
                             head_dim));
   }
   std::optional<std::int64_t> length = source.sequence_length;
-  if (model->length && (model->length_reason.empty() || !length)) {
-    length = model->length;
+  if (model.length && (model.length_reason.empty() || !length)) {
+    length = model.length;
   }
   absl::StatusOr<ResolvedRope> resolved =
-      ResolveSpec(model->spec, head_dim != 0 ? head_dim : model->head_dim,
-                  length, missing_length);
-  if (!resolved.ok()) return ConfigFault(field, *model, resolved.status());
-  if (model->length) {
+      ResolveSpec(model.spec, head_dim != 0 ? head_dim : model.head_dim, length,
+                  missing_length);
+  if (!resolved.ok()) return ConfigFault(field, model, resolved.status());
+  if (model.length) {
     // The project chooses the frequencies only once, for every length. So the
     // caller gets a spec with explicit frequencies, which do not depend on a
     // length.
     WriteOutFrequencies(resolved->inv_freq, &resolved->spec);
-    if (!source.sequence_length && !model->length_reason.empty()) {
-      model->report.Assume("sequence_length", absl::StrCat(*length),
-                           model->length_reason);
+    if (!source.sequence_length && !model.length_reason.empty()) {
+      model.report.Assume("sequence_length", absl::StrCat(*length),
+                          model.length_reason);
     }
   }
-  if (model->original_max_position_embeddings > 0) {
+  if (model.original_max_position_embeddings > 0) {
     resolved->original_max_position_embeddings =
-        model->original_max_position_embeddings;
+        model.original_max_position_embeddings;
   }
-  resolved->softmax_scale_multiplier = model->softmax_scale_multiplier;
-  resolved->query_scale = model->query_scale;
+  resolved->softmax_scale_multiplier = model.softmax_scale_multiplier;
+  resolved->query_scale = model.query_scale;
   resolved->assumptions.insert(resolved->assumptions.begin(),
-                               model->report.assumptions.begin(),
-                               model->report.assumptions.end());
+                               model.report.assumptions.begin(),
+                               model.report.assumptions.end());
   for (std::string& warning : resolved->warnings) {
     const std::size_t end = std::min(warning.find(' '), warning.size());
-    warning = KeyOf(*model, warning.substr(0, end)) + warning.substr(end);
+    warning = KeyOf(model, warning.substr(0, end)) + warning.substr(end);
   }
   resolved->warnings.insert(resolved->warnings.begin(),
-                            model->report.warnings.begin(),
-                            model->report.warnings.end());
+                            model.report.warnings.begin(),
+                            model.report.warnings.end());
   return resolved;
 }
 
@@ -227,8 +218,7 @@ absl::StatusOr<ResolvedRope> ResolveGivenSpec(const RopeSource& source,
     return FieldInvalid("profile_version",
                         "a spec is read alike by all; leave it unset");
   }
-  const absl::Status wide = CheckWidth(source.head_dim, "and it is", head_dim);
-  if (!wide.ok()) return wide;
+  RETURN_IF_ERROR(CheckWidth(source.head_dim, "and it is", head_dim));
   absl::StatusOr<ResolvedRope> resolved =
       ResolveSpec(spec, head_dim != 0 ? head_dim : source.head_dim,
                   source.sequence_length, missing_length);
@@ -283,7 +273,7 @@ absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
                        "no source is set; give spec, preset or config_json");
 }
 
-absl::StatusOr<ResolvedRope> ResolveJson(const nlohmann::json& root,
+absl::StatusOr<ResolvedRope> ResolveJson(const json& root,
                                          const RopeSource& how,
                                          MissingLength missing_length) {
   const auto read = [&root](const Question& question) {
@@ -292,13 +282,32 @@ absl::StatusOr<ResolvedRope> ResolveJson(const nlohmann::json& root,
   return ResolveConfig(how, "config_json", read, 0, missing_length);
 }
 
+absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
+  // ResolveSource() reports all errors of the source.
+  RETURN_IF_ERROR(
+      ResolveSource(source, 0, MissingLength::kAssumeOriginal).status());
+  const auto text = ConfigOf(source);
+  if (text) {
+    // Towers are read alike in all versions of a profile's project.
+    const absl::StatusOr<ModelRope> model = ReadModelConfig(
+        *text, {.reader = {.profile = source.profile}, .part = source.part});
+    if (model.ok() && model->grid) return *model->grid;
+  }
+  return FieldInvalid(
+      !text                                               ? "spec"
+      : std::holds_alternative<PresetName>(source.source) ? "preset"
+                                                          : "config_json",
+      "is not of a vision tower with patches on a grid; set part to vision if "
+      "the file has a vision_config, else use grid, or a start for tokens of "
+      "one axis");
+}
+
 RopeLookup LookupOf(RopeSource source) {
   return [source = std::move(source)](std::int64_t head_dim)
              -> absl::StatusOr<std::shared_ptr<const PreparedRope>> {
-    absl::StatusOr<ResolvedRope> rope =
-        ResolveSource(source, head_dim, MissingLength::kError);
-    if (!rope.ok()) return rope.status();
-    return std::make_shared<const PreparedRope>(*std::move(rope));
+    ASSIGN_OR_RETURN(ResolvedRope rope,
+                     ResolveSource(source, head_dim, MissingLength::kError));
+    return std::make_shared<const PreparedRope>(std::move(rope));
   };
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/interpretation/formats/tower_grid.h"
+#include "core/interpretation/config.h"
 #include "server/convert/fields.h"
 #include "server/convert/rope.h"
 

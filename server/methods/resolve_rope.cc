@@ -10,7 +10,6 @@
 #include "core/interpretation/claimed_length.h"
 #include "core/interpretation/compare.h"
 #include "core/interpretation/content_hash.h"
-#include "core/interpretation/preset_default.h"
 #include "posenc/v1/service.pb.h"
 #include "server/convert/rope.h"
 #include "server/methods/methods.h"
@@ -62,9 +61,6 @@ absl::Status AnswerResolveRope(const v1::ResolveRopeRequest& request,
           request.has_compare_with() ? &request.compare_with() : nullptr,
           request.head_dim(), CheckLength(request)));
   core::ResolvedRope& rope = ropes.rope;
-  const auto unlike_class = core::interpretation::DifferenceFromDefault(
-      ReadRopeSource(request.rope()), rope);
-  if (unlike_class) rope.assumptions.push_back(*unlike_class);
   WriteRope(rope, core::interpretation::ContentHash(rope), response);
   if (!key.empty()) {
     context.cache->Insert(

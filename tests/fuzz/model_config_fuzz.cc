@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/interpretation/formats/tower_grid.h"
+#include "core/interpretation/config.h"
 #include "core/interpretation/source.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,

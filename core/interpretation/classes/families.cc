@@ -45,9 +45,8 @@ absl::Span<const Family> Families() { return kFamilies; }
 const Family& FindFamily(absl::string_view model_type) {
   for (const std::string& key :
        {Underscored(model_type), ModelKey(model_type)}) {
-    for (const Family& family : kFamilies) {
-      if (IsAmong(key, family.model_types)) return family;
-    }
+    const Family* family = FindRow(kFamilies, &Family::model_types, key);
+    if (family != nullptr) return *family;
   }
   return kOther;
 }

@@ -16,8 +16,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
 // Keys by the type of their values. A null value counts as an absent key
 // everywhere.
 constexpr char kIntegers[] =
@@ -57,13 +55,20 @@ enum class RefusedValue {
   kNull,
   kEmpty,
   kNotFalse,  // neither false nor null
+  kNotTrue,   // neither true nor null
   kZero,
   kNotPositive,
   kNumber,
   kPoint,  // a number written with a point
   kText,
+  kNope,        // "nope"
+  kNoRotation,  // the name of another encoding
   kList,
-  kDiffers  // from the value of the key `without`
+  kFilled,     // neither null nor an empty list
+  kFractions,  // a list that has a number with a point
+  kIndices,    // a list that has another number than 0 and 1
+  kZeros,      // a list that has nothing but 0
+  kDiffers     // from the value of the key `without`
 };
 
 struct Refusal {
@@ -72,7 +77,9 @@ struct Refusal {
   RefusedValue when;
   absl::string_view without;  // only in files without this key; empty: in any
   bool fails;                 // posenc refuses the file, too
-  absl::string_view says;     // {} stands for the model type
+  bool unread;                // only for classes that do not read the key
+  // {} stands for the model type, and {class} for the name of the class.
+  absl::string_view says;
 };
 constexpr Refusal kRefusals[] = {
 #include "refusals.inc"
@@ -134,6 +141,13 @@ void WarnOfTypes(const Model& model) {
                 " only: it refuses the file");
     break;
   }
+  if (std::count(types.begin(), types.end(), "sliding_attention") > 0 &&
+      config.Contains("sliding_window") &&
+      config.At("sliding_window").is_null()) {
+    config.Warn("sliding_window",
+                " is null, and transformers' cache of layers of type "
+                "sliding_attention wants a number and fails");
+  }
   if (family.forces_last && types.back() != "full_attention") {
     config.Warn(kKey, " ends in \"", types.back(), "\"; ", ClassOf(model_type),
                 " makes the last layer one of full_attention; it is read the "
@@ -153,6 +167,9 @@ std::optional<std::pair<JsonObject, absl::string_view>> PlaceOf(
 }
 
 bool IsRefused(const json& value, RefusedValue when) {
+  const auto has = [&value](bool (*is_one)(const json&)) {
+    return value.is_array() && std::any_of(value.begin(), value.end(), is_one);
+  };
   switch (when) {
     case RefusedValue::kGiven:
       return true;
@@ -165,6 +182,8 @@ bool IsRefused(const json& value, RefusedValue when) {
       return value == json::object();
     case RefusedValue::kNotFalse:
       return !value.is_null() && value != false;
+    case RefusedValue::kNotTrue:
+      return !value.is_null() && value != true;
     case RefusedValue::kZero:
       return value == 0;
     case RefusedValue::kNotPositive:
@@ -175,10 +194,35 @@ bool IsRefused(const json& value, RefusedValue when) {
       return value.is_number_float();
     case RefusedValue::kText:
       return value.is_string();
+    case RefusedValue::kNope:
+      return value == "nope";
+    case RefusedValue::kNoRotation:
+      return value.is_string() && IsAmong(value.get_ref<const std::string&>(),
+                                          "alibi learned none sinusoidal");
     case RefusedValue::kList:
       return value.is_array();
+    case RefusedValue::kFilled:
+      return !value.is_null() && value != json::array();
+    case RefusedValue::kFractions:
+      return has([](const json& one) { return one.is_number_float(); });
+    case RefusedValue::kIndices:
+      return has([](const json& one) {
+        return one.is_number() && one != 0 && one != 1;
+      });
+    case RefusedValue::kZeros:
+      return has([](const json& one) { return one == 0; }) &&
+             !has([](const json& one) { return one != 0; });
   }
   return false;
+}
+
+// True if the family's classes read a key that other classes do not read.
+bool Reads(const Family& family, absl::string_view key) {
+  if (key == "no_rope_layers") return family.nope != NopeRule::kNone;
+  if (key == "layer_rope_theta") {
+    return family.layer_bases || family.nope == NopeRule::kFromLast;
+  }
+  return key == family.rope_switch || family.nope == NopeRule::kEveryLayer;
 }
 
 // True if the row applies to the file.
@@ -220,9 +264,8 @@ void WarnOfIntervals(const Model& model) {
 constexpr char kOtherEncodings[] =
     "absolute alibi learned none nope relative relative_key sinusoidal";
 
-// Warns if the class's switch has a text that the class does not know, and if
-// the file has switches that the class does not read.
-void WarnOfSwitches(const Model& model) {
+// Warns if the class's switch has a text that the class does not know.
+void WarnOfSwitch(const Model& model) {
   const auto& [config, model_type, family, rules, defaults] = model;
   const json& own = config.At(family.rope_switch);
   if (own.is_string() && IsSwitchedOff(model) &&
@@ -230,34 +273,6 @@ void WarnOfSwitches(const Model& model) {
     config.Warn(family.rope_switch, " is ", Shortened(own), ", and ",
                 ClassOf(model_type), " rotates for ", family.rope_switch_value,
                 " alone: no layer rotates");
-  }
-  if (family.nope == NopeRule::kEveryLayer) return;
-  const std::string whose = !family.known() || IsRemote(model_type)
-                                ? "the class that is known here"
-                                : ClassOf(model_type);
-  for (const absl::string_view key :
-       {"use_rope", "rope", "alibi", "use_alibi", "position_embedding_type"}) {
-    const json& value = config.At(key);
-    if (value.is_null() || key == family.rope_switch) continue;
-    // BERT's "absolute" does not turn rotation off, because files of types that
-    // rotate also have this value.
-    const bool turns_off = key == "position_embedding_type"
-                               ? IsAmong(config.Peek().Text(key).value_or(""),
-                                         "alibi learned none nope sinusoidal")
-                               : value != !absl::StrContains(key, "alibi");
-    if (!turns_off) continue;
-    config.Warn(key, " is ", Shortened(value), ", which ", whose,
-                " does not read: its layers rotate",
-                value == "nope" ? "; read as no rope" : "");
-  }
-  for (const absl::string_view key : {"no_rope_layers", "use_rope_layers"}) {
-    const json& list = config.At(key);
-    if (list.is_null() || list == json::array() ||
-        (family.nope != NopeRule::kNone && key == "no_rope_layers")) {
-      continue;
-    }
-    config.Warn(key, " is ", Shortened(list), ", which ", whose,
-                " does not read: all of its layers rotate");
   }
 }
 
@@ -288,45 +303,20 @@ void WarnOfPattern(const Model& model) {
   }
 }
 
-// Warns of no_rope_layers if it has fractions, looks like a list of indices, or
-// lets no layer rotate.
-void WarnOfNopeList(const Model& model) {
-  const JsonObject& config = model.config;
-  if (!HasLayerList(model.family)) return;
-  const json& list = config.At("no_rope_layers");
-  if (!list.is_array()) return;
-  bool has_fraction = false, has_other = false, has_rope = list.empty();
-  for (const json& one : list) {
-    has_fraction |= one.is_number_float();
-    has_other |= one.is_number() && one != 0 && one != 1;
-    has_rope |= one != 0;
-  }
-  if (has_fraction) {
-    config.Warn("no_rope_layers", " is ", Shortened(list),
-                ", and transformers refuses elements that are no integers; 0 "
-                "is read as no rope");
-  }
-  if (has_other) {
-    config.Warn("no_rope_layers", " is ", Shortened(list),
-                ", which looks like indices of layers; transformers' class "
-                "reads one element for each layer (0: no rope, 1: rope); it is "
-                "read the same way here");
-  }
-  if (!has_rope) {
-    config.Warn("no_rope_layers",
-                " is 0 for every layer, so no layer rotates; transformers' "
-                "class makes frequencies that no layer uses");
-  }
-}
-
 }  // namespace
 
 void CheckRefusals(const JsonObject& config, absl::string_view model_type,
                    absl::string_view part, bool warns) {
+  const Family& family = FindFamily(model_type);
+  const std::string name_of_class = !family.known() || IsRemote(model_type)
+                                        ? "the class that is known here"
+                                        : ClassOf(model_type);
   absl::string_view said;
   for (const Refusal& row : kRefusals) {
     const bool is_theirs =
-        row.model_types.empty() || IsAmong(model_type, row.model_types);
+        row.unread
+            ? !Reads(family, row.key)
+            : row.model_types.empty() || IsAmong(model_type, row.model_types);
     if (row.key == said || !is_theirs || (!row.fails && !warns) ||
         !absl::StartsWith(row.key, part)) {
       continue;
@@ -340,7 +330,8 @@ void CheckRefusals(const JsonObject& config, absl::string_view model_type,
         row.when == RefusedValue::kGiven    ? "given"
         : row.when == RefusedValue::kAbsent ? "absent"
                                             : Shortened(object.At(name)),
-        absl::StrReplaceAll(row.says, {{"{}", std::string(model_type)}}));
+        absl::StrReplaceAll(row.says, {{"{}", std::string(model_type)},
+                                       {"{class}", name_of_class}}));
     if (row.fails) {
       object.Fail(name, fact);
     } else {
@@ -379,8 +370,7 @@ void WarnOfLists(const Model& model) {
   const List lists[] = {
       {"layer_types", true},
       {"no_rope_layers", HasLayerList(family)},
-      {"layer_rope_theta",
-       family.layer_bases || family.nope == NopeRule::kFromLast},
+      {"layer_rope_theta", Reads(family, "layer_rope_theta")},
       {"mlp_layer_types", family.nope == NopeRule::kWindowedOrDense,
        "dense sparse", "transformers refuses it, and it is read as sparse"},
       {"hybrid_layer_pattern", true, "0 1", "it is read as 0"},
@@ -470,26 +460,9 @@ void WarnOfRefusals(const Model& model) {
         "the code beside its checkpoints; it is read as that code reads it");
   }
   WarnOfLayerEntries(model);
-  WarnOfNopeList(model);
-  WarnOfSwitches(model);
+  WarnOfSwitch(model);
   WarnOfIntervals(model);
   WarnOfPattern(model);
-  const bool is_long = !model.family.long_switch.empty() &&
-                       config.At(model.family.long_switch) == true;
-  const auto maximum = config.Peek().Integer("max_position_embeddings");
-  if (is_long && maximum && *maximum != model.family.long_length) {
-    config.Warn("max_position_embeddings", " is ", *maximum, ", and ",
-                model.family.long_switch, " is true, so ",
-                ClassOf(model.model_type), " takes ", model.family.long_length,
-                "; it is read the same way here");
-  }
-  const json& thetas = config.At("layer_rope_theta");
-  if (!thetas.is_null() && thetas != json::array() &&
-      !model.family.layer_bases && model.family.nope != NopeRule::kFromLast) {
-    config.Warn("layer_rope_theta", " is ", Shortened(thetas),
-                ", which transformers' class of model_type ", model.model_type,
-                " does not read: its layers turn alike; the list is used here");
-  }
   WarnOfTypes(model);
   const auto hidden = config.Peek().Integer("hidden_size");
   const auto heads = config.Peek().Integer("num_attention_heads");
@@ -504,7 +477,7 @@ bool HasRotaryKey(const JsonObject& config) {
   for (const std::string& key : config.Keys()) {
     if (absl::StartsWith(key, "rope") || absl::StartsWith(key, "rotary") ||
         absl::EndsWith(key, "_rope_theta") || key == "partial_rotary_factor" ||
-        key == "qk_rope_head_dim" || key == "rotary_emb_base") {
+        key == "qk_rope_head_dim") {
       return true;
     }
     const json& value = config.At(key);

@@ -10,8 +10,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
 constexpr char kEntries[] = "per_layer_config";
 
 // The keys to which Family::entries_by_type applies.

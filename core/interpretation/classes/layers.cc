@@ -14,8 +14,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
 // The types of layers that transformers 5.24 knows.
 constexpr char kLayerTypes[] =
     "full_attention sliding_attention chunked_attention window_attention "

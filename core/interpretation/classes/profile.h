@@ -84,4 +84,15 @@ std::string KnownTypes(const ProfileRules& rules, absl::string_view model_type);
 // True if `name` is among `names`, which are separated by blanks.
 bool IsAmong(absl::string_view name, absl::string_view names);
 
+// Returns the first row that has `name` among its `names`; null if no row has
+// it, or if it is empty.
+template <typename Row, std::size_t n>
+const Row* FindRow(const Row (&rows)[n], absl::string_view Row::*names,
+                   absl::string_view name) {
+  for (const Row& row : rows) {
+    if (!name.empty() && IsAmong(name, row.*names)) return &row;
+  }
+  return nullptr;
+}
+
 }  // namespace posenc::core::interpretation

@@ -1,7 +1,10 @@
 #include "core/interpretation/classes/reading_rules.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -20,20 +23,19 @@ constexpr Reader kReaders[] = {
 #include "readers.inc"
 };
 
-// Returns "0.33.0" for "v0.33.0", and "1234" for llama.cpp's "b1234".
-absl::string_view WithoutLetter(absl::string_view text) {
-  return absl::StartsWith(text, "v") || absl::StartsWith(text, "b")
-             ? text.substr(1)
-             : text;
-}
-
-// Returns the numbers of a valid version.
-Version Numbers(absl::string_view text) {
+// Returns the numbers of a version, which may begin with a letter ("v0.33.0",
+// llama.cpp's "b1234"); nullopt if it is no version.
+std::optional<Version> Numbers(absl::string_view text) {
+  if (absl::StartsWith(text, "v") || absl::StartsWith(text, "b")) {
+    text.remove_prefix(1);
+  }
   Version numbers;
-  for (const absl::string_view part :
-       absl::StrSplit(WithoutLetter(text), '.')) {
+  for (const absl::string_view part : absl::StrSplit(text, '.')) {
     int number = 0;
-    (void)absl::SimpleAtoi(part, &number);
+    if (part.size() > 8 || !absl::c_all_of(part, absl::ascii_isdigit) ||
+        !absl::SimpleAtoi(part, &number)) {
+      return std::nullopt;
+    }
     numbers.push_back(number);
   }
   return numbers;
@@ -61,32 +63,23 @@ const Reader* FindReader(absl::string_view id) {
 }
 
 Version VersionOf(const Reader& reader) {
-  return reader.reads_as.empty() ? Version() : Numbers(reader.reads_as);
+  return reader.reads_as.empty() ? Version() : *Numbers(reader.reads_as);
 }
 
 absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text) {
-  constexpr char kField[] = "profile_version";
-  const ProfileRules& rules = RulesOf(reader);
-  const std::string shown(text.substr(0, 32));
-  bool valid = text.size() <= 32;
-  for (const absl::string_view part :
-       absl::StrSplit(WithoutLetter(text), '.')) {
-    valid = valid && !part.empty() && part.size() <= 8 &&
-            part.find_first_not_of("0123456789") == absl::string_view::npos;
-  }
-  if (!valid) {
-    return FieldInvalid(
-        kField,
-        absl::StrCat("is \"", shown,
-                     "\"; a version is numbers with dots between "
-                     "them",
-                     rules.newest.empty() ? "" : ", as ", rules.newest));
-  }
-  return Numbers(text);
+  const absl::string_view newest = RulesOf(reader).newest;
+  const auto numbers = text.size() <= 32 ? Numbers(text) : std::nullopt;
+  if (numbers) return *numbers;
+  return FieldInvalid(
+      "profile_version",
+      absl::StrCat("is \"", text.substr(0, 32),
+                   "\"; a version is numbers with dots between them",
+                   newest.empty() ? "" : ", as ", newest));
 }
 
 bool IsSince(const Version& version, absl::string_view other) {
-  return IsSince(version, Numbers(other));
+  // Every version is later than no version.
+  return IsSince(version, Numbers(other).value_or(Version{0}));
 }
 
 bool IsSince(const Version& version, const Version& other) {
@@ -110,7 +103,7 @@ std::optional<absl::string_view> NearestVersion(Profile reader,
     return one->version;
   }
   if (!IsSince(version, rules.oldest)) return rules.oldest;
-  if (!IsSince(Numbers(rules.newest), version)) return rules.newest;
+  if (!IsSince(*Numbers(rules.newest), version)) return rules.newest;
   return std::nullopt;
 }
 

@@ -49,7 +49,8 @@ enum class ReadingRule {
   kDefaultRest,      // takes `number` for an absent qk_nope_head_dim
   kNoClass,          // has no class for these model types
   kHasClass,         // has classes for these model types alone
-  kPermutesRows,     // makes half-split rows interleaved in its own files
+  kPermutesRows,     // its own files have half-split rows as interleaved rows;
+                     // the reading has the pairing `what`, because of `says`
   kNoSwitch,         // rotates even if Family::rope_switch turns rotation off
   kWholeHead,        // rotates the whole head, despite partial_rotary_factor
   kUnscaled,         // does not scale, except the rope types in `what`
@@ -71,7 +72,8 @@ enum class ReadingRule {
   kWidthMultiple,     // takes only multiples of `number`; 0: the head's width
   kNullShare,         // treats a null share as absent
   kNullHeadDim,       // leaves head_dim null if the file lacks it
-  kDerivesHeadDim,    // replaces a null head_dim by qk_rope_head_dim
+  kDerivesHeadDim,    // replaces every head_dim by qk_rope_head_dim
+  kReadsShare,        // latent attention: applies a share to unscaled rope, too
   kTakesNulls,        // accepts null for every key
   kFixedBetas,  // YaRN's ramp ends at 32 and 1 turns, whatever the file says
 };

@@ -37,13 +37,6 @@ constexpr DiffusionFamily kFamilies[] = {
 #include "diffusion.inc"
 };
 
-const DiffusionFamily* FindClass(absl::string_view name) {
-  for (const DiffusionFamily& family : kFamilies) {
-    if (!name.empty() && IsAmong(name, family.classes)) return &family;
-  }
-  return nullptr;
-}
-
 // Returns the number of channels of each axis. Each number is even, and their
 // sum is the width of a head.
 std::vector<std::int32_t> ReadWidths(const JsonObject& config,
@@ -116,7 +109,8 @@ ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
     return {};
   }
   const std::string name = config.Text("_class_name").value_or("");
-  const DiffusionFamily* const family = FindClass(name);
+  const DiffusionFamily* const family =
+      FindRow(kFamilies, &DiffusionFamily::classes, name);
   if (family == nullptr) {
     config.Fail(
         "_class_name", "is \"", name,

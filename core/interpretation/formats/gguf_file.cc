@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "absl/strings/escaping.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/formats/gguf_format.h"
 
 namespace posenc::core::interpretation {
@@ -36,6 +38,48 @@ absl::Status WrongType(absl::string_view key, absl::string_view wanted,
                                                                : "a number";
   return Malformed("key ", Shown(key), " is ", is, "; it must be ", wanted);
 }
+
+template <typename T>
+void Append(T value, std::string* out) {
+  char bytes[sizeof(T)];
+  std::memcpy(bytes, &value, sizeof(T));
+  out->append(bytes, sizeof(T));
+}
+
+void AppendText(const std::string& text, std::string* out) {
+  Append(std::uint64_t{text.size()}, out);
+  out->append(text);
+}
+
+// Appends the type of a value and then the value.
+struct AppendValue {
+  std::string* out;
+
+  void operator()(std::int64_t value) const { Number(kGgufI64, value); }
+  void operator()(std::uint64_t value) const { Number(kGgufU64, value); }
+  void operator()(double value) const { Number(kGgufF64, value); }
+  void operator()(bool value) const {
+    Number(kGgufBool, static_cast<std::uint8_t>(value));
+  }
+  void operator()(const std::string& text) const {
+    Append<std::uint32_t>(kGgufString, out);
+    AppendText(text, out);
+  }
+  void operator()(const std::vector<double>& values) const {
+    Append<std::uint32_t>(kGgufArray, out);
+    Append<std::uint32_t>(kGgufF64, out);
+    Append(std::uint64_t{values.size()}, out);
+    for (const double value : values) Append(value, out);
+  }
+
+  template <typename T>
+  void Number(std::uint32_t type, T value) const {
+    Append(type, out);
+    Append(value, out);
+  }
+};
+
+constexpr std::uint64_t kMaxTensorElements = std::uint64_t{1} << 24;
 
 }  // namespace
 
@@ -119,6 +163,68 @@ std::vector<double> GgufFile::Numbers(absl::string_view key,
   if (const auto number = Number(key, &no_number)) return {*number};
   status->Update(WrongType(key, "a number or an array of numbers", it->second));
   return {};
+}
+
+std::optional<Dtype> GgufDtype(std::uint32_t type) {
+  switch (type) {
+    case 0:
+      return Dtype::kFloat32;
+    case 1:
+      return Dtype::kFloat16;
+    case 28:
+      return Dtype::kFloat64;
+    case 30:
+      return Dtype::kBfloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::vector<double> DecodeFloats(Dtype dtype, const char* bytes,
+                                 std::size_t n) {
+  const auto size = static_cast<std::int64_t>(n);
+  const ConstTensorView view = {dtype, {size}, bytes};
+  std::vector<double> numbers(n);
+  for (std::int64_t i = 0; i < size; ++i) {
+    numbers[static_cast<std::size_t>(i)] = ElementAsDouble(view, i);
+  }
+  return numbers;
+}
+
+absl::StatusOr<std::vector<double>> ReadGgufTensor(const ByteSource& source,
+                                                   const GgufTensor& tensor) {
+  const std::optional<Dtype> dtype = GgufDtype(tensor.type);
+  if (!dtype) {
+    return Malformed("tensor ", Shown(tensor.name), " is of type ", tensor.type,
+                     "; only F32, F16, BF16 and F64 are read");
+  }
+  std::uint64_t elements = 1;
+  for (const std::uint64_t extent : tensor.shape) elements *= extent;
+  if (elements > kMaxTensorElements) {
+    return Malformed("tensor ", Shown(tensor.name), " has ", elements,
+                     " elements; at most ", kMaxTensorElements, " are read");
+  }
+  const std::uint64_t bytes = elements * DtypeSize(*dtype);
+  if (tensor.offset > source.size || bytes > source.size - tensor.offset) {
+    return Malformed("ends at byte ", source.size, "; tensor ",
+                     Shown(tensor.name), " of ", bytes,
+                     " bytes begins at byte ", tensor.offset);
+  }
+  std::string data(bytes, '\0');
+  RETURN_IF_ERROR(source.read(tensor.offset, data.data(), bytes));
+  return DecodeFloats(*dtype, data.data(), elements);
+}
+
+std::string WriteGgufKeys(const GgufFile& file) {
+  std::string out = "GGUF";
+  Append(std::uint32_t{3}, &out);
+  Append(std::uint64_t{0}, &out);
+  Append(std::uint64_t{file.keys.size()}, &out);
+  for (const auto& [key, value] : file.keys) {
+    AppendText(key, &out);
+    std::visit(AppendValue{&out}, value);
+  }
+  return out;
 }
 
 }  // namespace posenc::core::interpretation

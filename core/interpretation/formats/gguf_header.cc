@@ -10,7 +10,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/interpretation/formats/gguf_reader.h"
+#include "core/base/status_macros.h"
+#include "core/interpretation/formats/gguf_format.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -30,6 +31,102 @@ constexpr std::uint64_t kLeastTensorBytes = 24;
 // Sizes of values in bytes; 0 if the size is not fixed.
 constexpr std::uint64_t kSizes[kGgufTypes] = {1, 1, 2, 2, 4, 4, 4,
                                               1, 0, 0, 8, 8, 8};
+
+constexpr std::size_t kPiece = std::size_t{64} << 10;
+// Bound on the memory of all names and values that are kept. A usual model
+// needs less than 1 MiB. A list of bools takes eight times its size in the
+// file.
+constexpr std::uint64_t kMaxKept = std::uint64_t{64} << 20;
+
+static_assert(std::endian::native == std::endian::little);
+
+// Reads the bytes of a file from front to back, in blocks. After an error every
+// read gives 0 or nothing.
+class HeaderReader {
+ public:
+  explicit HeaderReader(const ByteSource& source) : source_(source) {}
+
+  std::uint64_t at() const { return at_; }
+  std::uint64_t left() const { return source_.size - at_; }
+  const absl::Status& status() const { return status_; }
+  bool ok() const { return status_.ok(); }
+  template <typename... Facts>
+  void Fail(const Facts&... facts) {
+    if (ok()) status_ = Malformed(facts...);
+  }
+
+  template <typename T>
+  T Scalar(absl::string_view what) {
+    T value{};
+    if (Needs(sizeof(T), what, at_)) {
+      Copy(reinterpret_cast<char*>(&value), sizeof(T));
+    }
+    return ok() ? value : T{};
+  }
+
+  // Reads a string. A string of more than `kept` bytes is skipped, and the
+  // result is empty.
+  std::string Text(std::uint64_t kept) {
+    const std::uint64_t begin = at_;
+    const auto length = Scalar<std::uint64_t>("a string's length");
+    std::string text;
+    if (!Needs(length, "a string", begin)) return text;
+    if (length > kept) {
+      Skip(length);
+    } else {
+      text.resize(length);
+      Copy(text.data(), length);
+    }
+    return text;
+  }
+
+  void Skip(std::uint64_t n) { at_ += n; }
+
+  // Adds `bytes` to the size of all names and values that are kept. If this
+  // size exceeds kMaxKept, reports an error.
+  void Keep(std::uint64_t bytes) {
+    kept_ += bytes;
+    if (kept_ > kMaxKept) {
+      Fail("names and values that would be kept have more than ", kMaxKept,
+           " bytes");
+    }
+  }
+
+ private:
+  // True if `n` bytes are left for `what` ("a string"), which starts at
+  // `begin`. Else reports an error.
+  bool Needs(std::uint64_t n, absl::string_view what, std::uint64_t begin) {
+    if (!ok()) return false;
+    if (n <= left()) return true;
+    Fail("ends at byte ", source_.size, "; ", what, " of ", n,
+         " bytes begins at byte ", begin);
+    return false;
+  }
+
+  void Copy(char* to, std::size_t n) {
+    while (n > 0) {
+      if (at_ < begin_ || at_ >= begin_ + piece_.size()) {
+        begin_ = at_;
+        piece_.resize(std::min<std::uint64_t>(kPiece, left()));
+        status_ = source_.read(begin_, piece_.data(), piece_.size());
+        if (!ok()) return piece_.clear();
+      }
+      const std::size_t start = at_ - begin_;
+      const std::size_t have = std::min(n, piece_.size() - start);
+      std::memcpy(to, piece_.data() + start, have);
+      to += have;
+      n -= have;
+      at_ += have;
+    }
+  }
+
+  const ByteSource& source_;
+  std::uint64_t at_ = 0;
+  std::uint64_t begin_ = 0;
+  std::uint64_t kept_ = 0;
+  std::string piece_;
+  absl::Status status_;
+};
 
 // True for the element types that llama.cpp reads as numbers, and for F64,
 // which WriteGgufKeys() writes.
@@ -59,7 +156,7 @@ bool IsTensorOfInterest(absl::string_view name) {
          absl::EndsWith(name, ".attn_q.weight");
 }
 
-GgufValue ReadScalar(std::uint32_t type, GgufReader* reader) {
+GgufValue ReadScalar(std::uint32_t type, HeaderReader* reader) {
   constexpr absl::string_view kWhat = "a value";
   switch (type) {
     case kGgufU8:
@@ -91,7 +188,7 @@ GgufValue ReadScalar(std::uint32_t type, GgufReader* reader) {
 // empty list. Returns a single NaN if llama.cpp does not read the elements as
 // numbers.
 std::vector<double> ReadArray(const std::string& key, bool wanted,
-                              GgufReader* reader) {
+                              HeaderReader* reader) {
   const auto type = reader->Scalar<std::uint32_t>("an array's type");
   const auto count = reader->Scalar<std::uint64_t>("an array's length");
   if (!reader->ok()) return {};
@@ -124,7 +221,7 @@ std::vector<double> ReadArray(const std::string& key, bool wanted,
 }
 
 void ReadKey(std::uint64_t index, std::set<std::string>* names,
-             GgufReader* reader, GgufFile* file) {
+             HeaderReader* reader, GgufFile* file) {
   const std::uint64_t begin = reader->at();
   const std::string key = reader->Text(kMaxName);
   if (!reader->ok()) return;
@@ -160,7 +257,7 @@ void ReadKey(std::uint64_t index, std::set<std::string>* names,
 }
 
 void ReadTensor(std::uint64_t index, std::set<std::string>* names,
-                GgufReader* reader, GgufFile* file) {
+                HeaderReader* reader, GgufFile* file) {
   GgufTensor tensor;
   tensor.name = reader->Text(kMaxName);
   if (!reader->ok()) return;
@@ -198,8 +295,7 @@ void ReadTensor(std::uint64_t index, std::set<std::string>* names,
 absl::Status CheckStart(const ByteSource& source) {
   char start[8] = {};
   const auto have = std::min<std::uint64_t>(source.size, sizeof(start));
-  const absl::Status status = source.read(0, start, have);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(source.read(0, start, have));
   const absl::string_view magic(start, std::min<std::uint64_t>(have, 4));
   if (magic != absl::string_view("GGUF").substr(0, magic.size())) {
     return Malformed("begins with \"", absl::CHexEscape(magic),
@@ -226,36 +322,28 @@ absl::Status CheckStart(const ByteSource& source) {
   return absl::OkStatus();
 }
 
-absl::Status CheckCount(std::uint64_t count, absl::string_view what,
-                        std::uint64_t least_bytes, std::uint64_t most,
-                        std::uint64_t left) {
-  if (count > left / least_bytes) {
-    return Malformed(count, " ", what, " in ", left, " bytes");
+void CheckCount(std::uint64_t count, absl::string_view what,
+                std::uint64_t least_bytes, std::uint64_t most,
+                HeaderReader* reader) {
+  if (count > reader->left() / least_bytes) {
+    reader->Fail(count, " ", what, " in ", reader->left(), " bytes");
+  } else if (count > most) {
+    reader->Fail(count, " ", what, "; at most ", most, " are read");
   }
-  if (count > most) {
-    return Malformed(count, " ", what, "; at most ", most, " are read");
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
-  absl::Status status = CheckStart(source);
-  if (!status.ok()) return status;
-  GgufReader reader(source);
+  RETURN_IF_ERROR(CheckStart(source));
+  HeaderReader reader(source);
   GgufFile file;
   reader.Skip(4);
   file.version = reader.Scalar<std::uint32_t>("the version");
   const auto tensors = reader.Scalar<std::uint64_t>("a count");
   const auto keys = reader.Scalar<std::uint64_t>("a count");
-  if (!reader.ok()) return reader.status();
-  status = CheckCount(keys, "keys", kLeastKeyBytes, kMaxKeys, reader.left());
-  if (status.ok()) {
-    status = CheckCount(tensors, "tensors", kLeastTensorBytes, kMaxTensors,
-                        reader.left());
-  }
-  if (!status.ok()) return status;
+  CheckCount(keys, "keys", kLeastKeyBytes, kMaxKeys, &reader);
+  CheckCount(tensors, "tensors", kLeastTensorBytes, kMaxTensors, &reader);
   std::set<std::string> names;
   for (std::uint64_t i = 0; i < keys && reader.ok(); ++i) {
     ReadKey(i, &names, &reader, &file);
@@ -264,10 +352,10 @@ absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source) {
   for (std::uint64_t i = 0; i < tensors && reader.ok(); ++i) {
     ReadTensor(i, &names, &reader, &file);
   }
-  if (!reader.ok()) return reader.status();
+  absl::Status status = reader.status();
   const std::int64_t align =
       file.Integer("general.alignment", &status).value_or(32);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   if (align < 1 || align > static_cast<std::int64_t>(kMaxAlignment) ||
       !std::has_single_bit(static_cast<std::uint64_t>(align))) {
     return Malformed("key general.alignment is ", align,

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/angle/wide.h"
+#include "core/base/status_macros.h"
 #include "core/base/text.h"
 #include "core/interpretation/classes/profile.h"
 #include "core/interpretation/formats/gguf_format.h"
@@ -61,7 +62,7 @@ struct GgufRow {
   GgufPairing pairing;
   bool if_sections = false;  // only for files that have sections
 };
-constexpr GgufRow kRows[] = {
+constexpr GgufRow kGgufRows[] = {
 #include "gguf.inc"
 };
 
@@ -259,7 +260,7 @@ int AxisOfPair(const std::vector<double>& sections, bool interleaved,
 }  // namespace
 
 GgufPairing PairingOf(const std::string& architecture, bool has_sections) {
-  for (const GgufRow& row : kRows) {
+  for (const GgufRow& row : kGgufRows) {
     if ((has_sections || !row.if_sections) &&
         IsAmong(architecture, row.architectures)) {
       return row.pairing;
@@ -344,7 +345,7 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
   GgufRope rope;
   absl::Status status;
   rope.architecture = file.Text("general.architecture", &status).value_or("");
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   if (rope.architecture.empty()) {
     return Malformed(
         "key general.architecture is missing; nothing says what the other "
@@ -373,7 +374,7 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
                ", and a head has ", head,
                " channels; llama.cpp refuses that for ", rope.architecture);
   }
-  if (!reads.status.ok()) return reads.status;
+  RETURN_IF_ERROR(reads.status);
   for (const char* name : kFactors) {
     const GgufTensor* const tensor = file.FindTensor(name);
     if (tensor == nullptr) continue;
@@ -383,10 +384,9 @@ absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
                        " has more than one row; llama.cpp "
                        "wants a value for each pair and refuses the file");
     }
-    auto read = ReadGgufTensor(source, *tensor);
-    if (!read.ok()) return read.status();
-    const absl::Status set = SetFactors(name, *std::move(read), &rope);
-    if (!set.ok()) return set;
+    ASSIGN_OR_RETURN(std::vector<double> values,
+                     ReadGgufTensor(source, *tensor));
+    RETURN_IF_ERROR(SetFactors(name, std::move(values), &rope));
   }
   return rope;
 }
@@ -431,8 +431,7 @@ absl::StatusOr<ResolvedRope> ResolveGguf(const GgufRope& gguf,
       gguf.original_context_length.value_or(gguf.context_length.value_or(0));
   const bool has_factors =
       !(sliding && IsAmong(gguf.architecture, kFullFactors));
-  const absl::Status good = CheckFactors(gguf, has_factors ? n : 0);
-  if (!good.ok()) return good;
+  RETURN_IF_ERROR(CheckFactors(gguf, has_factors ? n : 0));
   const std::vector<double>& f = !gguf.rope_freqs.empty() ? gguf.rope_freqs
                                  : original > 0 && length > original
                                      ? gguf.factors_long

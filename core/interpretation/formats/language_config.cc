@@ -24,8 +24,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
 // Returns the family of a configuration. An unknown type with the key
 // qk_rope_head_dim is read as latent attention. For a reader with one rope or
 // one scaling for all layers (kOneRope, kScalesAll), removes the differences
@@ -187,53 +185,38 @@ class ConfigReader {
     for (const absl::string_view key : {"rotary_value", "rope_interleave"}) {
       config_.MarkRead(key);
     }
-    WarnOfShare(rope);
     for (const std::string& key : config_.Keys()) {
-      if (config_.At(key).is_null() || config_.WasRead(key) ||
-          !(absl::StartsWith(key, "rope_") ||
-            absl::StartsWith(key, "rotary_")) ||
-          SaysTheSame(key, rope)) {
+      const json& value = config_.At(key);
+      const bool is_share =
+          IsAmong(key,
+                  "partial_rotary_factor rotary_pct rope_percent "
+                  "rotary_emb_fraction") &&
+          value.is_number();
+      if (value.is_null() || config_.WasRead(key) ||
+          !(is_share || absl::StartsWith(key, "rope_") ||
+            absl::StartsWith(key, "rotary_"))) {
         continue;
       }
-      const std::string value = Shortened(config_.At(key));
-      if (!rope.spec.rope_theta || !IsBaseName(key)) {
-        config_.Warn(key, " ", value, " is not read");
-        continue;
+      if (is_share) {
+        const auto channels =
+            WholePart(value.get<double>() * static_cast<double>(rope.head_dim));
+        if (channels == rope.spec.rotary_dim) continue;
+        config_.Warn(key, " is not read: it gives ", channels, " of the ",
+                     rope.head_dim, " channels, and ", rules_.project,
+                     " rotates ", rope.spec.rotary_dim);
+      } else if (!IsBaseName(key) || !rope.spec.rope_theta) {
+        if (IsAmong(key, "rope_interleaved rotary_emb_interleaved") &&
+            value == (rope.spec.pairing == Pairing::kInterleaved)) {
+          continue;
+        }
+        config_.Warn(key, " ", Shortened(value), " is not read");
+      } else if (value != *rope.spec.rope_theta) {
+        config_.Warn(
+            key, " ", Shortened(value), " is not read: ", rules_.project,
+            " takes the base ", NumberText(*rope.spec.rope_theta),
+            model_type_.empty() ? "" : " for model_type ", model_type_);
       }
-      config_.Warn(key, " ", value, " is not read: ", rules_.project,
-                   " takes the base ", NumberText(*rope.spec.rope_theta),
-                   model_type_.empty() ? "" : " for model_type ", model_type_);
     }
-  }
-
-  // True if `key` is an older name of another key and has the value that is
-  // used.
-  bool SaysTheSame(const std::string& key, const ModelRope& rope) const {
-    const json& value = config_.At(key);
-    if (key == "rope_interleaved" || key == "rotary_emb_interleaved") {
-      return value == (rope.spec.pairing == Pairing::kInterleaved);
-    }
-    if (!value.is_number()) return false;
-    const auto number = value.get<double>();
-    if (key == "rotary_emb_base") return number == rope.spec.rope_theta;
-    return IsAmong(key, "rotary_pct rope_percent rotary_emb_fraction") &&
-           WholePart(number * static_cast<double>(rope.head_dim)) ==
-               rope.spec.rotary_dim;
-  }
-
-  // Warns of an unread partial_rotary_factor that gives another width than the
-  // result.
-  void WarnOfShare(const ModelRope& rope) const {
-    constexpr absl::string_view kKey = "partial_rotary_factor";
-    if (config_.WasRead(kKey)) return;
-    const auto share = config_.Peek().Number(kKey);
-    if (!share) return;
-    const auto channels =
-        WholePart(*share * static_cast<double>(rope.head_dim));
-    if (channels == rope.spec.rotary_dim) return;
-    config_.Warn(kKey, " is not read: it gives ", channels, " of the ",
-                 rope.head_dim, " channels, and ", rules_.project, " rotates ",
-                 rope.spec.rotary_dim);
   }
 
   // Reads the dicts of the other layer types, too. A class builds the
@@ -302,8 +285,9 @@ class ConfigReader {
         "pairing",
         family_.pairing == Pairing::kInterleaved ? "interleaved" : "half-split",
         absl::StrCat(
-            model_type_.empty() ? "model_type is absent" : "model_type ",
-            model_type_, model_type_.empty() ? "" : " is not known here",
+            "model_type ",
+            model_type_.empty() ? "is absent"
+                                : model_type_ + " is not known here",
             "; read as ", OtherClass(),
             family_.width == RotaryWidth::kMla ? ", by qk_rope_head_dim" : ""));
   }

@@ -34,11 +34,11 @@ struct RopeDicts {
   bool has_kinds = false;   // Family::kinds applies
   bool scales = true;       // false: the class does not scale
   // Owns the JSON of `dict` if MergeScaling() made that JSON (rope_dicts.cc).
-  std::shared_ptr<const nlohmann::json> merged = {};
+  std::shared_ptr<const json> merged = {};
 };
 
 // `class_dict` is the parsed Family::rope_parameters, and must outlive the
 // result.
-RopeDicts ReadRopeDicts(const Model& model, const nlohmann::json& class_dict);
+RopeDicts ReadRopeDicts(const Model& model, const json& class_dict);
 
 }  // namespace posenc::core::interpretation

@@ -37,9 +37,8 @@ constexpr char kMegatronInterleaved[] = "megatron_interleaved";
 // Returns Mistral's yarn dict in transformers' spelling: alpha becomes
 // beta_slow, and beta becomes beta_fast. If apply_scale is false, the attention
 // factor is 1.
-nlohmann::json MistralYarn(const JsonObject& yarn, bool latent,
-                           GivenKeys* given) {
-  nlohmann::json dict = {{"rope_type", "yarn"}};
+json MistralYarn(const JsonObject& yarn, bool latent, GivenKeys* given) {
+  json dict = {{"rope_type", "yarn"}};
   for (const absl::string_view key :
        {"factor", "original_max_position_embeddings"}) {
     yarn.RequiredNumber(key, "yarn needs it");
@@ -87,7 +86,7 @@ Respelled MistralAsTransformers(const JsonObject& params) {
     }
   }
   const bool latent = params.Has("qk_rope_head_dim");
-  nlohmann::json same = {{"model_type", latent ? kLatentParams : kParams}};
+  json same = {{"model_type", latent ? kLatentParams : kParams}};
   GivenKeys given;
   for (const auto& [key, name] : {std::pair("dim", "hidden_size"),
                                   std::pair("n_layers", "num_hidden_layers"),
@@ -152,7 +151,7 @@ bool IsGptOssConfig(const JsonObject& config) {
 }
 
 Respelled GptOssAsTransformers(const JsonObject& config) {
-  nlohmann::json same = {{"model_type", "gpt_oss"}};
+  json same = {{"model_type", "gpt_oss"}};
   for (const absl::string_view key :
        {"head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers",
         "rope_theta"}) {
@@ -192,8 +191,7 @@ bool IsMegatronArgs(const JsonObject& config, absl::string_view model_type) {
 
 Respelled MegatronAsTransformers(const JsonObject& args) {
   const bool interleaved = args.Flag("rotary_interleaved").value_or(false);
-  nlohmann::json same = {
-      {"model_type", interleaved ? kMegatronInterleaved : kMegatron}};
+  json same = {{"model_type", interleaved ? kMegatronInterleaved : kMegatron}};
   GivenKeys given;
   for (const auto& [key, name] :
        {std::pair("hidden_size", "hidden_size"),
@@ -291,7 +289,7 @@ bool IsStepConfig(const JsonObject& config) {
 }
 
 Respelled StepAsTransformers(const JsonObject& config) {
-  nlohmann::json same = config.Copy();
+  json same = config.Copy();
   for (const char* key :
        {"rope_theta", "partial_rotary_factors", "rope_scaling"}) {
     same.erase(key);
@@ -313,20 +311,20 @@ Respelled StepAsTransformers(const JsonObject& config) {
     config.Warn(key, " has ", size, " elements, and num_hidden_layers is ",
                 *layers, "; its class fails at the layers past them");
   }
-  nlohmann::json types = same.value("layer_types", nlohmann::json::array());
-  if (!types.is_array()) types = nlohmann::json::array();
+  json types = same.value("layer_types", json::array());
+  if (!types.is_array()) types = json::array();
   // UltraBERT's files list windows, with 0 for full attention.
-  const nlohmann::json& windows = config.At("attention_windows");
+  const json& windows = config.At("attention_windows");
   for (std::size_t i = types.size(); i < windows.size(); ++i) {
     types.push_back(windows[i] == 0 ? "full_attention" : "sliding_attention");
   }
-  nlohmann::json& parameters = same["rope_parameters"];
-  parameters = nlohmann::json::object();
+  json& parameters = same["rope_parameters"];
+  parameters = json::object();
   const std::size_t count = has_list ? thetas.size() : shares.size();
   for (std::size_t i = 0; i < count; ++i) {
     std::string type = "full_attention";
     if (i < types.size() && types[i].is_string()) type = types[i];
-    nlohmann::json layer = {{"rope_type", "default"}};
+    json layer = {{"rope_type", "default"}};
     if (has_list) layer["rope_theta"] = thetas[i];
     if (theta) layer["rope_theta"] = *theta;
     if (i < shares.size()) layer["partial_rotary_factor"] = shares[i];
@@ -350,9 +348,8 @@ Respelled StepAsTransformers(const JsonObject& config) {
   }
   // transformers' class scales only full attention.
   const JsonObject scaling = config.Object("rope_scaling");
-  const nlohmann::json& scaled = config.At("yarn_only_types");
-  if (!scaling.Keys().empty() &&
-      scaled != nlohmann::json::array({"full_attention"})) {
+  const json& scaled = config.At("yarn_only_types");
+  if (!scaling.Keys().empty() && scaled != json::array({"full_attention"})) {
     config.Warn(
         "yarn_only_types", " is ",
         scaled.is_null() ? "absent" : Shortened(scaled),
@@ -374,9 +371,9 @@ Respelled StepAsTransformers(const JsonObject& config) {
 // layer (ListsMlps()). Like the class, keeps every second element of the list
 // and half of the number of layers.
 Respelled WithoutMlps(const JsonObject& config) {
-  nlohmann::json same = config.Copy();
-  const nlohmann::json& listed = config.At("layer_types");
-  nlohmann::json types = nlohmann::json::array();
+  json same = config.Copy();
+  const json& listed = config.At("layer_types");
+  json types = json::array();
   for (std::size_t i = 0; i < listed.size(); i += 2) types.push_back(listed[i]);
   same["layer_types"] = std::move(types);
   if (const auto layers = config.Peek().Integer("num_hidden_layers")) {

@@ -13,8 +13,8 @@ namespace posenc::core::interpretation {
 
 // A configuration in the spelling of transformers. `given` maps keys of
 // `config` to the full paths of the file's own keys, if the two differ.
-struct Respelled {        // NOLINT(bugprone-exception-escape)
-  nlohmann::json config;  // null if the file needs no respelling
+struct Respelled {  // NOLINT(bugprone-exception-escape)
+  json config;      // null if the file needs no respelling
   GivenKeys given;
 };
 

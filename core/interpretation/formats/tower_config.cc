@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/error.h"
-#include "core/interpretation/classes/known_keys.h"
 #include "core/interpretation/classes/profile.h"
+#include "core/interpretation/rope/rope_config.h"
 
 namespace posenc::core::interpretation {
 
@@ -94,22 +94,7 @@ constexpr Tower kTowers[] = {
 
 // Returns the tower of that model type; null if no such tower is known.
 const Tower* FindTower(absl::string_view model_type) {
-  if (model_type.empty()) return nullptr;
-  for (const Tower& tower : kTowers) {
-    if (IsAmong(model_type, tower.model_types)) return &tower;
-  }
-  return nullptr;
-}
-
-// Returns the tower that is nested in configurations of type `parent`. The
-// nested configuration names an unknown type (`typed` is true) or no type.
-const Tower* FindTowerOfParent(absl::string_view parent, bool typed) {
-  if (parent.empty()) return nullptr;
-  for (const Tower& tower : kTowers) {
-    if (IsAmong(parent, tower.parents)) return &tower;
-    if (!typed && IsAmong(parent, tower.default_of)) return &tower;
-  }
-  return nullptr;
+  return FindRow(kTowers, &Tower::model_types, model_type);
 }
 
 // Keys of the parts of a model. Parts may be nested.
@@ -128,13 +113,6 @@ struct ImpliedPart {
 constexpr ImpliedPart kImpliedAudio[] = {
 #include "audio_parts.inc"
 };
-
-std::string ImpliedAudioType(absl::string_view parent) {
-  for (const ImpliedPart& row : kImpliedAudio) {
-    if (IsAmong(parent, row.parents)) return std::string(row.type);
-  }
-  return "";
-}
 
 absl::string_view NameOf(ModelPart part) {
   return part == ModelPart::kAudio ? "audio" : "vision";
@@ -242,24 +220,23 @@ class TowerReader {
 
   double ReadTheta() {
     JsonObject of_theta = config_;
-    const bool reads_dict = tower_.dict != TowerDict::kNone;
-    const bool has_older = reads_dict && config_.Has("rope_scaling");
-    const bool has_newer = reads_dict && config_.Has("rope_parameters");
-    if (has_older && has_newer) {
+    const absl::string_view key =
+        tower_.dict == TowerDict::kNone
+            ? ""
+            : config_.FirstOf("rope_scaling rope_parameters");
+    if (key == "rope_scaling" && config_.Has("rope_parameters")) {
       config_.Warn("rope_parameters",
                    " is not read: rope_scaling, which is given too, replaces "
                    "it");
     }
-    if (has_older || has_newer) {
-      const JsonObject dict =
-          config_.Object(has_older ? "rope_scaling" : "rope_parameters");
+    if (!key.empty()) {
+      const JsonObject dict = config_.Object(key);
       if (dict.Has("rope_theta")) of_theta = dict;
       if (dict.HasNull("rope_theta")) WarnOfNull(dict, "rope_theta");
-      std::string type = dict.Text("type").value_or("default");
-      type = dict.Text("rope_type").value_or(type);
+      const absl::string_view type_key = TypeKey(dict);
+      const std::string type = dict.Text(type_key).value_or("default");
+      dict.MarkRead("type");
       // The classes treat "default" as axial.
-      const absl::string_view type_key =
-          dict.Has("rope_type") ? "rope_type" : "type";
       if (type != "axial" && type != "default") {
         if (tower_.dict == TowerDict::kAxial) {
           dict.Fail(type_key, "is \"", type, "\"; the class of ", model_type_,
@@ -272,8 +249,8 @@ class TowerReader {
       if (tower_.frequencies == TowerFrequencies::kOfWidth) {
         partial_ = dict.Number("partial_rotary_factor");
       }
-      for (const std::string& key : dict.Keys()) {
-        if (!dict.WasRead(key)) dict.Warn(key, " is not read");
+      for (const std::string& unread : dict.Keys()) {
+        if (!dict.WasRead(unread)) dict.Warn(unread, " is not read");
       }
     }
     std::optional<double> theta = of_theta.Number("rope_theta");
@@ -437,7 +414,7 @@ class TowerReader {
 }  // namespace
 
 bool IsTowerConfig(const JsonObject& root) {
-  const nlohmann::json& type = root.At("model_type");
+  const json& type = root.At("model_type");
   const Tower* const tower =
       type.is_string() ? FindTower(type.get<std::string>()) : nullptr;
   return tower != nullptr && tower->sequence.empty();
@@ -464,8 +441,11 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
       if (!found.model_type.empty()) parent = found.model_type;
       found.config = found.config.Object(key);
       found.model_type = TypeOf(found.config);
-      if (found.model_type.empty() && part == ModelPart::kAudio) {
-        found.model_type = ImpliedAudioType(parent);
+      const ImpliedPart* const implied =
+          FindRow(kImpliedAudio, &ImpliedPart::parents, parent);
+      if (found.model_type.empty() && part == ModelPart::kAudio &&
+          implied != nullptr) {
+        found.model_type = std::string(implied->type);
       }
       descends = true;
       ++depth;
@@ -489,7 +469,10 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
   if (!known && depth > 0 && part != ModelPart::kAudio) {
     // In published files a vision_config may also have the type of the whole
     // model.
-    found.tower = FindTowerOfParent(parent, !found.model_type.empty());
+    found.tower = FindRow(kTowers, &Tower::parents, parent);
+    if (found.tower == nullptr && found.model_type.empty()) {
+      found.tower = FindRow(kTowers, &Tower::default_of, parent);
+    }
     known = found.tower != nullptr;
     if (known && !found.model_type.empty() && found.model_type != parent) {
       found.warning = absl::StrCat(
@@ -522,16 +505,10 @@ TowerPart FindTowerPart(const JsonObject& root, ModelPart part) {
                      whole.empty() ? "" : absl::StrCat(", of ", whole, ","),
                      " has no ", name,
                      "_config; give a configuration with one, or no part")));
-  } else if (HasRotaryKey(found.config)) {
-    found.config.Fail("model_type", type,
-                      part == ModelPart::kAudio ? " is not an " : " is not a ",
-                      name,
-                      " tower with a rotary encoding that is known here; send "
-                      "its frequencies as a spec");
   } else {
     found.config.Fail("model_type", type, ": this ", name,
-                      " tower has no rotary encoding, or its encoding is not "
-                      "known here; its configuration has no rotary key");
+                      " tower has no rotary encoding that is known here; if it "
+                      "rotates, send its frequencies as a spec");
   }
   return found;
 }

@@ -136,8 +136,11 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
     }
     return std::nullopt;
   }
-  from.dict.Assume("mrope_section", absl::StrCat(a, ", ", b, ", ", c),
-                   DefaultOf(from.rules));
+  // FitSections() assumes sections that do not fit.
+  if (fits) {
+    from.dict.Assume("mrope_section", absl::StrCat(a, ", ", b, ", ", c),
+                     DefaultOf(from.rules));
+  }
   RotaryAxes axes = {.assignment = from.family.axes, .sections = {a, b, c}};
   if (axes.assignment == AxisAssignment::kAlternatingTail) {
     axes.sections = {c, a, b};
@@ -166,11 +169,6 @@ void FitSections(const RopeDict& from, RopeSpec* spec) {
                    " pairs, and ", from.Class(), " refuses that; [",
                    absl::StrJoin(fitted, ", "), "] is used");
   }
-  // The assumption about the fitted sections replaces the assumption about the
-  // class's default sections.
-  std::erase_if(from.report().assumptions,
-                [field = from.dict.Path("mrope_section")](
-                    const Assumption& one) { return one.field == field; });
   from.dict.Assume(
       "mrope_section", absl::StrJoin(fitted, ", "),
       absl::StrCat("[", absl::StrJoin(axes->sections, ", "), "] for ",

@@ -30,7 +30,6 @@ void CheckNeededKeys(const RopeDict& from) {
 }
 
 void ReadPairing(const RopeDict& from, RopeSpec* spec) {
-  const Profile profile = from.rules.profile;
   spec->pairing = from.family.pairing;
   constexpr absl::string_view kKey = "rope_interleave";
   const std::optional<bool> interleaves = from.family.width == RotaryWidth::kMla
@@ -51,20 +50,13 @@ void ReadPairing(const RopeDict& from, RopeSpec* spec) {
                      ", and these are used");
   }
   if (spec->pairing != Pairing::kHalfSplit) return;
-  if (profile == Profile::kMlx &&
+  if (from.rules.profile == Profile::kMlx &&
       from.config.Flag("rope_traditional").value_or(false)) {
     spec->pairing = Pairing::kInterleaved;
-  } else if (profile == Profile::kMistral) {
-    spec->pairing = Pairing::kInterleaved;
-    from.report().Assume(
-        "pairing", "interleaved",
-        "as Mistral's own weights (consolidated.safetensors) have it; the "
-        "rows of a Hugging Face checkpoint are reordered to half-split");
-  } else if (from.Row(ReadingRule::kPermutesRows) != nullptr) {
-    from.report().Assume(
-        "pairing", "half-split",
-        "as this configuration's checkpoint has it; llama.cpp's converter "
-        "reorders the rows, so the weights of its GGUF are interleaved");
+  } else if (const auto* row = from.Row(ReadingRule::kPermutesRows)) {
+    if (row->what == "interleaved") spec->pairing = Pairing::kInterleaved;
+    from.report().Assume("pairing", std::string(row->what),
+                         std::string(row->says));
   }
 }
 
@@ -73,12 +65,10 @@ void ReadProportional(const RopeDict& from, RopeSpec* spec) {
   const double share = given             ? given->value
                        : from.by_class() ? DefaultShare(from)
                                          : 1;
-  std::optional<double> factor = from.dict.Number("factor");
-  if (factor && *factor != 1 && from.rules.profile == Profile::kSglang) {
-    from.dict.Warn(
-        "factor", " ", NumberText(*factor),
-        " is not read: SGLang's proportional rotation has no factor");
-    factor.reset();
+  // SGLang's proportional rotation has no factor.
+  std::optional<double> factor;
+  if (from.rules.profile != Profile::kSglang) {
+    factor = from.dict.Number("factor");
   }
   // An invalid share gives a number that is refused later.
   const auto pairs = WholePart(

@@ -13,8 +13,6 @@
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
 // Returns the key of the dict that applies; empty if no such dict is given. In
 // transformers rope_scaling replaces rope_parameters, unless rope_scaling is
 // empty.
@@ -342,7 +340,7 @@ void CheckByClass(const Model& model, const std::string& key,
 
 }  // namespace
 
-RopeDicts ReadRopeDicts(const Model& model, const nlohmann::json& class_dict) {
+RopeDicts ReadRopeDicts(const Model& model, const json& class_dict) {
   const auto& [config, model_type, family, rules, defaults] = model;
   const ReadingRow& spelling =
       SpellingRow(rules.profile, rules.version, model_type);

@@ -187,14 +187,10 @@ void ReadVllmDynamic(const RopeDict& from, double s, RopeSpec* spec) {
         ", which is absent: frequencies are unscaled at every length");
     return;
   }
-  if (*trained < 1) {
-    from.dict.Fail(kTrained, "is ", *trained, "; it must be at least 1");
-    return;
-  }
   const double factor =
       s * static_cast<double>(longest) / static_cast<double>(*trained) -
       (s - 1);
-  if (!(factor > 0)) {
+  if (*trained < 1 || !(factor > 0)) {
     from.dict.Fail(kTrained, "is ", *trained, ", and factor ", NumberText(s),
                    " * max_position_embeddings ", longest, " / ", *trained,
                    " - (factor - 1) is ", NumberText(factor),

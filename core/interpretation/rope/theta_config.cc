@@ -105,7 +105,7 @@ bool IsOfAnEntry(const RopeDict& from, double base) {
   for (const absl::string_view name : {"rope_parameters", "rope_scaling"}) {
     const JsonObject dicts = from.config.Peek().Object(name);
     for (const std::string& type : dicts.Keys()) {
-      const nlohmann::json& entry = dicts.At(type);
+      const json& entry = dicts.At(type);
       if (entry.is_object() && entry.count("rope_theta") > 0 &&
           entry["rope_theta"] == base) {
         return true;

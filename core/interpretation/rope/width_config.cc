@@ -67,8 +67,11 @@ Value LatentWidth(const RopeDict& from) {
                      "is missing; this model rotates that slice");
     return {};
   }
-  if (from.config.HasNull("head_dim") && from.is_hf() &&
-      from.Row(ReadingRule::kDerivesHeadDim) == nullptr) {
+  const auto has = [&from](ReadingRule rule) {
+    return ClassRow(from.model_type, rule) != nullptr;
+  };
+  const bool derives_head = has(ReadingRule::kDerivesHeadDim);
+  if (from.config.HasNull("head_dim") && from.is_hf() && !derives_head) {
     from.config.Warn(
         "head_dim",
         " is null, so transformers makes frequencies for hidden_size / "
@@ -77,26 +80,25 @@ Value LatentWidth(const RopeDict& from) {
   }
   const ReadingRow* const fails = from.Row(ReadingRule::kFailsAtType);
   if (fails != nullptr && IsAmong(from.type, fails->what)) return *slice;
-  const std::optional<Value> head_dim = IntegerAt(from.config, "head_dim");
-  std::optional<Value> share = PartialFactor(from);
+  const bool is_dots = !from.family.kinds[0].type.empty();
+  std::optional<Value> head_dim, share;
+  if (!derives_head) head_dim = IntegerAt(from.config, "head_dim");
+  if (from.type != "default" || !from.is_hf() || is_dots ||
+      has(ReadingRule::kReadsShare)) {
+    share = PartialFactor(from);
+  }
   // A proportional share decides which pairs rotate, not how many pairs there
   // are.
   if (from.type == "proportional") share.reset();
-  // The class's default dict, and every dict of Dots 3, has the right share.
-  if ((from.from_class && !from.config.Has(kShare)) ||
-      !from.family.kinds[0].type.empty() || (!head_dim && !share)) {
-    return *slice;
-  }
-  const auto channels = [&share](double head) {
-    return std::floor(head * (share ? share->value : 1));
-  };
-  // The classes that fail at a type take the share of the whole head.
-  const bool is_whole =
-      !head_dim &&
-      ClassRow(from.model_type, ReadingRule::kFailsAtType) != nullptr;
-  const double theirs = channels(head_dim   ? head_dim->value
-                                 : is_whole ? from.head.value
-                                            : slice->value);
+  // Every dict of Dots 3 has the right share.
+  if (is_dots) return *slice;
+  if (!head_dim && !share) return *slice;
+  // The classes that fail at a type take a share of the whole head.
+  const double unit =
+      has(ReadingRule::kFailsAtType) ? from.head.value : slice->value;
+  const double theirs =
+      std::floor((head_dim ? head_dim->value : unit) *
+                 (share ? share->value : slice->value / unit));
   if (theirs == slice->value) return *slice;
   const Value& other = share ? *share : *head_dim;
   from.report().Warn(

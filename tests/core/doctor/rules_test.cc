@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "core/doctor/doctor.h"
 #include "nlohmann/json.hpp"
 #include "tests/fixtures/claims.h"
@@ -32,12 +33,16 @@ void ExpectParts(const json& parts, const std::string& text) {
   }
 }
 
+// Expects a finding. If several have the id, takes the first whose message has
+// the first part.
 // {"id", parts of "message" and "fix", "not_in_fix", "severity" or
 // "not_severity", names of all "readers"}
 void ExpectFinding(const Diagnosis& diagnosis, const json& expected) {
   const Finding* found = nullptr;
+  const Texts parts = expected.value("message", Texts());
   for (const Finding& finding : diagnosis.findings) {
-    if (finding.id == expected["id"].get<std::string>() && found == nullptr) {
+    if (finding.id == expected["id"].get<std::string>() && found == nullptr &&
+        (parts.empty() || absl::StrContains(finding.message, parts[0]))) {
       found = &finding;
     }
   }

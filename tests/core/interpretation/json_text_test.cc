@@ -1,7 +1,5 @@
 // Properties of a text that are lost when it is parsed as JSON
-// (core/interpretation/json_text.h).
-
-#include "core/interpretation/json_text.h"
+// (core/interpretation/json_object.h).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/interpretation/json_object.h"
 
 namespace posenc::core::interpretation {
 namespace {
@@ -17,9 +16,11 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
+JsonText TextOf(absl::string_view text) { return ParseText(text).text; }
+
 TEST(JsonTextTest, NotesBothValuesOfAKeyThatStandsTwice) {
   const JsonText text =
-      ReadJsonText(R"({"a":1,"b":{"c":"x","c":[2],"d":null},"a":2.5})");
+      TextOf(R"({"a":1,"b":{"c":"x","c":[2],"d":null},"a":2.5})");
   ASSERT_THAT(text.twice, SizeIs(2));
   EXPECT_EQ(text.twice[0].path, "b.c");
   EXPECT_EQ(text.twice[0].first, "\"x\"");
@@ -32,12 +33,12 @@ TEST(JsonTextTest, NotesBothValuesOfAKeyThatStandsTwice) {
 
 TEST(JsonTextTest, EqualKeysOfDifferentObjectsAreNotTwice) {
   EXPECT_THAT(
-      ReadJsonText(R"({"a":{"x":1},"b":{"x":1},"c":[{"x":1},{"x":2}]})").twice,
+      TextOf(R"({"a":{"x":1},"b":{"x":1},"c":[{"x":1},{"x":2}]})").twice,
       IsEmpty());
 }
 
 TEST(JsonTextTest, NotesIntegersThatInt64DoesNotHold) {
-  const JsonText text = ReadJsonText(
+  const JsonText text = TextOf(
       R"({"a":9223372036854775807,"b":9223372036854775808,)"
       R"("c":-9223372036854775808,"d":-9223372036854775809,)"
       R"("e":100000000000000000000,"f":1e20,"g":100000000000000000000.0})");
@@ -50,26 +51,26 @@ TEST(JsonTextTest, NotesIntegersThatInt64DoesNotHold) {
 }
 
 TEST(JsonTextTest, TakesWordsForNumbersThatAreNotFinite) {
-  const JsonText text = ReadJsonText(R"({"a":NaN,"b":-Infinity,"a":1})");
+  const JsonText text = TextOf(R"({"a":NaN,"b":-Infinity,"a":1})");
   EXPECT_THAT(text.fault, IsEmpty());
   ASSERT_THAT(text.twice, SizeIs(1));
   EXPECT_EQ(text.twice[0].first, "\"NaN\"");
 }
 
 TEST(JsonTextTest, ReportsWhereTheTextStopsBeingJson) {
-  EXPECT_THAT(ReadJsonText(R"({"a":1,})").fault, HasSubstr("at byte 8"));
-  EXPECT_THAT(ReadJsonText(R"({"a" 1})").fault, HasSubstr("at byte 6"));
-  EXPECT_THAT(ReadJsonText("").fault, HasSubstr("is empty"));
-  EXPECT_THAT(ReadJsonText(" \n").fault, HasSubstr("is empty"));
+  EXPECT_THAT(TextOf(R"({"a":1,})").fault, HasSubstr("at byte 8"));
+  EXPECT_THAT(TextOf(R"({"a" 1})").fault, HasSubstr("at byte 6"));
+  EXPECT_THAT(TextOf("").fault, HasSubstr("is empty"));
+  EXPECT_THAT(TextOf(" \n").fault, HasSubstr("is empty"));
 }
 
 TEST(JsonTextTest, NamesAZeroByte) {
-  EXPECT_THAT(ReadJsonText(std::string("{}\0", 3)).fault,
+  EXPECT_THAT(TextOf(std::string("{}\0", 3)).fault,
               HasSubstr("byte 3 is zero"));
 }
 
 TEST(JsonTextTest, NamesANumberThatNoFloatHolds) {
-  const JsonText text = ReadJsonText(R"({"a":{"b":1e400}})");
+  const JsonText text = TextOf(R"({"a":{"b":1e400}})");
   EXPECT_EQ(text.fault_path, "a.b");
   EXPECT_EQ(text.fault,
             "is 1e400, which no float64 holds; give one that is finite");
@@ -78,8 +79,7 @@ TEST(JsonTextTest, NamesANumberThatNoFloatHolds) {
 TEST(JsonTextTest, TellsEightOfManyFaults) {
   std::string keys;
   for (int i = 0; i < 40; ++i) absl::StrAppend(&keys, R"("a":1,)");
-  EXPECT_THAT(ReadJsonText(absl::StrCat("{", keys, R"("b":2})")).twice,
-              SizeIs(8));
+  EXPECT_THAT(TextOf(absl::StrCat("{", keys, R"("b":2})")).twice, SizeIs(8));
 }
 
 }  // namespace

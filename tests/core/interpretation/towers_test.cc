@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/interpretation/formats/tower_grid.h"
+#include "core/interpretation/config.h"
 #include "core/interpretation/source.h"
 #include "core/positions/position_schemes.h"
 #include "core/rope/table.h"

@@ -1,4 +1,4 @@
-#include "core/interpretation/classes/class_keys.h"
+#include "core/interpretation/classes/class_defaults.h"
 
 #include <cstdint>
 #include <tuple>
@@ -6,14 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/interpretation/classes/profile.h"
 
 namespace posenc::core::interpretation {
 namespace {
 
-using nlohmann::json;
-
-constexpr ClassDefaults kRows[] = {
+constexpr ClassDefaults kDefaults[] = {
 #include "class_defaults.inc"
 };
 
@@ -66,10 +63,7 @@ void FillSlices(const ClassDefaults* row, const ProfileRules& rules,
 }  // namespace
 
 const ClassDefaults* FindClassDefaults(absl::string_view model_type) {
-  for (const ClassDefaults& row : kRows) {
-    if (IsAmong(model_type, row.model_types)) return &row;
-  }
-  return nullptr;
+  return FindRow(kDefaults, &ClassDefaults::model_types, model_type);
 }
 
 ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
