@@ -401,16 +401,13 @@ absl::Status Calls::RunStream(const std::string& name, std::int64_t announced,
   Channels::Lease lease = channels_.Bulk();
   Loans loans;
   {
-    BulkStream stream(patience);
-    absl::Status local;
-    const grpc::Status outcome = stream.Run(
-        lease.channel(), absl::StrCat(kService, name), context.get(),
-        [&](grpc::ByteBuffer* message) { return next(message, &loans); }, take,
-        &local);
-    status = local;
-    if (local.ok() || stream.silent()) {
-      status =
-          Ended(local.ok() ? ToAbsl(outcome) : local, *id, context->deadline());
+    StreamEnd end = RunBulkStream(
+        lease.channel(), absl::StrCat(kService, name), context.get(), patience,
+        [&](grpc::ByteBuffer* message) { return next(message, &loans); }, take);
+    status = std::move(end.local);
+    if (status.ok() || end.silent) {
+      status = Ended(status.ok() ? ToAbsl(end.status) : status, *id,
+                     context->deadline());
     }
     status = WithRequestId(std::move(status), *id);
     context.reset();
