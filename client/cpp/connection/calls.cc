@@ -230,7 +230,7 @@ std::string Calls::VersionsText(
       absl::ToChronoTime(absl::Now() + std::min(timeout_, kVersionTimeout))));
   v1::GetServerInfoResponse info;
   const grpc::Status asked =
-      v1::PositionalEncodingService::NewStub(channels_.Small().channel())
+      v1::PositionalEncodingService::NewStub(channels_.Small()->channel)
           ->GetServerInfo(&context, {}, &info);
   const bool has_version = asked.ok();
   if (has_version && info.version() == POSENC_VERSION) return "";
@@ -302,7 +302,7 @@ absl::StatusOr<ReceivedTensors> Calls::SendUnary(
     // this thread itself gets the response, without waiting for another thread
     // to wake up.
     grpc::CompletionQueue queue;
-    grpc::GenericStub stub(lease.channel());
+    grpc::GenericStub stub(lease->channel);
     grpc::ByteBuffer outgoing = FrameMessage(request, sent, &loans);
     const auto call = stub.PrepareUnaryCall(
         context.get(), absl::StrCat(kService, name), outgoing, &queue);
@@ -402,7 +402,7 @@ absl::Status Calls::RunStream(const std::string& name, std::int64_t announced,
   Loans loans;
   {
     StreamEnd end = RunBulkStream(
-        lease.channel(), absl::StrCat(kService, name), context.get(), patience,
+        lease->channel, absl::StrCat(kService, name), context.get(), patience,
         [&](grpc::ByteBuffer* message) { return next(message, &loans); }, take);
     status = std::move(end.local);
     if (status.ok() || end.silent) {
