@@ -4,11 +4,10 @@
 // The two RPCs differ only in their messages. So RotationOf() describes a call
 // of either RPC, and these functions make it:
 //
-//   StreamBytes()     a stream of bytes that the caller gives
-//   InStream()        a stream of the bytes of tensors in memory
-//   InOneMessage()    one unary call
-//   Rotate()          one message, or a stream if the message is too large
-//   RotateInStream()  a stream, or one message if there are no bytes
+//   StreamBytes()   a stream of bytes that the caller gives
+//   InStream()      a stream of the bytes of tensors in memory
+//   InOneMessage()  one unary call
+//   Rotate()        one message or a stream
 //
 // Each function calls only functions above it. So a call is sent at most twice:
 // in one message, then through a stream.
@@ -116,11 +115,6 @@ absl::StatusOr<ApplyRopeResult> QAndK(absl::StatusOr<ReceivedTensors> tensors) {
   return ApplyRopeResult{std::move(tensors->views[0]),
                          std::move(tensors->views[1]),
                          std::move(tensors->owner)};
-}
-
-absl::StatusOr<TensorResult> OnlyK(absl::StatusOr<ReceivedTensors> tensors) {
-  if (!tensors.ok()) return tensors.status();
-  return OnlyTensor(*std::move(tensors));
 }
 
 // Returns whether a tensor has the number of bytes that its dtype and shape
@@ -270,48 +264,41 @@ absl::StatusOr<ReceivedTensors> InOneMessage(Calls* calls,
                      rotation.response.get(), wanted, options);
 }
 
+// Rotates through a stream if `stream` is true or if the message is too large;
+// else, and if the tensors have no bytes, in one message.
 absl::StatusOr<ReceivedTensors> Rotate(Calls* calls, Rotation rotation,
+                                       bool stream,
                                        const CallOptions& options) {
   const absl::Status status = CheckOutputs(rotation);
   if (!status.ok()) return status;
-  const bool can_stream = HasTensorBytes(rotation);
+  if (!HasTensorBytes(rotation)) return InOneMessage(calls, rotation, options);
   const std::vector<TensorField> fields = SentFields(rotation);
   // Tensors in shared memory are not sent.
   const std::int64_t sent = MessageBytes(*rotation.request, fields) -
                             calls->regions().SharedBytes(fields);
-  if (can_stream && sent > calls->stream_above_bytes()) {
+  if (stream || sent > calls->stream_above_bytes()) {
     return InStream(calls, &rotation, options);
   }
   const WholeCall call(options);
   absl::StatusOr<ReceivedTensors> result =
       InOneMessage(calls, rotation, call.Rest());
   // The server's limit may be lower than the client's.
-  if (!result.ok() && can_stream && TooLarge(result.status())) {
+  if (!result.ok() && TooLarge(result.status())) {
     return InStream(calls, &rotation, call.Rest());
   }
   return result;
-}
-
-// Rotates in a stream even if the tensors are small. Uses one message if they
-// have no bytes.
-absl::StatusOr<ReceivedTensors> RotateInStream(Calls* calls, Rotation rotation,
-                                               const CallOptions& options) {
-  const absl::Status status = CheckOutputs(rotation);
-  if (!status.ok()) return status;
-  return HasTensorBytes(rotation) ? InStream(calls, &rotation, options)
-                                  : InOneMessage(calls, rotation, options);
 }
 
 }  // namespace
 
 absl::StatusOr<ApplyRopeResult> Client::ApplyRope(
     const ApplyRopeArgs& args, const CallOptions& options) const {
-  return QAndK(Rotate(calls_.get(), RotationOf(args), options));
+  return QAndK(Rotate(calls_.get(), RotationOf(args), false, options));
 }
 
 absl::StatusOr<ApplyRopeResult> Client::ApplyRopeStream(
     const ApplyRopeArgs& args, const CallOptions& options) const {
-  return QAndK(RotateInStream(calls_.get(), RotationOf(args), options));
+  return QAndK(Rotate(calls_.get(), RotationOf(args), true, options));
 }
 
 absl::Status Client::ApplyRopeStream(const ApplyRopeArgs& args,
@@ -324,12 +311,12 @@ absl::Status Client::ApplyRopeStream(const ApplyRopeArgs& args,
 
 absl::StatusOr<TensorResult> Client::Reposition(
     const RepositionArgs& args, const CallOptions& options) const {
-  return OnlyK(Rotate(calls_.get(), RotationOf(args), options));
+  return ResultOf(Rotate(calls_.get(), RotationOf(args), false, options));
 }
 
 absl::StatusOr<TensorResult> Client::RepositionStream(
     const RepositionArgs& args, const CallOptions& options) const {
-  return OnlyK(RotateInStream(calls_.get(), RotationOf(args), options));
+  return ResultOf(Rotate(calls_.get(), RotationOf(args), true, options));
 }
 
 absl::Status Client::RepositionStream(const RepositionArgs& args,

@@ -53,14 +53,6 @@ WantedTensor WantedScores(const ScoreRelativeArgs& args) {
   return wanted;
 }
 
-absl::StatusOr<TensorResult> ResultOf(absl::StatusOr<ReceivedTensors> tensors) {
-  if (!tensors.ok()) return tensors.status();
-  if (!tensors->views[0]) {
-    return absl::InternalError("the answer has no tensor");
-  }
-  return OnlyTensor(*std::move(tensors));
-}
-
 }  // namespace
 
 absl::StatusOr<TensorResult> Client::AddEncoding(

@@ -291,11 +291,11 @@ absl::StatusOr<ReceivedTensors> TakeTensors(
   return received;
 }
 
-TensorResult OnlyTensor(ReceivedTensors tensors) {
-  TensorResult result;
-  if (tensors.views[0]) result.tensor = *std::move(tensors.views[0]);
-  result.owner = std::move(tensors.owner);
-  return result;
+absl::StatusOr<TensorResult> ResultOf(absl::StatusOr<ReceivedTensors> tensors) {
+  if (!tensors.ok()) return tensors.status();
+  absl::optional<TensorView>& tensor = tensors->views[0];
+  if (!tensor) return absl::InternalError("the answer has no tensor");
+  return TensorResult{*std::move(tensor), std::move(tensors->owner)};
 }
 
 absl::Status CheckOutput(absl::string_view name,

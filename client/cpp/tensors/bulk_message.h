@@ -147,7 +147,7 @@ absl::StatusOr<ReceivedTensors> TakeTensors(
     const ReceivedMessage& message, absl::Span<const WantedTensor> wanted);
 
 // Returns the result of a call with one tensor.
-TensorResult OnlyTensor(ReceivedTensors tensors);
+absl::StatusOr<TensorResult> ResultOf(absl::StatusOr<ReceivedTensors> tensors);
 
 // Returns INVALID_ARGUMENT if `output` is set and `tensor` is unset or has
 // another size. This check is for calls whose result has the size of the
