@@ -1,9 +1,11 @@
 // Tables and biases, which the server builds. Requests are small. Responses may
 // be too large for one message, and can come as a stream.
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/connection/calls.h"
@@ -97,33 +99,6 @@ absl::Status CheckTable(const v1::BuildTableRequest& request,
   }
   return absl::OkStatus();
 }
-
-// Provides the bytes of a tile as one block that is aligned to 8 bytes. Small
-// tiles lie in one slice of gRPC and are borrowed. Tiles of megabytes come in
-// many slices and are copied once, to memory that later tiles reuse.
-class TileBytes {
- public:
-  // The result is valid until Of() is called again or `message` is destroyed.
-  absl::Span<const char> Of(const ReceivedMessage& message) {
-    const wire::BorrowedBytes& bytes = message.bytes(0);
-    if (bytes.pieces.empty()) return {};
-    const char* const first = bytes.pieces[0].data();
-    if (bytes.pieces.size() == 1 &&
-        reinterpret_cast<std::uintptr_t>(first) % 8 == 0) {
-      return bytes.pieces[0];
-    }
-    if (bytes.size > capacity_) {
-      memory_ = AlignedMemory(bytes.size);
-      capacity_ = bytes.size;
-    }
-    TensorReader(bytes).Read(bytes.size, memory_.get());
-    return absl::MakeConstSpan(memory_.get(), bytes.size);
-  }
-
- private:
-  std::shared_ptr<char> memory_;
-  std::size_t capacity_ = 0;
-};
 
 }  // namespace
 
@@ -234,7 +209,8 @@ absl::Status Client::BuildBias(
     const v1::BuildBiasRequest& request,
     const std::function<bool(const BiasTile&)>& on_tile,
     const CallOptions& options) const {
-  TileBytes bytes;
+  // Holds the bytes of a tile, aligned to 8 bytes.
+  std::vector<std::uint64_t> memory;
   return calls_->Receive<BiasMessage>(
       "BuildBias", request, {BiasMessage::kTileFieldNumber},
       [&](const BiasMessage& response, const ReceivedMessage& message) {
@@ -246,7 +222,11 @@ absl::Status Client::BuildBias(
         tile.tensor.dtype = response.tile().dtype();
         tile.tensor.shape.assign(response.tile().shape().begin(),
                                  response.tile().shape().end());
-        tile.tensor.bytes = bytes.Of(message);
+        const wire::BorrowedBytes& bytes = message.bytes(0);
+        memory.resize(std::max(memory.size(), (bytes.size + 7) / 8));
+        char* const data = reinterpret_cast<char*>(memory.data());
+        TensorReader(bytes).Read(bytes.size, data);
+        tile.tensor.bytes = absl::MakeConstSpan(data, bytes.size);
         return on_tile(tile)
                    ? absl::OkStatus()
                    : absl::CancelledError("the caller wants no more tiles");
