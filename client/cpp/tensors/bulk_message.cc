@@ -123,39 +123,12 @@ absl::StatusOr<ReceivedMessage> ReceivedMessage::Parse(
                         slice.size());
   }
   wire::SplitMessage split;
-  bool parsed;
-  if (wire::SplitTensors(pieces, result.numbers_, &split)) {
-    parsed = message->ParseFromString(split.rest);
-    result.bytes_ = std::move(split.tensors);
-  } else {
-    // The bytes are malformed, or valid with an unusual framing. The generated
-    // parser decides. `message` then holds the tensors' bytes, too.
-    std::string whole;
-    for (const absl::Span<const char> piece : pieces) {
-      whole.append(piece.data(), piece.size());
-    }
-    parsed = message->ParseFromString(whole);
-    result.BorrowFromMessage();
+  if (!wire::SplitTensors(pieces, result.numbers_, &split) ||
+      !message->ParseFromString(split.rest)) {
+    return absl::InternalError("the response is no valid message");
   }
-  if (!parsed) return absl::InternalError("the response is no valid message");
+  result.bytes_ = std::move(split.tensors);
   return result;
-}
-
-void ReceivedMessage::BorrowFromMessage() {
-  bytes_.assign(numbers_.size(), {});
-  for (std::size_t i = 0; i < numbers_.size(); ++i) {
-    std::string unused;
-    const std::string* data = nullptr;
-    if (numbers_[i] == wire::kOwnData) {
-      data = &message_->GetReflection()->GetStringReference(
-          *message_, FieldOf(*message_, kData), &unused);
-    } else if (const v1::Tensor* const found = tensor(i)) {
-      data = &found->data();
-    }
-    if (data == nullptr || data->empty()) continue;
-    bytes_[i].pieces = {absl::MakeConstSpan(data->data(), data->size())};
-    bytes_[i].size = data->size();
-  }
 }
 
 const v1::Tensor* ReceivedMessage::tensor(std::size_t index) const {

@@ -92,11 +92,9 @@ class ReceivedMessage {
   }
 
  private:
-  void BorrowFromMessage();
-
   std::vector<int> numbers_;
   const google::protobuf::Message* message_ = nullptr;
-  // The memory that `bytes_` points into, unless the message holds the bytes.
+  // The memory that `bytes_` points into.
   std::vector<grpc::Slice> slices_;
   absl::InlinedVector<wire::BorrowedBytes, 2> bytes_;
 };
