@@ -38,7 +38,6 @@ struct FigureFlags {
   std::string vector = "1,0";
   std::optional<std::int64_t> max_distance, distance_step, trained_length;
   std::string image;                  // extents: "64x64"
-  std::string in;                     // a file with a bias or scores
   std::vector<std::string> profiles;  // empty: the most used readers
 
   std::int64_t Rows() const { return rows.value_or(kDefaultRows); }
@@ -72,7 +71,7 @@ using MakeFigure = absl::StatusOr<Figure>(const FigureFlags& flags,
 MakeFigure FrequenciesFigure, WavelengthsFigure, DecayFigure, SimilarityFigure,
     CompareFigure, KeptFigure;
 // These are in figure_tables.cc; ImageFigure is `similarity --image`:
-MakeFigure AnglesFigure, TableFigure, RotationFigure, BiasFigure, ImageFigure;
+MakeFigure AnglesFigure, TableFigure, RotationFigure, ImageFigure;
 
 // Returns the encodings of a figure that draws a curve for each encoding: the
 // encoding of --preset, --config or --spec, and the encoding of --compare-*, if

@@ -15,7 +15,6 @@
 #include "client/tools/cli/commands.h"
 #include "client/tools/cli/figure.h"
 #include "client/tools/files/file.h"
-#include "client/tools/files/misspelt.h"
 #include "client/tools/files/print.h"
 #include "client/tools/files/status.h"
 
@@ -51,7 +50,6 @@ constexpr FigureRow kFigures[] = {
     {"similarity", SimilarityFigure},
     {"compare", CompareFigure},
     {"kept", KeptFigure},
-    {"bias", BiasFigure},
 };
 
 constexpr char kComparing[] =
@@ -73,16 +71,11 @@ std::string FigureNames() {
 }
 
 absl::StatusOr<const FigureRow*> FindFigure(const std::string& name) {
-  std::vector<std::string> names;
   for (const FigureRow& row : kFigures) {
     if (row.name == name) return &row;
-    names.emplace_back(row.name);
   }
-  const std::string nearest = NearestWord(name, names);
-  return UsageError(absl::StrCat(
-      "FIGURE: '", name, "' is unknown",
-      nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest),
-      "; there are: ", FigureNames()));
+  return UsageError(absl::StrCat("FIGURE: '", name,
+                                 "' is unknown; there are: ", FigureNames()));
 }
 
 absl::Status CheckFlags(const CLI::App& app, const PlotFlags& flags) {
@@ -97,15 +90,6 @@ absl::Status CheckFlags(const CLI::App& app, const PlotFlags& flags) {
   }
   if (flags.data.compare.Given() && !Has(kComparing, flags.figure)) {
     return stranger("--compare-*", kComparing);
-  }
-  if (flags.figure == "bias") {
-    if (flags.data.in.empty()) {
-      return UsageError("--in: missing; name what posenc bias --out wrote");
-    }
-    if (flags.data.source.Given() || !flags.data.absolute.Empty()) {
-      return UsageError("bias: takes --in and no encoding");
-    }
-    return absl::OkStatus();
   }
   if (flags.figure == "table") return absl::OkStatus();
   if (!flags.data.absolute.Empty()) {
@@ -253,8 +237,6 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   add("similarity", "--image", &data->image,
       "similarity: of an image's first cell to the others: 64x64",
       "HEIGHTxWIDTH");
-  add("bias", "--in", &data->in,
-      "bias: an .npy or .safetensors from posenc bias or scores", "FILE");
   add("compare kept", "--profiles", &data->profiles,
       "compare, kept: readers (default: hf, vllm, llama_cpp and mlx, without "
       "those that refuse the model)",
