@@ -182,9 +182,9 @@ absl::Status Run::Prepare() {
                        }));
   }
   if (!flags_.shared_memory.empty()) {
-    ASSIGN_OR_RETURN(region_,
-                     ShareWorkload(client, flags_.shared_memory == "in-place",
-                                   MostSlots(), &workload_));
+    ASSIGN_OR_RETURN(region_, ShareWorkload(client, flags_.workload,
+                                            flags_.shared_memory == "in-place",
+                                            MostSlots(), &workload_));
   }
   return absl::OkStatus();
 }
