@@ -37,6 +37,14 @@ const FieldDescriptor* FieldOf(const Message& message, int number) {
 
 }  // namespace
 
+bool IsWhole(const TensorView& view) {
+  const std::size_t element = wire::ElementBytes(view.dtype);
+  return element > 0 &&
+         std::all_of(view.shape.begin(), view.shape.end(),
+                     [](std::int64_t n) { return n >= 0; }) &&
+         wire::DataBytes(element, view.shape) == view.bytes.size();
+}
+
 std::int64_t MessageBytes(const Message& message,
                           absl::Span<const TensorField> tensors) {
   std::size_t bytes = message.ByteSizeLong();
@@ -84,12 +92,14 @@ grpc::ByteBuffer FrameData(absl::Span<const char> data, Loans* loans) {
   return grpc::ByteBuffer(slices, 2);
 }
 
-void SetTensors(absl::Span<const TensorField> tensors, Message* message) {
-  for (const TensorField& field : tensors) {
-    message->GetReflection()
-        ->MutableMessage(message, FieldOf(*message, field.number))
-        ->CopyFrom(ToTensor(*field.view));
-  }
+v1::Tensor* SetForm(const TensorField& tensor, Message* message) {
+  auto* const set =
+      static_cast<v1::Tensor*>(message->GetReflection()->MutableMessage(
+          message, FieldOf(*message, tensor.number)));
+  set->set_dtype(tensor.view->dtype);
+  set->mutable_shape()->Add(tensor.view->shape.begin(),
+                            tensor.view->shape.end());
+  return set;
 }
 
 void TensorReader::Read(std::size_t size, char* to) {

@@ -33,6 +33,10 @@ struct TensorField {
   const TensorView* view;
 };
 
+// Returns whether a tensor has the number of bytes that its dtype and shape
+// imply. Returns false also for a dtype or shape that the server must refuse.
+bool IsWhole(const TensorView& view);
+
 // Returns the size on the wire of `message` with these tensors, which are not
 // set in it.
 std::int64_t MessageBytes(const google::protobuf::Message& message,
@@ -49,9 +53,10 @@ grpc::ByteBuffer FrameMessage(const google::protobuf::Message& message,
 // the bytes are copied.
 grpc::ByteBuffer FrameData(absl::Span<const char> data, Loans* loans);
 
-// Copies the tensors into `message`.
-void SetTensors(absl::Span<const TensorField> tensors,
-                google::protobuf::Message* message);
+// Sets a tensor's dtype and shape in `message`, but not its bytes. Returns the
+// tensor of the message.
+v1::Tensor* SetForm(const TensorField& tensor,
+                    google::protobuf::Message* message);
 
 // Reads the bytes of a received tensor from front to back.
 class TensorReader {
