@@ -127,7 +127,7 @@ void PrintDifference(const v1::RopeDifference& difference,
 // Returns the name of the other encoding: "spec", "llama-3-8b, profile vllm",
 // or "length 4096" for the same model at another length.
 std::string VariantName(const SourceFlags& flags) {
-  std::vector<std::string> parts = DetailTexts(flags.Details());
+  std::vector<std::string> parts = flags.details.Texts();
   if (!flags.Empty()) parts.insert(parts.begin(), flags.Name());
   return absl::StrJoin(parts, ", ");
 }
