@@ -149,7 +149,7 @@ int Main(int argc, char** argv) {
     PrintError(UsageError(fact), json);
     return kExitUsage;
   };
-  const absl::Status checked = flags::CheckArguments(&app, argc, argv);
+  const absl::Status checked = flags::CheckArguments(argc, argv);
   if (!checked.ok()) return refuse(checked.message());
   try {
     app.parse(argc, argv);
