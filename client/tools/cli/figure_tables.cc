@@ -41,12 +41,12 @@ plot::Matrix Sized(const std::string& name, std::int64_t rows,
   return matrix;
 }
 
-// Returns rows x columns values of a tensor, from element `first` on.
+// Returns the values of a tensor of rows and columns.
 plot::Matrix Taken(const std::string& name, const TensorView& tensor,
-                   std::int64_t first, std::int64_t rows, std::int64_t columns,
-                   std::int64_t first_row = 0) {
-  plot::Matrix matrix = Sized(name, rows, columns, first_row);
-  for (std::int64_t i = first; i < first + rows * columns; ++i) {
+                   std::int64_t first_row) {
+  plot::Matrix matrix =
+      Sized(name, tensor.shape[0], tensor.shape[1], first_row);
+  for (std::int64_t i = 0; i < check::ElementCount(tensor.shape); ++i) {
     matrix.values.push_back(check::ElementAt(tensor, i));
   }
   return matrix;
@@ -138,8 +138,7 @@ absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
   const auto add = [&](const char* name,
                        const absl::optional<TensorView>& tensor) {
     if (!tensor || tensor->shape.size() != 2) return;
-    table.matrices.push_back(Taken(name, *tensor, 0, tensor->shape[0],
-                                   tensor->shape[1], flags.start));
+    table.matrices.push_back(Taken(name, *tensor, flags.start));
   };
   if (flags.values != "sin") add("cosines", result.cos);
   if (flags.values != "cos") add("sines", result.sin);
