@@ -206,7 +206,7 @@ absl::StatusOr<ReceivedTensors> InOneMessage(Calls* calls,
   std::vector<WantedTensor> wanted;
   wanted.reserve(rotation.tensors.size());
   for (const RotatedTensor& tensor : rotation.tensors) {
-    wanted.push_back(WantedLike(tensor.field, tensor.output, tensor.view));
+    wanted.push_back({tensor.field, tensor.output, tensor.view});
   }
   return calls->Bulk(rotation.name, *rotation.request, SentFields(rotation),
                      rotation.response.get(), wanted, options);

@@ -10,16 +10,15 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/connection/calls.h"
 #include "client/cpp/connection/error_fields.h"
-#include "client/cpp/tensors/table_size.h"
 #include "client/cpp/tensors/tensor_parts.h"
 #include "posenc/client.h"
 
 namespace posenc {
 namespace {
 
-// Approximate size of a table's row: 128 channels, cosines and sines, in
-// float32. Used only to select the connection of the call.
-constexpr std::int64_t kRowBytes = 1024;
+// The size of a table is not known before the call, so its call has a bulk
+// connection.
+constexpr std::int64_t kTableBytes = std::int64_t{1} << 20;
 
 using TableMessage = v1::BuildTableStreamResponse;
 using BiasMessage = v1::BuildBiasResponse;
@@ -52,26 +51,19 @@ BuildTableResult TableOf(double amplitude, ReceivedTensors tensors) {
   return result;
 }
 
-// Checks that the outputs fit the table. `bytes` is the result of TableBytes().
+// Refuses outputs for tensors that the table does not have.
 absl::Status CheckTableOutputs(const v1::BuildTableRequest& request,
-                               const TableOutputs& out, std::int64_t bytes) {
+                               const TableOutputs& out) {
   const bool pair = IsPair(request);
   const std::pair<const char*, const Output*> outputs[] = {
       {"cos_output", &out.cos},
       {"sin_output", &out.sin},
       {"table_output", &out.table}};
   for (const auto& [name, output] : outputs) {
-    if (!*output) continue;
-    if (pair == (output == &out.table)) {
-      return WrongArgument(
-          name, absl::StrCat("is set; this table has ",
-                             pair ? "cos and sin" : "one tensor, out.table"));
-    }
-    const auto size = static_cast<std::int64_t>((*output)->size());
-    if (bytes >= 0 && size != bytes) {
-      return WrongArgument(
-          name, absl::StrCat("has ", size, " bytes; must have ", bytes));
-    }
+    if (!*output || pair != (output == &out.table)) continue;
+    return WrongArgument(
+        name, absl::StrCat("is set; this table has ",
+                           pair ? "cos and sin" : "one tensor, out.table"));
   }
   return absl::OkStatus();
 }
@@ -110,32 +102,27 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
 absl::StatusOr<BuildTableResult> Client::BuildTable(
     const v1::BuildTableRequest& request, const TableOutputs& out,
     const CallOptions& options) const {
-  const std::int64_t bytes = TableBytes(request);
-  const absl::Status fit = CheckTableOutputs(request, out, bytes);
+  const absl::Status fit = CheckTableOutputs(request, out);
   if (!fit.ok()) return fit;
   v1::BuildTableResponse response;
-  const WantedTensor wanted[] = {
-      {response.kCosFieldNumber, out.cos, bytes, {}},
-      {response.kSinFieldNumber, out.sin, bytes, {}},
-      {response.kTableFieldNumber, out.table, bytes, {}}};
+  const WantedTensor wanted[] = {{response.kCosFieldNumber, out.cos},
+                                 {response.kSinFieldNumber, out.sin},
+                                 {response.kTableFieldNumber, out.table}};
   const WholeCall call(options);
-  absl::StatusOr<ReceivedTensors> tensors =
-      calls_->Bulk("BuildTable", request, {}, &response, wanted, call.Rest(),
-                   RowsOf(request) * kRowBytes);
+  absl::StatusOr<ReceivedTensors> tensors = calls_->Bulk(
+      "BuildTable", request, {}, &response, wanted, call.Rest(), kTableBytes);
   if (tensors.ok()) {
     const absl::Status whole = CheckTable(request, *tensors);
     if (!whole.ok()) return whole;
     return TableOf(response.amplitude(), *std::move(tensors));
   }
-  // RowsOf() is 0 for a grid of more than 2^31 cells. The table of such a grid
-  // would not fit into any memory.
-  if (!TooLarge(tensors.status()) || RowsOf(request) == 0) {
-    return tensors.status();
-  }
+  if (!TooLarge(tensors.status())) return tensors.status();
   // If frequencies differ by head, a table is [heads, rows, ...].
   const std::size_t row_axis =
       request.rope().spec().explicit_frequencies().heads() > 0 ? 1 : 0;
-  std::vector<TensorParts> parts(std::size(wanted), TensorParts(row_axis));
+  const auto shared = std::make_shared<std::vector<TensorParts>>(
+      std::size(wanted), TensorParts(row_axis));
+  std::vector<TensorParts>& parts = *shared;
   double amplitude = 1;
   v1::BuildTableStreamRequest stream;
   *stream.mutable_table() = request;
@@ -168,18 +155,16 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   // their field names with `table.`, which is removed here.
   if (!status.ok()) return OutsideOf("table", status);
   // All tensors have one owner, so a result is kept or dropped as a whole.
-  const auto memory = std::make_shared<std::vector<std::shared_ptr<char>>>();
   ReceivedTensors whole;
-  whole.owner = memory;
+  whole.owner = shared;
   for (const TensorParts& part : parts) {
     whole.views.emplace_back();
     if (!part.begun()) continue;
     if (part.bytes_done() != part.view().bytes.size() ||
-        part.view().shape[row_axis] != RowsOf(request)) {
+        (request.rows() > 0 && part.view().shape[row_axis] != request.rows())) {
       return absl::InternalError("the table came with rows missing");
     }
     whole.views.back() = part.view();
-    memory->push_back(part.owner());
   }
   const absl::Status complete = CheckTable(request, whole);
   if (!complete.ok()) return complete;

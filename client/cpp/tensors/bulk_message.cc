@@ -217,16 +217,6 @@ absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
   return absl::OkStatus();
 }
 
-WantedTensor WantedLike(int field, const Output& into,
-                        const absl::optional<TensorView>& like) {
-  WantedTensor wanted;
-  wanted.field = field;
-  wanted.into = into;
-  if (like) wanted.bytes = static_cast<std::int64_t>(like->bytes.size());
-  wanted.like = like;
-  return wanted;
-}
-
 absl::StatusOr<ReceivedTensors> TakeTensors(
     const ReceivedMessage& message, absl::Span<const WantedTensor> wanted) {
   const auto aligned = [](std::size_t bytes) {

@@ -116,18 +116,10 @@ struct ReceivedTensors {
 struct WantedTensor {
   int field = 0;  // its number
   Output into;
-  // The tensor's size in bytes; negative if it is not known. In shared memory,
-  // the server may write only an output of this size.
-  std::int64_t bytes = -1;
-  // The type and shape that the tensor must have, without bytes; unset if they
-  // are not known.
+  // The type and shape that the tensor must have; unset if they are not known.
+  // In shared memory, the server may write only an output of this size.
   absl::optional<TensorView> like;
 };
-
-// Returns a tensor that must have the type, shape and size of `like`, which may
-// be unset.
-WantedTensor WantedLike(int field, const Output& into,
-                        const absl::optional<TensorView>& like);
 
 // Allocates uninitialised memory that is aligned to 64 bytes.
 std::shared_ptr<char> AlignedMemory(std::size_t bytes);

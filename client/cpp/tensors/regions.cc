@@ -99,7 +99,8 @@ SharedParts Regions::Share(absl::Span<const TensorField> fields,
   }
   for (const WantedTensor& tensor : wanted) {
     const Output& into = tensor.into;
-    if (!into || static_cast<std::int64_t>(into->size()) != tensor.bytes) {
+    if (!into || !tensor.like ||
+        !IsWhole({tensor.like->dtype, tensor.like->shape, *into})) {
       continue;
     }
     const FieldDescriptor* const output =
