@@ -120,9 +120,12 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   // If frequencies differ by head, a table is [heads, rows, ...].
   const std::size_t row_axis =
       request.rope().spec().explicit_frequencies().heads() > 0 ? 1 : 0;
-  const auto shared = std::make_shared<std::vector<TensorParts>>(
-      std::size(wanted), TensorParts(row_axis));
+  // Cosines and sines need memory for two tensors of the same size.
+  const auto shared = std::make_shared<std::vector<TensorParts>>();
   std::vector<TensorParts>& parts = *shared;
+  parts.emplace_back(row_axis, out.cos, 2);
+  parts.emplace_back(row_axis, out.sin, 2);
+  parts.emplace_back(row_axis, out.table, 1);
   double amplitude = 1;
   v1::BuildTableStreamRequest stream;
   *stream.mutable_table() = request;
@@ -133,16 +136,8 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
         std::int64_t done = 0, all = 0;
         for (std::size_t i = 0; i < parts.size(); ++i) {
           if (message.tensor(i) == nullptr) continue;
-          // Begin() checks that the memory suffices for all tensors: two of the
-          // same size for cosines and sines, else one.
-          absl::Status added =
-              chunk.whole_shape().empty()
-                  ? absl::OkStatus()
-                  : parts[i].Begin(message, i, Shape(chunk.whole_shape()),
-                                   wanted[i].into, i < 2 ? 2 : 1);
-          if (added.ok()) {
-            added = parts[i].Add(chunk.first_row(), 0, message, i);
-          }
+          const absl::Status added = parts[i].Add(
+              chunk.first_row(), 0, message, i, Shape(chunk.whole_shape()));
           if (!added.ok()) return added;
           done += static_cast<std::int64_t>(parts[i].bytes_done());
           all += static_cast<std::int64_t>(parts[i].view().bytes.size());
@@ -221,21 +216,15 @@ absl::Status Client::BuildBias(
 
 absl::StatusOr<TensorResult> Client::BuildBias(
     const v1::BuildBiasRequest& request, const CallOptions& options) const {
-  TensorParts matrix(1);
+  TensorParts matrix(1, {}, 1);
   TensorResult result;
   result.tensor.shape = {0, request.query_length(), request.key_length()};
   const absl::Status status = calls_->Receive<BiasMessage>(
       "BuildBias", request, {BiasMessage::kTileFieldNumber},
       [&](const BiasMessage& tile, const ReceivedMessage& message) {
-        const absl::Status begun =
-            tile.whole_shape().empty()
-                ? absl::OkStatus()
-                : matrix.Begin(message, 0, Shape(tile.whole_shape()), {}, 1);
-        return begun.ok()
-                   ? matrix.Add(tile.query_start() - request.query_start(),
-                                tile.key_start() - request.key_start(), message,
-                                0)
-                   : begun;
+        return matrix.Add(tile.query_start() - request.query_start(),
+                          tile.key_start() - request.key_start(), message, 0,
+                          Shape(tile.whole_shape()));
       },
       options);
   if (!status.ok()) return status;

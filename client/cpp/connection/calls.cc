@@ -257,7 +257,7 @@ absl::StatusOr<ReceivedTensors> Calls::Bulk(
   by_place->CopyFrom(request);
   const SharedParts shared =
       regions_.Share(sent, wanted, *response, by_place.get());
-  if (shared.any) {
+  if (!shared.owners.empty()) {
     absl::StatusOr<ReceivedTensors> result =
         SendUnary(name, *by_place, shared.sent, response, wanted,
                   expected_bytes, shared.in_place, call.Rest());

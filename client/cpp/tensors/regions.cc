@@ -95,7 +95,6 @@ SharedParts Regions::Share(absl::Span<const TensorField> fields,
     *SetForm(field, request)->mutable_shared() = found->place;
     read.push_back(field.view->bytes);
     parts.owners.push_back(found->region);
-    parts.any = true;
   }
   for (const WantedTensor& tensor : wanted) {
     const Output& into = tensor.into;
@@ -110,7 +109,6 @@ SharedParts Regions::Share(absl::Span<const TensorField> fields,
     *static_cast<v1::SharedMemory*>(
         reflection.MutableMessage(request, output)) = found->place;
     parts.owners.push_back(found->region);
-    parts.any = true;
     for (const absl::Span<const char>& input : read) {
       parts.in_place = parts.in_place || Overlap(input, *into);
     }
