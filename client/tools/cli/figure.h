@@ -31,7 +31,6 @@ struct FigureFlags {
   FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
   std::int64_t start = 0;
   std::optional<std::int64_t> rows;  // of `angles` and `table`
-  std::string values = "both";       // cos, sin or both
   std::optional<std::int32_t> channels;
   std::int64_t position = 1;
   std::int32_t pair = 0;

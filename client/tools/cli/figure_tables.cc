@@ -90,8 +90,8 @@ v1::RopeSource TableSource(const Reading& reading) {
   return source;
 }
 
-// Returns the values and the title of the table that the flags name: cosines,
-// sines or both, or an absolute encoding.
+// Returns the values and the title of the table that the flags name: cosines
+// and sines, or an absolute encoding.
 absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
                                         const Client& client) {
   v1::BuildTableRequest request;
@@ -102,9 +102,6 @@ absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
     if (flags.source.Given()) {
       return UsageError(
           "an absolute encoding excludes --preset, --config and --spec");
-    }
-    if (flags.values != "both") {
-      return UsageError("--values: belongs to rotary encodings");
     }
     RETURN_IF_ERROR(flags.absolute.Read(request.mutable_absolute()));
     // By default all rows of a learned table are drawn, if they are not too
@@ -140,8 +137,8 @@ absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
     if (!tensor || tensor->shape.size() != 2) return;
     table.matrices.push_back(Taken(name, *tensor, flags.start));
   };
-  if (flags.values != "sin") add("cosines", result.cos);
-  if (flags.values != "cos") add("sines", result.sin);
+  add("cosines", result.cos);
+  add("sines", result.sin);
   add("rows", result.table);
   if (table.matrices.empty() || table.matrices[0].values.empty()) {
     return UsageError("--rows: the table has no values to draw");
@@ -235,11 +232,6 @@ absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
 absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
                                    const Client& client) {
   RETURN_IF_ERROR(CheckRange("--rows", flags.Rows(), 1, INT64_MAX));
-  if (flags.values != "cos" && flags.values != "sin" &&
-      flags.values != "both") {
-    return UsageError(absl::StrCat("--values: '", flags.values,
-                                   "' is unknown; there are: cos, sin, both"));
-  }
   if (flags.source.Empty() && flags.absolute.Empty()) {
     return NoEncoding();
   }
@@ -255,9 +247,7 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
     }
     plot::Chart chart =
         ColumnCurves(matrix, *flags.channels,
-                     !flags.absolute.Empty()    ? "channel"
-                     : matrix.name == "cosines" ? "cosine of pair"
-                                                : "sine of pair");
+                     flags.absolute.Empty() ? "cosine of pair" : "channel");
     chart.title = absl::StrCat(
         "First ", *flags.channels,
         flags.absolute.Empty() ? " columns of the " : " channels, ", map.title);

@@ -42,7 +42,7 @@ constexpr FigureRow kFigures[] = {
     {"frequencies", FrequenciesFigure, "--compare-*"},
     {"wavelengths", WavelengthsFigure, "--compare-* --trained-length"},
     {"angles", AnglesFigure, "--start --rows"},
-    {"table", TableFigure, "--start --rows --values --channels"},
+    {"table", TableFigure, "--start --rows --channels"},
     {"rotation", RotationFigure, "--position --pair --vector"},
     {"decay", DecayFigure, "--compare-* --max-distance --distance-step"},
     {"similarity", SimilarityFigure,
@@ -208,8 +208,6 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   add("--rows", &data->rows, "N",
       "positions from --start (--learned: default all)");
   flags::ShowDefault(app, "--rows", absl::StrCat(kDefaultRows));
-  add("--values", &data->values, "NAME", "cos, sin or both",
-      {.show_default = true});
   add("--channels", &data->channels, "N",
       "the first N columns as curves, at most 8");
   add("--position", &data->position, "N", "position of the vector",
