@@ -4,11 +4,10 @@
 // The two RPCs differ only in their messages. So RotationOf() describes a call
 // of either RPC, and these functions make it:
 //
-//   StreamBytes()     a stream of bytes that the caller gives
-//   InStream()        a stream of the bytes of tensors in memory
-//   InOneMessage()    one unary call
-//   Rotate()          one message, or a stream if the message is too large
-//   RotateInStream()  a stream, or one message if there are no bytes
+//   StreamBytes()   a stream of bytes that the caller gives
+//   InStream()      a stream of the bytes of tensors in memory
+//   InOneMessage()  one unary call
+//   Rotate()        one message or a stream
 //
 // Each function calls only functions above it. So a call is sent at most twice:
 // in one message, then through a stream.
@@ -24,16 +23,11 @@
 #include "client/cpp/connection/calls.h"
 #include "client/cpp/connection/error_fields.h"
 #include "posenc/client.h"
-#include "posenc/wire/frame.h"
 
 namespace posenc {
 namespace {
 
 using google::protobuf::Message;
-
-// Position ids with fewer bytes than this are a part of a stream's first
-// message. The bytes of larger ids follow in messages of their own.
-constexpr std::size_t kSmallIds = 64 << 10;
 
 // A tensor of a call: its names in errors, its field number in all messages,
 // and the members of the arguments that hold it and its output.
@@ -50,11 +44,9 @@ struct Rotation {
   std::string name;                    // of the unary RPC
   std::vector<RotatedTensor> tensors;  // in the order of a stream's bytes
   // The first message of a stream. It owns `request`, the request of the unary
-  // RPC without tensors, and `ids`, the position ids whose bytes a stream can
-  // carry, in the stream's order.
+  // RPC without tensors.
   std::unique_ptr<Message> first;
   Message* request;
-  std::vector<v1::Tensor*> ids;
   std::unique_ptr<Message> response;
 };
 
@@ -62,14 +54,10 @@ Rotation RotationOf(const ApplyRopeArgs& args) {
   auto first = std::make_unique<v1::ApplyRopeStreamRequest>();
   v1::ApplyRopeRequest* const request = first->mutable_call();
   *request->mutable_rope() = args.rope;
-  std::vector<v1::Tensor*> ids;
   // Missing positions stay unset, so that the server reports them: an empty
   // message would be another fault.
   if (args.positions.kind_case() != v1::Positions::KIND_NOT_SET) {
     *request->mutable_positions() = args.positions;
-  }
-  if (request->positions().has_ids()) {
-    ids.push_back(request->mutable_positions()->mutable_ids());
   }
   request->set_layout(args.layout);
   request->set_direction(args.direction);
@@ -80,7 +68,6 @@ Rotation RotationOf(const ApplyRopeArgs& args) {
            {"k", "k_output", request->kKFieldNumber, args.k, args.k_out}},
           std::move(first),
           request,
-          std::move(ids),
           std::make_unique<v1::ApplyRopeResponse>()};
 }
 
@@ -89,16 +76,7 @@ Rotation RotationOf(const RepositionArgs& args) {
   v1::RepositionRequest* const request = first->mutable_call();
   *request->mutable_old_rope() = args.old_rope;
   if (args.new_rope) *request->mutable_new_rope() = *args.new_rope;
-  v1::Movement* const movement = request->mutable_movement();
-  *movement = args.movement;
-  std::vector<v1::Tensor*> ids;
-  if (movement->old_positions().has_ids()) {
-    ids.push_back(movement->mutable_old_positions()->mutable_ids());
-  }
-  if (movement->new_positions().has_ids()) {
-    ids.push_back(movement->mutable_new_positions()->mutable_ids());
-  }
-  if (movement->has_shifts()) ids.push_back(movement->mutable_shifts());
+  *request->mutable_movement() = args.movement;
   request->set_layout(args.layout);
   if (args.cache) *request->mutable_cache() = *args.cache;
   request->set_saturation(args.saturation);
@@ -107,7 +85,6 @@ Rotation RotationOf(const RepositionArgs& args) {
           {{"k", "out", request->kKFieldNumber, args.k, args.out}},
           std::move(first),
           request,
-          std::move(ids),
           std::make_unique<v1::RepositionResponse>()};
 }
 
@@ -118,22 +95,6 @@ absl::StatusOr<ApplyRopeResult> QAndK(absl::StatusOr<ReceivedTensors> tensors) {
                          std::move(tensors->owner)};
 }
 
-absl::StatusOr<TensorResult> OnlyK(absl::StatusOr<ReceivedTensors> tensors) {
-  if (!tensors.ok()) return tensors.status();
-  return OnlyTensor(*std::move(tensors));
-}
-
-// Returns whether a tensor has the number of bytes that its dtype and shape
-// imply. Returns false also for a dtype or shape that the server must refuse.
-bool IsWhole(v1::Dtype dtype, absl::Span<const std::int64_t> shape,
-             std::size_t bytes) {
-  const std::size_t element = wire::ElementBytes(dtype);
-  return element > 0 &&
-         std::all_of(shape.begin(), shape.end(),
-                     [](std::int64_t n) { return n >= 0; }) &&
-         wire::DataBytes(element, shape) == bytes;
-}
-
 bool HasTensorBytes(const Rotation& rotation) {
   return std::any_of(rotation.tensors.begin(), rotation.tensors.end(),
                      [](const RotatedTensor& tensor) {
@@ -141,35 +102,24 @@ bool HasTensorBytes(const Rotation& rotation) {
                      });
 }
 
-// Runs a stream: sends the request, then the bytes of large position ids, then
-// the bytes of `next`. For `lend` see Calls::StreamBytes().
+std::vector<TensorField> SentFields(const Rotation& rotation) {
+  std::vector<TensorField> fields;
+  for (const RotatedTensor& tensor : rotation.tensors) {
+    if (tensor.view) fields.push_back({tensor.field, &*tensor.view});
+  }
+  return fields;
+}
+
+// Runs a stream: sends the request, then the bytes of `next`. For `lend` see
+// Calls::StreamBytes().
 absl::Status StreamBytes(Calls* calls, Rotation* rotation,
                          const NextBytes& next, bool lend,
                          const TakeBytes& take, const CallOptions& options) {
-  for (const RotatedTensor& tensor : rotation->tensors) {
-    if (!tensor.view) continue;
-    const TensorView described = {tensor.view->dtype, tensor.view->shape, {}};
-    SetTensors({{tensor.field, &described}}, rotation->request);
+  for (const TensorField& field : SentFields(*rotation)) {
+    SetForm(field, rotation->request);
   }
-  std::vector<std::string> ids;
-  for (v1::Tensor* const tensor : rotation->ids) {
-    std::string* const data = tensor->mutable_data();
-    if (data->size() < kSmallIds ||
-        !IsWhole(tensor->dtype(), tensor->shape(), data->size())) {
-      continue;
-    }
-    ids.push_back(std::move(*data));
-    data->clear();
-  }
-  std::size_t index = 0;
-  return calls->StreamBytes(
-      absl::StrCat(rotation->name, "Stream"), *rotation->first,
-      [&]() -> absl::StatusOr<absl::Span<const char>> {
-        if (index == ids.size()) return next();
-        const std::string& bytes = ids[index++];
-        return absl::MakeConstSpan(bytes.data(), bytes.size());
-      },
-      lend, take, options);
+  return calls->StreamBytes(absl::StrCat(rotation->name, "Stream"),
+                            *rotation->first, next, lend, take, options);
 }
 
 // A tensor of a stream, and the memory for its result.
@@ -190,7 +140,7 @@ absl::StatusOr<ReceivedTensors> InStream(Calls* calls, Rotation* rotation,
     whole.views.emplace_back();
     if (!view) continue;
     const std::size_t size = view->bytes.size();
-    if (!IsWhole(view->dtype, view->shape, size)) {
+    if (!IsWhole(*view)) {
       return WrongArgument(
           tensor.name, absl::StrCat("has ", size,
                                     " bytes, which its dtype and shape do not "
@@ -250,68 +200,53 @@ absl::Status CheckOutputs(const Rotation& rotation) {
   return absl::OkStatus();
 }
 
-std::vector<TensorField> SentFields(const Rotation& rotation) {
-  std::vector<TensorField> fields;
-  for (const RotatedTensor& tensor : rotation.tensors) {
-    if (tensor.view) fields.push_back({tensor.field, &*tensor.view});
-  }
-  return fields;
-}
-
 absl::StatusOr<ReceivedTensors> InOneMessage(Calls* calls,
                                              const Rotation& rotation,
                                              const CallOptions& options) {
   std::vector<WantedTensor> wanted;
   wanted.reserve(rotation.tensors.size());
   for (const RotatedTensor& tensor : rotation.tensors) {
-    wanted.push_back(WantedLike(tensor.field, tensor.output, tensor.view));
+    wanted.push_back({tensor.field, tensor.output, tensor.view});
   }
   return calls->Bulk(rotation.name, *rotation.request, SentFields(rotation),
                      rotation.response.get(), wanted, options);
 }
 
+// Rotates through a stream if `stream` is true or if the message is too large;
+// else, and if the tensors have no bytes, in one message.
 absl::StatusOr<ReceivedTensors> Rotate(Calls* calls, Rotation rotation,
+                                       bool stream,
                                        const CallOptions& options) {
   const absl::Status status = CheckOutputs(rotation);
   if (!status.ok()) return status;
-  const bool can_stream = HasTensorBytes(rotation);
+  if (!HasTensorBytes(rotation)) return InOneMessage(calls, rotation, options);
   const std::vector<TensorField> fields = SentFields(rotation);
   // Tensors in shared memory are not sent.
   const std::int64_t sent = MessageBytes(*rotation.request, fields) -
                             calls->regions().SharedBytes(fields);
-  if (can_stream && sent > calls->stream_above_bytes()) {
+  if (stream || sent > calls->stream_above_bytes()) {
     return InStream(calls, &rotation, options);
   }
   const WholeCall call(options);
   absl::StatusOr<ReceivedTensors> result =
       InOneMessage(calls, rotation, call.Rest());
   // The server's limit may be lower than the client's.
-  if (!result.ok() && can_stream && TooLarge(result.status())) {
+  if (!result.ok() && TooLarge(result.status())) {
     return InStream(calls, &rotation, call.Rest());
   }
   return result;
-}
-
-// Rotates in a stream even if the tensors are small. Uses one message if they
-// have no bytes.
-absl::StatusOr<ReceivedTensors> RotateInStream(Calls* calls, Rotation rotation,
-                                               const CallOptions& options) {
-  const absl::Status status = CheckOutputs(rotation);
-  if (!status.ok()) return status;
-  return HasTensorBytes(rotation) ? InStream(calls, &rotation, options)
-                                  : InOneMessage(calls, rotation, options);
 }
 
 }  // namespace
 
 absl::StatusOr<ApplyRopeResult> Client::ApplyRope(
     const ApplyRopeArgs& args, const CallOptions& options) const {
-  return QAndK(Rotate(calls_.get(), RotationOf(args), options));
+  return QAndK(Rotate(calls_.get(), RotationOf(args), false, options));
 }
 
 absl::StatusOr<ApplyRopeResult> Client::ApplyRopeStream(
     const ApplyRopeArgs& args, const CallOptions& options) const {
-  return QAndK(RotateInStream(calls_.get(), RotationOf(args), options));
+  return QAndK(Rotate(calls_.get(), RotationOf(args), true, options));
 }
 
 absl::Status Client::ApplyRopeStream(const ApplyRopeArgs& args,
@@ -324,12 +259,12 @@ absl::Status Client::ApplyRopeStream(const ApplyRopeArgs& args,
 
 absl::StatusOr<TensorResult> Client::Reposition(
     const RepositionArgs& args, const CallOptions& options) const {
-  return OnlyK(Rotate(calls_.get(), RotationOf(args), options));
+  return ResultOf(Rotate(calls_.get(), RotationOf(args), false, options));
 }
 
 absl::StatusOr<TensorResult> Client::RepositionStream(
     const RepositionArgs& args, const CallOptions& options) const {
-  return OnlyK(RotateInStream(calls_.get(), RotationOf(args), options));
+  return ResultOf(Rotate(calls_.get(), RotationOf(args), true, options));
 }
 
 absl::Status Client::RepositionStream(const RepositionArgs& args,

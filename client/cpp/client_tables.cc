@@ -1,23 +1,24 @@
 // Tables and biases, which the server builds. Requests are small. Responses may
 // be too large for one message, and can come as a stream.
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/connection/calls.h"
 #include "client/cpp/connection/error_fields.h"
-#include "client/cpp/tensors/table_size.h"
 #include "client/cpp/tensors/tensor_parts.h"
 #include "posenc/client.h"
 
 namespace posenc {
 namespace {
 
-// Approximate size of a table's row: 128 channels, cosines and sines, in
-// float32. Used only to select the connection of the call.
-constexpr std::int64_t kRowBytes = 1024;
+// The size of a table is not known before the call, so its call has a bulk
+// connection.
+constexpr std::int64_t kTableBytes = std::int64_t{1} << 20;
 
 using TableMessage = v1::BuildTableStreamResponse;
 using BiasMessage = v1::BuildBiasResponse;
@@ -50,26 +51,19 @@ BuildTableResult TableOf(double amplitude, ReceivedTensors tensors) {
   return result;
 }
 
-// Checks that the outputs fit the table. `bytes` is the result of TableBytes().
+// Refuses outputs for tensors that the table does not have.
 absl::Status CheckTableOutputs(const v1::BuildTableRequest& request,
-                               const TableOutputs& out, std::int64_t bytes) {
+                               const TableOutputs& out) {
   const bool pair = IsPair(request);
   const std::pair<const char*, const Output*> outputs[] = {
       {"cos_output", &out.cos},
       {"sin_output", &out.sin},
       {"table_output", &out.table}};
   for (const auto& [name, output] : outputs) {
-    if (!*output) continue;
-    if (pair == (output == &out.table)) {
-      return WrongArgument(
-          name, absl::StrCat("is set; this table has ",
-                             pair ? "cos and sin" : "one tensor, out.table"));
-    }
-    const auto size = static_cast<std::int64_t>((*output)->size());
-    if (bytes >= 0 && size != bytes) {
-      return WrongArgument(
-          name, absl::StrCat("has ", size, " bytes; must have ", bytes));
-    }
+    if (!*output || pair != (output == &out.table)) continue;
+    return WrongArgument(
+        name, absl::StrCat("is set; this table has ",
+                           pair ? "cos and sin" : "one tensor, out.table"));
   }
   return absl::OkStatus();
 }
@@ -98,33 +92,6 @@ absl::Status CheckTable(const v1::BuildTableRequest& request,
   return absl::OkStatus();
 }
 
-// Provides the bytes of a tile as one block that is aligned to 8 bytes. Small
-// tiles lie in one slice of gRPC and are borrowed. Tiles of megabytes come in
-// many slices and are copied once, to memory that later tiles reuse.
-class TileBytes {
- public:
-  // The result is valid until Of() is called again or `message` is destroyed.
-  absl::Span<const char> Of(const ReceivedMessage& message) {
-    const wire::BorrowedBytes& bytes = message.bytes(0);
-    if (bytes.pieces.empty()) return {};
-    const char* const first = bytes.pieces[0].data();
-    if (bytes.pieces.size() == 1 &&
-        reinterpret_cast<std::uintptr_t>(first) % 8 == 0) {
-      return bytes.pieces[0];
-    }
-    if (bytes.size > capacity_) {
-      memory_ = AlignedMemory(bytes.size);
-      capacity_ = bytes.size;
-    }
-    TensorReader(bytes).Read(bytes.size, memory_.get());
-    return absl::MakeConstSpan(memory_.get(), bytes.size);
-  }
-
- private:
-  std::shared_ptr<char> memory_;
-  std::size_t capacity_ = 0;
-};
-
 }  // namespace
 
 absl::StatusOr<BuildTableResult> Client::BuildTable(
@@ -135,32 +102,30 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
 absl::StatusOr<BuildTableResult> Client::BuildTable(
     const v1::BuildTableRequest& request, const TableOutputs& out,
     const CallOptions& options) const {
-  const std::int64_t bytes = TableBytes(request);
-  const absl::Status fit = CheckTableOutputs(request, out, bytes);
+  const absl::Status fit = CheckTableOutputs(request, out);
   if (!fit.ok()) return fit;
   v1::BuildTableResponse response;
-  const WantedTensor wanted[] = {
-      {response.kCosFieldNumber, out.cos, bytes, {}},
-      {response.kSinFieldNumber, out.sin, bytes, {}},
-      {response.kTableFieldNumber, out.table, bytes, {}}};
+  const WantedTensor wanted[] = {{response.kCosFieldNumber, out.cos},
+                                 {response.kSinFieldNumber, out.sin},
+                                 {response.kTableFieldNumber, out.table}};
   const WholeCall call(options);
-  absl::StatusOr<ReceivedTensors> tensors =
-      calls_->Bulk("BuildTable", request, {}, &response, wanted, call.Rest(),
-                   RowsOf(request) * kRowBytes);
+  absl::StatusOr<ReceivedTensors> tensors = calls_->Bulk(
+      "BuildTable", request, {}, &response, wanted, call.Rest(), kTableBytes);
   if (tensors.ok()) {
     const absl::Status whole = CheckTable(request, *tensors);
     if (!whole.ok()) return whole;
     return TableOf(response.amplitude(), *std::move(tensors));
   }
-  // RowsOf() is 0 for a grid of more than 2^31 cells. The table of such a grid
-  // would not fit into any memory.
-  if (!TooLarge(tensors.status()) || RowsOf(request) == 0) {
-    return tensors.status();
-  }
+  if (!TooLarge(tensors.status())) return tensors.status();
   // If frequencies differ by head, a table is [heads, rows, ...].
   const std::size_t row_axis =
       request.rope().spec().explicit_frequencies().heads() > 0 ? 1 : 0;
-  std::vector<TensorParts> parts(std::size(wanted), TensorParts(row_axis));
+  // Cosines and sines need memory for two tensors of the same size.
+  const auto shared = std::make_shared<std::vector<TensorParts>>();
+  std::vector<TensorParts>& parts = *shared;
+  parts.emplace_back(row_axis, out.cos, 2);
+  parts.emplace_back(row_axis, out.sin, 2);
+  parts.emplace_back(row_axis, out.table, 1);
   double amplitude = 1;
   v1::BuildTableStreamRequest stream;
   *stream.mutable_table() = request;
@@ -171,16 +136,8 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
         std::int64_t done = 0, all = 0;
         for (std::size_t i = 0; i < parts.size(); ++i) {
           if (message.tensor(i) == nullptr) continue;
-          // Begin() checks that the memory suffices for all tensors: two of the
-          // same size for cosines and sines, else one.
-          absl::Status added =
-              chunk.whole_shape().empty()
-                  ? absl::OkStatus()
-                  : parts[i].Begin(message, i, Shape(chunk.whole_shape()),
-                                   wanted[i].into, i < 2 ? 2 : 1);
-          if (added.ok()) {
-            added = parts[i].Add(chunk.first_row(), 0, message, i);
-          }
+          const absl::Status added = parts[i].Add(
+              chunk.first_row(), 0, message, i, Shape(chunk.whole_shape()));
           if (!added.ok()) return added;
           done += static_cast<std::int64_t>(parts[i].bytes_done());
           all += static_cast<std::int64_t>(parts[i].view().bytes.size());
@@ -193,18 +150,16 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   // their field names with `table.`, which is removed here.
   if (!status.ok()) return OutsideOf("table", status);
   // All tensors have one owner, so a result is kept or dropped as a whole.
-  const auto memory = std::make_shared<std::vector<std::shared_ptr<char>>>();
   ReceivedTensors whole;
-  whole.owner = memory;
+  whole.owner = shared;
   for (const TensorParts& part : parts) {
     whole.views.emplace_back();
     if (!part.begun()) continue;
     if (part.bytes_done() != part.view().bytes.size() ||
-        part.view().shape[row_axis] != RowsOf(request)) {
+        (request.rows() > 0 && part.view().shape[row_axis] != request.rows())) {
       return absl::InternalError("the table came with rows missing");
     }
     whole.views.back() = part.view();
-    memory->push_back(part.owner());
   }
   const absl::Status complete = CheckTable(request, whole);
   if (!complete.ok()) return complete;
@@ -234,7 +189,8 @@ absl::Status Client::BuildBias(
     const v1::BuildBiasRequest& request,
     const std::function<bool(const BiasTile&)>& on_tile,
     const CallOptions& options) const {
-  TileBytes bytes;
+  // Holds the bytes of a tile, aligned to 8 bytes.
+  std::vector<std::uint64_t> memory;
   return calls_->Receive<BiasMessage>(
       "BuildBias", request, {BiasMessage::kTileFieldNumber},
       [&](const BiasMessage& response, const ReceivedMessage& message) {
@@ -246,7 +202,11 @@ absl::Status Client::BuildBias(
         tile.tensor.dtype = response.tile().dtype();
         tile.tensor.shape.assign(response.tile().shape().begin(),
                                  response.tile().shape().end());
-        tile.tensor.bytes = bytes.Of(message);
+        const wire::BorrowedBytes& bytes = message.bytes(0);
+        memory.resize(std::max(memory.size(), (bytes.size + 7) / 8));
+        char* const data = reinterpret_cast<char*>(memory.data());
+        TensorReader(bytes).Read(bytes.size, data);
+        tile.tensor.bytes = absl::MakeConstSpan(data, bytes.size);
         return on_tile(tile)
                    ? absl::OkStatus()
                    : absl::CancelledError("the caller wants no more tiles");
@@ -256,21 +216,15 @@ absl::Status Client::BuildBias(
 
 absl::StatusOr<TensorResult> Client::BuildBias(
     const v1::BuildBiasRequest& request, const CallOptions& options) const {
-  TensorParts matrix(1);
+  TensorParts matrix(1, {}, 1);
   TensorResult result;
   result.tensor.shape = {0, request.query_length(), request.key_length()};
   const absl::Status status = calls_->Receive<BiasMessage>(
       "BuildBias", request, {BiasMessage::kTileFieldNumber},
       [&](const BiasMessage& tile, const ReceivedMessage& message) {
-        const absl::Status begun =
-            tile.whole_shape().empty()
-                ? absl::OkStatus()
-                : matrix.Begin(message, 0, Shape(tile.whole_shape()), {}, 1);
-        return begun.ok()
-                   ? matrix.Add(tile.query_start() - request.query_start(),
-                                tile.key_start() - request.key_start(), message,
-                                0)
-                   : begun;
+        return matrix.Add(tile.query_start() - request.query_start(),
+                          tile.key_start() - request.key_start(), message, 0,
+                          Shape(tile.whole_shape()));
       },
       options);
   if (!status.ok()) return status;

@@ -1,13 +1,10 @@
 // The calls that move tensors in one message each way, never in a stream.
 
-#include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
 #include "client/cpp/connection/calls.h"
 #include "posenc/client.h"
-#include "posenc/wire/frame.h"
 
 namespace posenc {
 namespace {
@@ -32,7 +29,7 @@ WantedTensor WantedScores(const ScoreRelativeArgs& args) {
       args.k->shape.size() != 4) {
     return wanted;
   }
-  TensorView scores;
+  TensorView& scores = wanted.like.emplace();
   scores.shape = {args.q->shape[0], args.q->shape[1], args.q->shape[2],
                   args.k->shape[2]};
   scores.dtype = args.dtype;
@@ -40,25 +37,7 @@ WantedTensor WantedScores(const ScoreRelativeArgs& args) {
     scores.dtype = args.q->dtype == v1::DTYPE_FLOAT64 ? v1::DTYPE_FLOAT64
                                                       : v1::DTYPE_FLOAT32;
   }
-  for (const std::int64_t extent : scores.shape) {
-    if (extent < 0) return wanted;
-  }
-  const absl::uint128 bytes =
-      wire::DataBytes(wire::ElementBytes(scores.dtype), scores.shape);
-  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
-  if (bytes <= static_cast<std::uint64_t>(kMost)) {
-    wanted.bytes = static_cast<std::int64_t>(bytes);
-  }
-  wanted.like = scores;
   return wanted;
-}
-
-absl::StatusOr<TensorResult> ResultOf(absl::StatusOr<ReceivedTensors> tensors) {
-  if (!tensors.ok()) return tensors.status();
-  if (!tensors->views[0]) {
-    return absl::InternalError("the answer has no tensor");
-  }
-  return OnlyTensor(*std::move(tensors));
 }
 
 }  // namespace
@@ -74,12 +53,11 @@ absl::StatusOr<TensorResult> Client::AddEncoding(
   if (args.x_scale) request.set_x_scale(*args.x_scale);
   v1::AddEncodingResponse response;
   const bool wider = args.combination == v1::COMBINATION_CONCATENATE;
-  return ResultOf(calls_->Bulk("AddEncoding", request,
-                               Given({{request.kXFieldNumber, &args.x}}),
-                               &response,
-                               {WantedLike(response.kXFieldNumber, args.out,
-                                           wider ? absl::nullopt : args.x)},
-                               options));
+  return ResultOf(calls_->Bulk(
+      "AddEncoding", request, Given({{request.kXFieldNumber, &args.x}}),
+      &response,
+      {{response.kXFieldNumber, args.out, wider ? absl::nullopt : args.x}},
+      options));
 }
 
 absl::StatusOr<TensorResult> Client::ScoreRelative(
@@ -111,8 +89,7 @@ absl::StatusOr<TensorResult> Client::ConvertPairing(
   return ResultOf(calls_->Bulk(
       "ConvertPairing", request,
       Given({{request.kWeightFieldNumber, &args.weight}}), &response,
-      {WantedLike(response.kWeightFieldNumber, args.out, args.weight)},
-      options));
+      {{response.kWeightFieldNumber, args.out, args.weight}}, options));
 }
 
 }  // namespace posenc

@@ -1,5 +1,4 @@
-// Conveniences of the command: POSENC_SERVER, completion, the manual page, and
-// words near misspelt ones.
+// Conveniences of the command: POSENC_SERVER, completion, the manual page.
 
 #include <fstream>
 #include <sstream>
@@ -7,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "client/tools/files/misspelt.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/service/server.h"
@@ -146,15 +144,6 @@ TEST_F(ShellFilesTest, ThePageHasNoLineThatIsAnUnknownRequest) {
     sections += request == ".SH";
   }
   EXPECT_EQ(sections, 3);
-}
-
-TEST(NearestWord, IsNearOrBeginsWithTheWord) {
-  const std::vector<std::string> words = {"resolve", "reposition", "apply"};
-  EXPECT_EQ(NearestWord("resolv", words), "resolve");
-  EXPECT_EQ(NearestWord("app", words), "apply");
-  EXPECT_EQ(NearestWord("re", words), "");  // two are as near
-  EXPECT_EQ(NearestWord("window", words), "");
-  EXPECT_EQ(NearestWord("", words), "");
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST_F(PlotTest, EveryFigureIsSvgWithTitleDescriptionAndMarks) {
   for (const std::string& arguments :
        {"frequencies" + eight, "wavelengths" + eight + "--trained-length 100",
         "angles" + eight + "--rows 9", "table" + eight + "--rows 9",
-        "table --values sin --channels 3 --rows 9" + eight,
+        "table --channels 3 --rows 9" + eight,
         std::string("table --sinusoidal 16 --order interleaved --rows 9"),
         std::string("table --sincos-grid 16 --extents 3x4"),
         "rotation --position 3" + eight, "decay" + eight, "similarity" + eight,
@@ -227,9 +227,9 @@ TEST_F(PlotTest, ColorsOfTrainedRowsReachAsFarAsTheirValues) {
   EXPECT_EQ(cells[1][1], 0xfee838u);
 }
 
-TEST_F(PlotTest, ATableOf8192By1024IsOneImage) {
+TEST_F(PlotTest, ATableOf8192By1024IsAnImage) {
   const Element root =
-      Svg("table --values cos --rows 8192 --spec "
+      Svg("table --rows 8192 --spec "
           "'{\"rotaryDim\":2048,\"pairing\":\"PAIRING_HALF_SPLIT\"}'");
   const auto cells = Embedded(*root.All("image", "cells")[0]);
   ASSERT_EQ(cells.size(), 8192u);

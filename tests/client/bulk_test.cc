@@ -142,25 +142,6 @@ TEST(BulkMessageTest, ResponsesAreReadWhereverTheirSlicesEnd) {
   }
 }
 
-// A length with an unneeded byte is legal; the generated parser reads it.
-TEST(BulkMessageTest, UnusualFramingIsReadAsWell) {
-  const std::string data = Bytes(8);
-  std::string wire = "\x7a\x8f";  // k, 15 bytes, and another byte of length
-  wire.push_back('\0');
-  wire += "\x08\x01\x12\x01\x02\x7a\x08" + data;
-  const grpc::Slice slice(wire);
-  v1::ApplyRopeResponse message;
-  const auto received =
-      ReceivedMessage::Parse(grpc::ByteBuffer(&slice, 1), {14, 15}, &message);
-  ASSERT_TRUE(received.ok()) << received.status();
-  std::string into(8, '\0');
-
-  const auto taken = TakeTensors(*received, {{}, {0, absl::MakeSpan(into)}});
-
-  ASSERT_TRUE(taken.ok()) << taken.status();
-  EXPECT_EQ(into, data);
-}
-
 TEST(BulkMessageTest, MalformedMessagesAreInternal) {
   const grpc::Slice slice("\x7a\x7f\x01");
   v1::ApplyRopeResponse message;

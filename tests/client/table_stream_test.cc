@@ -140,19 +140,6 @@ TEST_F(TableStreamTest, TablesAboveTheLimitsGoToTheCallersMemory) {
               HasSubstr("cos_output: has 8 bytes; the result has 12"));
 }
 
-// Such a grid does not fit into any memory.
-TEST_F(TableStreamTest, AGridOfMoreThan31BitsKeepsTheServersError) {
-  const Client client = Client::Connect(options_);
-  v1::BuildTableRequest request;
-  v1::SincosGrid& grid = *request.mutable_absolute()->mutable_sincos_grid();
-  grid.set_dim(16);
-  grid.add_extents(1 << 20);
-  grid.add_extents(1 << 20);
-  const absl::Status status = client.BuildTable(request).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(ErrorReason(status), "ERROR_REASON_MESSAGE_TOO_LARGE");
-}
-
 TEST_F(TableStreamTest, TablesByHeadArePutTogetherHeadByHead) {
   service_.answers.Set({Rows(0, 2, 2), Rows(2, 2, 1)});
   const Client client = Client::Connect(options_);

@@ -248,10 +248,10 @@ TEST(LoadUsageTest, MistakesAreOneLineAndExitCode2) {
       {server + "--max-error-rate nan", "--max-error-rate: nan"},
       {server + "--calls 0", "--calls"},
       {server + "--arrivals bursts", "--arrivals"},
-      {server + "--rates 1 --in-flight 1", "--rates: excludes --in-flight"},
+      {server + "--rates 1 --in-flight 1", "--in-flight excludes --rates"},
       {server + "--overload 2,x", "--overload: \"2,x\"; must be"},
-      {server + "--overload 2 --rates 1", "--overload: excludes --rates"},
-      {server + "--calls 1 --duration 1s", "--calls: excludes --duration"},
+      {server + "--overload 2 --rates 1", "--rates excludes --overload"},
+      {server + "--calls 1 --duration 1s", "--duration excludes --calls"},
       {server + "--nonsense", "--nonsense"},
   };
   for (const auto& [arguments, message] : mistakes) {

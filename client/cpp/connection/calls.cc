@@ -230,7 +230,7 @@ std::string Calls::VersionsText(
       absl::ToChronoTime(absl::Now() + std::min(timeout_, kVersionTimeout))));
   v1::GetServerInfoResponse info;
   const grpc::Status asked =
-      v1::PositionalEncodingService::NewStub(channels_.Small().channel())
+      v1::PositionalEncodingService::NewStub(channels_.Small()->channel)
           ->GetServerInfo(&context, {}, &info);
   const bool has_version = asked.ok();
   if (has_version && info.version() == POSENC_VERSION) return "";
@@ -257,7 +257,7 @@ absl::StatusOr<ReceivedTensors> Calls::Bulk(
   by_place->CopyFrom(request);
   const SharedParts shared =
       regions_.Share(sent, wanted, *response, by_place.get());
-  if (shared.any) {
+  if (!shared.owners.empty()) {
     absl::StatusOr<ReceivedTensors> result =
         SendUnary(name, *by_place, shared.sent, response, wanted,
                   expected_bytes, shared.in_place, call.Rest());
@@ -302,7 +302,7 @@ absl::StatusOr<ReceivedTensors> Calls::SendUnary(
     // this thread itself gets the response, without waiting for another thread
     // to wake up.
     grpc::CompletionQueue queue;
-    grpc::GenericStub stub(lease.channel());
+    grpc::GenericStub stub(lease->channel);
     grpc::ByteBuffer outgoing = FrameMessage(request, sent, &loans);
     const auto call = stub.PrepareUnaryCall(
         context.get(), absl::StrCat(kService, name), outgoing, &queue);
@@ -401,16 +401,13 @@ absl::Status Calls::RunStream(const std::string& name, std::int64_t announced,
   Channels::Lease lease = channels_.Bulk();
   Loans loans;
   {
-    BulkStream stream(patience);
-    absl::Status local;
-    const grpc::Status outcome = stream.Run(
-        lease.channel(), absl::StrCat(kService, name), context.get(),
-        [&](grpc::ByteBuffer* message) { return next(message, &loans); }, take,
-        &local);
-    status = local;
-    if (local.ok() || stream.silent()) {
-      status =
-          Ended(local.ok() ? ToAbsl(outcome) : local, *id, context->deadline());
+    StreamEnd end = RunBulkStream(
+        lease->channel, absl::StrCat(kService, name), context.get(), patience,
+        [&](grpc::ByteBuffer* message) { return next(message, &loans); }, take);
+    status = std::move(end.local);
+    if (status.ok() || end.silent) {
+      status = Ended(status.ok() ? ToAbsl(end.status) : status, *id,
+                     context->deadline());
     }
     status = WithRequestId(std::move(status), *id);
     context.reset();

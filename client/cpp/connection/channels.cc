@@ -56,58 +56,53 @@ Channels::Channels(const ClientOptions& options)
       bulk_(static_cast<std::size_t>(std::max(options.bulk_channels, 0))) {}
 
 Channels::Channels(std::shared_ptr<grpc::Channel> channel)
-    : security_(ChannelSecurity()), small_(std::make_shared<Connection>()) {
-  small_->channel = std::move(channel);
-}
+    : security_(ChannelSecurity()),
+      small_(std::make_shared<Connection>(Connection{std::move(channel)})) {}
 
-std::shared_ptr<Channels::Connection> Channels::Create(bool own_connection,
-                                                       bool retries) const {
+Channels::Lease Channels::Create(bool own_connection, bool retries) const {
   const grpc::ChannelArguments arguments =
       ChannelArguments(options_, own_connection, retries);
-  auto connection = std::make_shared<Connection>();
   // Without valid security the channel has null credentials. No call uses this
   // channel, because Begin() refuses every call.
-  connection->channel =
+  return std::make_shared<Connection>(Connection{
       security_.ok()
           ? security_->CreateChannel(options_.target, arguments)
-          : grpc::CreateCustomChannel(options_.target, nullptr, arguments);
-  return connection;
+          : grpc::CreateCustomChannel(options_.target, nullptr, arguments)});
 }
 
 Channels::Lease Channels::Bulk() {
-  if (bulk_.empty()) return Lease(small_);
+  if (bulk_.empty()) return small_;
   const std::lock_guard<std::mutex> lock(mutex_);
   // The rank is twice the number of calls under way. A connection that is not
   // made yet has rank 1, between idle and busy connections. A connection that
   // cannot connect comes last.
-  const auto rank = [](const std::shared_ptr<Connection>& connection) {
-    if (connection == nullptr) return 1;
+  const auto rank = [](const Lease& connection) {
+    if (connection == nullptr) return 1L;
     if (connection->channel->GetState(false) ==
         GRPC_CHANNEL_TRANSIENT_FAILURE) {
-      return std::numeric_limits<int>::max();
+      return std::numeric_limits<long>::max();
     }
-    return 2 * connection->calls;
+    return 2 * (connection.use_count() - 1);
   };
   const auto best = std::min_element(
       bulk_.begin(), bulk_.end(),
       [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   if (*best == nullptr) *best = Create(true, true);
   std::rotate(best, best + 1, bulk_.end());
-  return Lease(bulk_.back());
+  return bulk_.back();
 }
 
 Channels::Lease Channels::Once() {
-  if (options_.target.empty()) return Lease(small_);
+  if (options_.target.empty()) return small_;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (once_ == nullptr) once_ = Create(true, false);
-  return Lease(once_);
+  return once_;
 }
 
 void Channels::Drop(Lease lease) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::replace(bulk_.begin(), bulk_.end(), lease.connection_,
-               std::shared_ptr<Connection>());
-  if (lease.connection_ == once_) once_ = nullptr;
+  std::replace(bulk_.begin(), bulk_.end(), lease, Lease());
+  if (lease == once_) once_ = nullptr;
 }
 
 }  // namespace posenc

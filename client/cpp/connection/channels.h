@@ -4,10 +4,8 @@
 
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,34 +24,13 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
 
 // Safe for any number of threads.
 class Channels {
+ public:
   struct Connection {
     std::shared_ptr<grpc::Channel> channel;
-    std::atomic<int> calls{0};  // under way
   };
-
- public:
-  // A call's use of a connection. The connection counts the call until the
-  // lease is destroyed.
-  class Lease {
-   public:
-    explicit Lease(std::shared_ptr<Connection> connection)
-        : connection_(std::move(connection)) {
-      ++connection_->calls;
-    }
-    Lease(Lease&&) = default;
-    Lease& operator=(Lease&&) = delete;
-    ~Lease() {
-      if (connection_ != nullptr) --connection_->calls;
-    }
-
-    const std::shared_ptr<grpc::Channel>& channel() const {
-      return connection_->channel;
-    }
-
-   private:
-    friend class Channels;
-    std::shared_ptr<Connection> connection_;  // null: moved from
-  };
+  // A call's use of a connection, which the call holds until its end. So the
+  // owners of a connection, except this object, are the calls under way.
+  using Lease = std::shared_ptr<const Connection>;
 
   // Makes no connection yet.
   explicit Channels(const ClientOptions& options);
@@ -66,7 +43,7 @@ class Channels {
 
   // The server's address; empty for the caller's own channel.
   const std::string& target() const { return options_.target; }
-  Lease Small() const { return Lease(small_); }
+  Lease Small() const { return small_; }
 
   // Returns the bulk connection with the fewest calls under way; makes a new
   // connection if every connection has calls. So a caller that makes one call
@@ -87,17 +64,17 @@ class Channels {
   void Drop(Lease lease);
 
  private:
-  std::shared_ptr<Connection> Create(bool own_connection, bool retries) const;
+  Lease Create(bool own_connection, bool retries) const;
 
   const ClientOptions options_;
   const absl::StatusOr<ChannelSecurity> security_;
-  const std::shared_ptr<Connection> small_;
+  const Lease small_;
   std::mutex mutex_;
   // Guarded by mutex_. A null entry is a connection that is not made yet.
   // Without entries, small_ serves all calls. The connection that was used last
   // is the last entry.
-  std::vector<std::shared_ptr<Connection>> bulk_;
-  std::shared_ptr<Connection> once_;  // null: not made yet
+  std::vector<Lease> bulk_;
+  Lease once_;  // null: not made yet
 };
 
 }  // namespace posenc

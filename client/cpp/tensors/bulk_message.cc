@@ -37,6 +37,14 @@ const FieldDescriptor* FieldOf(const Message& message, int number) {
 
 }  // namespace
 
+bool IsWhole(const TensorView& view) {
+  const std::size_t element = wire::ElementBytes(view.dtype);
+  return element > 0 &&
+         std::all_of(view.shape.begin(), view.shape.end(),
+                     [](std::int64_t n) { return n >= 0; }) &&
+         wire::DataBytes(element, view.shape) == view.bytes.size();
+}
+
 std::int64_t MessageBytes(const Message& message,
                           absl::Span<const TensorField> tensors) {
   std::size_t bytes = message.ByteSizeLong();
@@ -84,12 +92,14 @@ grpc::ByteBuffer FrameData(absl::Span<const char> data, Loans* loans) {
   return grpc::ByteBuffer(slices, 2);
 }
 
-void SetTensors(absl::Span<const TensorField> tensors, Message* message) {
-  for (const TensorField& field : tensors) {
-    message->GetReflection()
-        ->MutableMessage(message, FieldOf(*message, field.number))
-        ->CopyFrom(ToTensor(*field.view));
-  }
+v1::Tensor* SetForm(const TensorField& tensor, Message* message) {
+  auto* const set =
+      static_cast<v1::Tensor*>(message->GetReflection()->MutableMessage(
+          message, FieldOf(*message, tensor.number)));
+  set->set_dtype(tensor.view->dtype);
+  set->mutable_shape()->Add(tensor.view->shape.begin(),
+                            tensor.view->shape.end());
+  return set;
 }
 
 void TensorReader::Read(std::size_t size, char* to) {
@@ -123,39 +133,12 @@ absl::StatusOr<ReceivedMessage> ReceivedMessage::Parse(
                         slice.size());
   }
   wire::SplitMessage split;
-  bool parsed;
-  if (wire::SplitTensors(pieces, result.numbers_, &split)) {
-    parsed = message->ParseFromString(split.rest);
-    result.bytes_ = std::move(split.tensors);
-  } else {
-    // The bytes are malformed, or valid with an unusual framing. The generated
-    // parser decides. `message` then holds the tensors' bytes, too.
-    std::string whole;
-    for (const absl::Span<const char> piece : pieces) {
-      whole.append(piece.data(), piece.size());
-    }
-    parsed = message->ParseFromString(whole);
-    result.BorrowFromMessage();
+  if (!wire::SplitTensors(pieces, result.numbers_, &split) ||
+      !message->ParseFromString(split.rest)) {
+    return absl::InternalError("the response is no valid message");
   }
-  if (!parsed) return absl::InternalError("the response is no valid message");
+  result.bytes_ = std::move(split.tensors);
   return result;
-}
-
-void ReceivedMessage::BorrowFromMessage() {
-  bytes_.assign(numbers_.size(), {});
-  for (std::size_t i = 0; i < numbers_.size(); ++i) {
-    std::string unused;
-    const std::string* data = nullptr;
-    if (numbers_[i] == wire::kOwnData) {
-      data = &message_->GetReflection()->GetStringReference(
-          *message_, FieldOf(*message_, kData), &unused);
-    } else if (const v1::Tensor* const found = tensor(i)) {
-      data = &found->data();
-    }
-    if (data == nullptr || data->empty()) continue;
-    bytes_[i].pieces = {absl::MakeConstSpan(data->data(), data->size())};
-    bytes_[i].size = data->size();
-  }
 }
 
 const v1::Tensor* ReceivedMessage::tensor(std::size_t index) const {
@@ -234,16 +217,6 @@ absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
   return absl::OkStatus();
 }
 
-WantedTensor WantedLike(int field, const Output& into,
-                        const absl::optional<TensorView>& like) {
-  WantedTensor wanted;
-  wanted.field = field;
-  wanted.into = into;
-  if (like) wanted.bytes = static_cast<std::int64_t>(like->bytes.size());
-  wanted.like = like;
-  return wanted;
-}
-
 absl::StatusOr<ReceivedTensors> TakeTensors(
     const ReceivedMessage& message, absl::Span<const WantedTensor> wanted) {
   const auto aligned = [](std::size_t bytes) {
@@ -291,11 +264,11 @@ absl::StatusOr<ReceivedTensors> TakeTensors(
   return received;
 }
 
-TensorResult OnlyTensor(ReceivedTensors tensors) {
-  TensorResult result;
-  if (tensors.views[0]) result.tensor = *std::move(tensors.views[0]);
-  result.owner = std::move(tensors.owner);
-  return result;
+absl::StatusOr<TensorResult> ResultOf(absl::StatusOr<ReceivedTensors> tensors) {
+  if (!tensors.ok()) return tensors.status();
+  absl::optional<TensorView>& tensor = tensors->views[0];
+  if (!tensor) return absl::InternalError("the answer has no tensor");
+  return TensorResult{*std::move(tensor), std::move(tensors->owner)};
 }
 
 absl::Status CheckOutput(absl::string_view name,

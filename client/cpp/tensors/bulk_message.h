@@ -33,6 +33,10 @@ struct TensorField {
   const TensorView* view;
 };
 
+// Returns whether a tensor has the number of bytes that its dtype and shape
+// imply. Returns false also for a dtype or shape that the server must refuse.
+bool IsWhole(const TensorView& view);
+
 // Returns the size on the wire of `message` with these tensors, which are not
 // set in it.
 std::int64_t MessageBytes(const google::protobuf::Message& message,
@@ -49,9 +53,10 @@ grpc::ByteBuffer FrameMessage(const google::protobuf::Message& message,
 // the bytes are copied.
 grpc::ByteBuffer FrameData(absl::Span<const char> data, Loans* loans);
 
-// Copies the tensors into `message`.
-void SetTensors(absl::Span<const TensorField> tensors,
-                google::protobuf::Message* message);
+// Sets a tensor's dtype and shape in `message`, but not its bytes. Returns the
+// tensor of the message.
+v1::Tensor* SetForm(const TensorField& tensor,
+                    google::protobuf::Message* message);
 
 // Reads the bytes of a received tensor from front to back.
 class TensorReader {
@@ -92,11 +97,9 @@ class ReceivedMessage {
   }
 
  private:
-  void BorrowFromMessage();
-
   std::vector<int> numbers_;
   const google::protobuf::Message* message_ = nullptr;
-  // The memory that `bytes_` points into, unless the message holds the bytes.
+  // The memory that `bytes_` points into.
   std::vector<grpc::Slice> slices_;
   absl::InlinedVector<wire::BorrowedBytes, 2> bytes_;
 };
@@ -113,18 +116,10 @@ struct ReceivedTensors {
 struct WantedTensor {
   int field = 0;  // its number
   Output into;
-  // The tensor's size in bytes; negative if it is not known. In shared memory,
-  // the server may write only an output of this size.
-  std::int64_t bytes = -1;
-  // The type and shape that the tensor must have, without bytes; unset if they
-  // are not known.
+  // The type and shape that the tensor must have; unset if they are not known.
+  // In shared memory, the server may write only an output of this size.
   absl::optional<TensorView> like;
 };
-
-// Returns a tensor that must have the type, shape and size of `like`, which may
-// be unset.
-WantedTensor WantedLike(int field, const Output& into,
-                        const absl::optional<TensorView>& like);
 
 // Allocates uninitialised memory that is aligned to 64 bytes.
 std::shared_ptr<char> AlignedMemory(std::size_t bytes);
@@ -147,7 +142,7 @@ absl::StatusOr<ReceivedTensors> TakeTensors(
     const ReceivedMessage& message, absl::Span<const WantedTensor> wanted);
 
 // Returns the result of a call with one tensor.
-TensorResult OnlyTensor(ReceivedTensors tensors);
+absl::StatusOr<TensorResult> ResultOf(absl::StatusOr<ReceivedTensors> tensors);
 
 // Returns INVALID_ARGUMENT if `output` is set and `tensor` is unset or has
 // another size. This check is for calls whose result has the size of the

@@ -1,8 +1,12 @@
 #include "client/cpp/tensors/bulk_stream.h"
 
+#include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "grpcpp/completion_queue.h"
 #include "grpcpp/generic/generic_stub.h"
 
 namespace posenc {
@@ -11,124 +15,85 @@ namespace {
 // A longer wait counts as infinite, because the time of its end could overflow.
 constexpr absl::Duration kForever = absl::Hours(24 * 365);
 
+// Waits for an event; returns false if there is none for `patience`.
+bool Await(absl::Duration patience, grpc::CompletionQueue* queue, void** tag,
+           bool* ok) {
+  if (patience > kForever) return queue->Next(tag, ok);
+  return queue->AsyncNext(tag, ok,
+                          absl::ToChronoTime(absl::Now() + patience)) ==
+         grpc::CompletionQueue::GOT_EVENT;
+}
+
 }  // namespace
 
-grpc::Status BulkStream::Run(const std::shared_ptr<grpc::Channel>& channel,
-                             const std::string& method,
-                             grpc::ClientContext* context, const Next& next,
-                             const Take& take, absl::Status* local) {
+StreamEnd RunBulkStream(
+    const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+    grpc::ClientContext* context, absl::Duration patience,
+    const std::function<absl::StatusOr<bool>(grpc::ByteBuffer*)>& next,
+    const std::function<absl::Status(const grpc::ByteBuffer&)>& take) {
+  StreamEnd end;
+  grpc::CompletionQueue queue;
   grpc::GenericStub stub(channel);
-  stub.PrepareBidiStreamingCall(context, method, grpc::StubOptions(), this);
-  // Reads and writes are started outside of gRPC's callbacks, so the call needs
-  // a hold: gRPC does not end the call before RemoveHold().
-  AddHold();
-  StartCall();
-  StartRead(&incoming_);
+  const auto call = stub.PrepareCall(context, method, &queue);
+  // The addresses of these two variables are the tags of writes and reads. The
+  // start of the call counts as its first write.
+  bool writing = true, reading = true;
+  grpc::ByteBuffer incoming;
+  call->StartCall(&writing);
+  call->Read(&incoming, &reading);
+  bool stopped = false;       // no further write begins
+  std::int64_t answered = 0;  // responses taken so far
   const auto fail = [&](const absl::Status& error) {
-    if (!local->ok()) return;
-    *local = error;
-    stopped_ = true;
+    if (!end.local.ok()) return;
+    end.local = error;
+    stopped = true;
     context->TryCancel();
   };
-  for (bool more = true; more;) {
-    absl::Status status;
-    switch (Await()) {
-      case Event::kMayWrite:
-        status = Write(next);
-        break;
-      case Event::kResponse:
-        // After an error the remaining responses are read and dropped: gRPC
-        // does not end the call before that.
-        status = Read(local->ok() ? &take : nullptr);
-        break;
-      case Event::kSilence:
-        status = absl::DeadlineExceededError(absl::StrCat(
-            "the stream stood still for ", absl::FormatDuration(patience_),
-            " after ", answered_, " responses"));
-        silent_ = local->ok();
-        break;
-      case Event::kNoMore:
-        more = false;
-        break;
+  while (reading) {
+    // Writes come first, so that the server has work while a response is taken.
+    if (!writing && !stopped) {
+      grpc::ByteBuffer outgoing;
+      const absl::StatusOr<bool> more = next(&outgoing);
+      if (!more.ok()) {
+        fail(more.status());
+        continue;
+      }
+      writing = true;
+      if (*more) {
+        call->Write(outgoing, &writing);
+      } else {
+        stopped = true;
+        call->WritesDone(&writing);
+      }
     }
-    if (!status.ok()) fail(status);
+    void* tag = nullptr;
+    bool ok = false;
+    if (!Await(patience, &queue, &tag, &ok)) {
+      end.silent = end.local.ok();
+      fail(absl::DeadlineExceededError(absl::StrCat(
+          "the stream stood still for ", absl::FormatDuration(patience),
+          " after ", answered, " responses")));
+    } else if (tag == &writing) {
+      writing = false;
+      if (!ok) stopped = true;  // the call is over: its status says why
+    } else if (!ok) {
+      reading = false;  // the server has ended the stream
+    } else {
+      const grpc::ByteBuffer response = std::exchange(incoming, {});
+      call->Read(&incoming, &reading);
+      ++answered;
+      // After an error the remaining responses are dropped.
+      const absl::Status taken =
+          end.local.ok() ? take(response) : absl::OkStatus();
+      if (!taken.ok()) fail(taken);
+    }
   }
-  RemoveHold();
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return done_; });
-  outgoing_.Clear();  // returns lent slices
-  return status_;
-}
-
-BulkStream::Event BulkStream::Await() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  const auto may_write = [this] {
-    return !stopped_ && !writing_ && !write_failed_ && !no_more_;
-  };
-  const auto something = [&] {
-    return response_ready_ || no_more_ || may_write();
-  };
-  if (patience_ > kForever) {
-    changed_.wait(lock, something);
-  } else if (!changed_.wait_for(lock, absl::ToChronoNanoseconds(patience_),
-                                something)) {
-    return Event::kSilence;
-  }
-  // Writes come first, so that the server has work while a response is taken.
-  if (may_write()) return Event::kMayWrite;
-  return response_ready_ ? Event::kResponse : Event::kNoMore;
-}
-
-absl::Status BulkStream::Write(const Next& next) {
-  outgoing_.Clear();
-  const absl::StatusOr<bool> more = next(&outgoing_);
-  if (!more.ok()) return more.status();
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    writing_ = true;
-  }
-  if (*more) {
-    StartWrite(&outgoing_);
-  } else {
-    stopped_ = true;
-    StartWritesDone();
-  }
-  return absl::OkStatus();
-}
-
-absl::Status BulkStream::Read(const Take* take) {
-  // The next response may arrive while `take` processes this response.
-  grpc::ByteBuffer response;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    response.Swap(&incoming_);
-    response_ready_ = false;
-  }
-  StartRead(&incoming_);
-  ++answered_;
-  return take == nullptr ? absl::OkStatus() : (*take)(response);
-}
-
-void BulkStream::OnReadDone(bool ok) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  (ok ? response_ready_ : no_more_) = true;
-  changed_.notify_all();
-}
-
-void BulkStream::OnWriteDone(bool ok) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  writing_ = false;
-  if (!ok) write_failed_ = true;
-  changed_.notify_all();
-}
-
-void BulkStream::OnWritesDoneDone(bool ok) { OnWriteDone(ok); }
-
-void BulkStream::OnDone(const grpc::Status& status) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  status_ = status;
-  done_ = true;
-  changed_.notify_all();
+  call->Finish(&end.status, &end);
+  queue.Shutdown();
+  void* tag;
+  bool ok;
+  while (queue.Next(&tag, &ok)) continue;
+  return end;
 }
 
 }  // namespace posenc

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "posenc/wire/frame.h"
 
 namespace posenc {
 namespace {
@@ -62,19 +61,11 @@ absl::optional<Regions::Found> Regions::Find(absl::Span<const char> bytes) {
   return absl::nullopt;
 }
 
-// Finds only views with a size that fits dtype and shape. If the size does not
-// fit, the server would compute from dtype and shape how much it reads, and
-// could read outside of the view. So the bytes of such a view are sent, and the
-// server reports the fault.
+// Finds only whole views: the server would compute from dtype and shape how
+// much it reads, and could read outside of the view. So the bytes of another
+// view are sent, and the server reports the fault.
 absl::optional<Regions::Found> Regions::FindTensor(const TensorView& view) {
-  if (!on_.load() ||
-      std::any_of(view.shape.begin(), view.shape.end(),
-                  [](std::int64_t extent) { return extent < 0; }) ||
-      wire::DataBytes(wire::ElementBytes(view.dtype), view.shape) !=
-          view.bytes.size()) {
-    return absl::nullopt;
-  }
-  return Find(view.bytes);
+  return IsWhole(view) ? Find(view.bytes) : absl::nullopt;
 }
 
 std::int64_t Regions::SharedBytes(absl::Span<const TensorField> fields) {
@@ -101,19 +92,14 @@ SharedParts Regions::Share(absl::Span<const TensorField> fields,
       parts.sent.push_back(field);
       continue;
     }
-    auto* const tensor = static_cast<v1::Tensor*>(reflection.MutableMessage(
-        request, request->GetDescriptor()->FindFieldByNumber(field.number)));
-    tensor->set_dtype(field.view->dtype);
-    tensor->mutable_shape()->Add(field.view->shape.begin(),
-                                 field.view->shape.end());
-    *tensor->mutable_shared() = found->place;
+    *SetForm(field, request)->mutable_shared() = found->place;
     read.push_back(field.view->bytes);
     parts.owners.push_back(found->region);
-    parts.any = true;
   }
   for (const WantedTensor& tensor : wanted) {
     const Output& into = tensor.into;
-    if (!into || static_cast<std::int64_t>(into->size()) != tensor.bytes) {
+    if (!into || !tensor.like ||
+        !IsWhole({tensor.like->dtype, tensor.like->shape, *into})) {
       continue;
     }
     const FieldDescriptor* const output =
@@ -123,7 +109,6 @@ SharedParts Regions::Share(absl::Span<const TensorField> fields,
     *static_cast<v1::SharedMemory*>(
         reflection.MutableMessage(request, output)) = found->place;
     parts.owners.push_back(found->region);
-    parts.any = true;
     for (const absl::Span<const char>& input : read) {
       parts.in_place = parts.in_place || Overlap(input, *into);
     }

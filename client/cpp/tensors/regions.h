@@ -20,10 +20,10 @@ namespace posenc {
 // passed by their places in regions. Keeps these regions alive.
 struct SharedParts {
   std::vector<TensorField> sent;  // tensors passed as bytes
-  bool any = false;
   // An output overwrites an input, so the call must not be made twice.
   bool in_place = false;
-  std::vector<std::shared_ptr<SharedRegion>> owners;
+  std::vector<std::shared_ptr<SharedRegion>>
+      owners;  // empty: nothing is shared
 };
 
 // Safe for any number of threads.

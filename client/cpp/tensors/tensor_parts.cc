@@ -34,8 +34,7 @@ TensorParts::Extents TensorParts::ExtentsOf(
 
 absl::Status TensorParts::Begin(const ReceivedMessage& message,
                                 std::size_t index,
-                                absl::Span<const std::int64_t> shape,
-                                const Output& into, int tensors) {
+                                absl::Span<const std::int64_t> shape) {
   const v1::Tensor* const part = message.tensor(index);
   if (part == nullptr || begun() || shape.size() <= row_axis_ ||
       !AllPositive(shape)) {
@@ -45,18 +44,18 @@ absl::Status TensorParts::Begin(const ReceivedMessage& message,
   element_bytes_ = wire::ElementBytes(part->dtype());
   const absl::uint128 bytes = wire::DataBytes(element_bytes_, shape);
   const absl::Status room = CheckMemory(static_cast<std::int64_t>(
-      std::min(bytes * (into ? 0 : tensors), absl::uint128(kMostBytes))));
+      std::min(bytes * (into_ ? 0 : tensors_), absl::uint128(kMostBytes))));
   if (!room.ok()) return room;
-  if (into && into->size() != bytes) {
+  if (into_ && into_->size() != bytes) {
     return WrongArgument(
         message.output_name(index),
-        absl::StrCat("has ", into->size(), " bytes; the result has ",
+        absl::StrCat("has ", into_->size(), " bytes; the result has ",
                      absl::Uint128Low64(bytes)));
   }
   whole_ = ExtentsOf(shape);
   const auto size = static_cast<std::size_t>(bytes);
-  if (!into) owner_ = AlignedMemory(size);
-  data_ = into ? into->data() : owner_.get();
+  if (!into_) owner_ = AlignedMemory(size);
+  data_ = into_ ? into_->data() : owner_.get();
   view_.dtype = part->dtype();
   view_.shape.assign(shape.begin(), shape.end());
   view_.bytes = absl::MakeConstSpan(data_, size);
@@ -64,8 +63,12 @@ absl::Status TensorParts::Begin(const ReceivedMessage& message,
 }
 
 absl::Status TensorParts::Add(std::int64_t row, std::int64_t column,
-                              const ReceivedMessage& message,
-                              std::size_t index) {
+                              const ReceivedMessage& message, std::size_t index,
+                              absl::Span<const std::int64_t> whole_shape) {
+  if (!whole_shape.empty()) {
+    const absl::Status begin = Begin(message, index, whole_shape);
+    if (!begin.ok()) return begin;
+  }
   const absl::Status misfit = absl::InternalError(absl::StrCat(
       message.name(index), " came with a part at row ", row, ", column ",
       column, " that does not fit the whole or the part before"));

@@ -32,24 +32,23 @@ namespace posenc {
 // outside of the memory.
 class TensorParts {
  public:
-  // `row_axis` is the index of the axis that has the rows.
-  explicit TensorParts(std::size_t row_axis) : row_axis_(row_axis) {}
+  // `row_axis` is the index of the axis that has the rows. `into` is the
+  // caller's memory; if it is unset, memory is allocated. `tensors` is the
+  // number of tensors of this size that the machine's memory must hold.
+  TensorParts(std::size_t row_axis, const Output& into, int tensors)
+      : row_axis_(row_axis), into_(into), tensors_(tensors) {}
 
-  // Sets the shape of the whole tensor. The dtype comes from tensor `index` of
-  // `message`, the first message. `into` is the caller's memory; if it is
-  // unset, Begin() allocates memory. INTERNAL if the message has no such tensor
-  // or the shape is not valid, INVALID_ARGUMENT if `into` has another size,
-  // RESOURCE_EXHAUSTED if the machine has less memory than `tensors` tensors of
-  // this size need.
-  absl::Status Begin(const ReceivedMessage& message, std::size_t index,
-                     absl::Span<const std::int64_t> shape, const Output& into,
-                     int tensors);
   bool begun() const { return data_ != nullptr; }
 
   // Copies tensor `index` of a message to its place, which begins at `row` and
-  // `column`. INTERNAL if it is not the next part of the whole tensor.
+  // `column`. `whole_shape` is the shape of the whole tensor in the first
+  // message, and empty in later messages. INTERNAL if a shape is not valid, or
+  // if the part is not the next part of the whole tensor. INVALID_ARGUMENT if
+  // `into` has another size than the whole tensor, RESOURCE_EXHAUSTED if the
+  // memory does not suffice.
   absl::Status Add(std::int64_t row, std::int64_t column,
-                   const ReceivedMessage& message, std::size_t index);
+                   const ReceivedMessage& message, std::size_t index,
+                   absl::Span<const std::int64_t> whole_shape);
 
   // Number of received bytes. It equals view().bytes.size() if no bytes are
   // missing.
@@ -65,8 +64,13 @@ class TensorParts {
     std::int64_t heads, rows, columns;
   };
   Extents ExtentsOf(absl::Span<const std::int64_t> shape) const;
+  // Sets the shape of the whole tensor, and the dtype of its first part.
+  absl::Status Begin(const ReceivedMessage& message, std::size_t index,
+                     absl::Span<const std::int64_t> shape);
 
   const std::size_t row_axis_;
+  const Output into_;
+  const int tensors_;
   TensorView view_;
   Extents whole_ = {};
   std::size_t element_bytes_ = 0;

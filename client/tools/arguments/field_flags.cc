@@ -167,6 +167,19 @@ const std::string& FieldFlags::Text(absl::string_view name) const {
   return std::get<std::string>(Find(name).value);
 }
 
+std::vector<std::string> FieldFlags::Texts() const {
+  std::vector<std::string> texts;
+  for (const Flag& flag : flags_) {
+    if (!flag.given()) continue;
+    texts.push_back(std::visit(
+        [&](const auto& value) {
+          return absl::StrCat(flag.row.name + 2, " ", value);
+        },
+        flag.value));
+  }
+  return texts;
+}
+
 bool FieldFlags::Empty() const {
   return std::none_of(flags_.begin(), flags_.end(), [](const Flag& flag) {
     return flag.row.of == nullptr && flag.given();

@@ -13,6 +13,7 @@
 #include <deque>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -61,6 +62,9 @@ class FieldFlags {
   // flag that accepts any text.
   bool Given(absl::string_view name) const;
   const std::string& Text(absl::string_view name) const;
+
+  // Returns the given flags without dashes, and their values: "profile vllm".
+  std::vector<std::string> Texts() const;
 
   // True if no kind is given.
   bool Empty() const;

@@ -174,32 +174,6 @@ v1::RopeSource SourceFlags::Details() const {
   return source;
 }
 
-std::vector<std::string> DetailTexts(const v1::RopeSource& details) {
-  std::vector<std::string> texts;
-  if (details.profile() != v1::PROFILE_UNSPECIFIED) {
-    texts.push_back("profile " + EnumText(details.profile()));
-  }
-  if (!details.profile_version().empty()) {
-    texts.push_back("version " + details.profile_version());
-  }
-  if (details.part() != v1::MODEL_PART_UNSPECIFIED) {
-    texts.push_back("part " + EnumText(details.part()));
-  }
-  if (details.has_layer_type()) {
-    texts.push_back("layer " + details.layer_type());
-  }
-  if (details.has_layer_index()) {
-    texts.push_back(absl::StrCat("layer ", details.layer_index()));
-  }
-  if (details.has_sequence_length()) {
-    texts.push_back(absl::StrCat("length ", details.sequence_length()));
-  }
-  if (details.head_dim() != 0) {
-    texts.push_back(absl::StrCat("head_dim ", details.head_dim()));
-  }
-  return texts;
-}
-
 void AddSourceFlags(CLI::App* app, const std::string& prefix,
                     const std::string& group, SourceFlags* flags) {
   flags->prefix = prefix;

@@ -55,10 +55,6 @@ struct SourceFlags {
   std::string Name() const;
 };
 
-// Returns the details as texts that can follow a name: "profile vllm", "layer
-// 3".
-std::vector<std::string> DetailTexts(const v1::RopeSource& details);
-
 // Adds the flags. `prefix` ("compare-") is put before every name, so that a
 // command can take two encodings. `group` is the heading of these flags in
 // --help.

@@ -98,10 +98,6 @@ absl::Status RunApply(const ApplyFlags& flags, const GlobalFlags& globals) {
     const absl::optional<TensorView>& sent = Sent(&args, i);
     const absl::optional<TensorView>& got = i == 0 ? result.q : result.k;
     if (!sent) continue;
-    if (!got || got->bytes.size() != sent->bytes.size()) {
-      return absl::InternalError(absl::StrCat(
-          "the server answered without ", kNames[i], " or with another size"));
-    }
     tensors[kNames[i]] = TensorJson(*sent);
     chosen[i]->bytes = got->bytes;
   }

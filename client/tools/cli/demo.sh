@@ -94,9 +94,8 @@ posenc reposition --config "$yarn" --in "$work/cached.safetensors" \
 posenc check --config "$yarn" --layout bshd --before "$work/k.safetensors" \
   --after "$work/shifted.safetensors" --start 1000 --repositions 1
 
-heading "A table for NumPy"
-posenc table --config "$llama" --rows 8192 --out-cos "$work/cos.npy" \
-  --out-sin "$work/sin.npy"
+heading "A table of cosines and sines"
+posenc table --config "$llama" --rows 8192 --out "$work/table.safetensors"
 
 heading "Done"
 ls -lh "$work" | awk 'NR > 1 && $NF != "ready" {printf "  %-22s %s\n", $NF, $5}'

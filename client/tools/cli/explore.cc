@@ -17,10 +17,6 @@ namespace {
 constexpr int kDefaultPort = 8080;
 
 absl::Status RunExplore(int port, const GlobalFlags& globals) {
-  if (port < 0 || port > 65535) {
-    return UsageError(
-        absl::StrCat("--port: is ", port, "; must be in [0, 65535]"));
-  }
   // Blocks the signals before any thread begins, so that no thread receives
   // them.
   sigset_t ends;
@@ -52,7 +48,7 @@ absl::Status RunExplore(int port, const GlobalFlags& globals) {
 Command AddExplore(CLI::App* app, const GlobalFlags* globals) {
   const auto port = std::make_shared<int>(kDefaultPort);
   AddFlag(app, "--port", port.get(), "N", "Port on 127.0.0.1; 0: any free one",
-          {.show_default = true});
+          {.show_default = true, .range = {{0, 65535}}});
   return [port, globals] { return RunExplore(*port, *globals); };
 }
 

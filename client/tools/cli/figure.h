@@ -31,14 +31,12 @@ struct FigureFlags {
   FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
   std::int64_t start = 0;
   std::optional<std::int64_t> rows;  // of `angles` and `table`
-  std::string values = "both";       // cos, sin or both
   std::optional<std::int32_t> channels;
   std::int64_t position = 1;
   std::int32_t pair = 0;
   std::string vector = "1,0";
   std::optional<std::int64_t> max_distance, distance_step, trained_length;
   std::string image;                  // extents: "64x64"
-  std::string in;                     // a file with a bias or scores
   std::vector<std::string> profiles;  // empty: the most used readers
 
   std::int64_t Rows() const { return rows.value_or(kDefaultRows); }
@@ -72,7 +70,7 @@ using MakeFigure = absl::StatusOr<Figure>(const FigureFlags& flags,
 MakeFigure FrequenciesFigure, WavelengthsFigure, DecayFigure, SimilarityFigure,
     CompareFigure, KeptFigure;
 // These are in figure_tables.cc; ImageFigure is `similarity --image`:
-MakeFigure AnglesFigure, TableFigure, RotationFigure, BiasFigure, ImageFigure;
+MakeFigure AnglesFigure, TableFigure, RotationFigure, ImageFigure;
 
 // Returns the encodings of a figure that draws a curve for each encoding: the
 // encoding of --preset, --config or --spec, and the encoding of --compare-*, if

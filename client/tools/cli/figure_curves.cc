@@ -103,7 +103,7 @@ absl::StatusOr<Reading> Read(const SourceFlags& flags, v1::RopeSource source,
   RETURN_IF_ERROR(CheckDrawable(
       flags.Empty() ? absl::StrCat("--", flags.prefix, "*") : SourceFlag(flags),
       resolved, one_axis));
-  std::vector<std::string> parts = DetailTexts(flags.Details());
+  std::vector<std::string> parts = flags.details.Texts();
   parts.insert(parts.begin(), flags.Empty()       ? base
                               : source.has_spec() ? SpecText(resolved.spec())
                                                   : ShortName(flags));

@@ -12,7 +12,6 @@
 #include "client/tools/cli/figure.h"
 #include "client/tools/files/print.h"
 #include "client/tools/files/status.h"
-#include "client/tools/files/tensor_file.h"
 #include "client/tools/plot/colors.h"
 
 namespace posenc::cli {
@@ -42,32 +41,29 @@ plot::Matrix Sized(const std::string& name, std::int64_t rows,
   return matrix;
 }
 
-// Returns rows x columns values of a tensor, from element `first` on.
+// Returns the values of a tensor of rows and columns.
 plot::Matrix Taken(const std::string& name, const TensorView& tensor,
-                   std::int64_t first, std::int64_t rows, std::int64_t columns,
-                   std::int64_t first_row = 0) {
-  plot::Matrix matrix = Sized(name, rows, columns, first_row);
-  for (std::int64_t i = first; i < first + rows * columns; ++i) {
+                   std::int64_t first_row) {
+  plot::Matrix matrix =
+      Sized(name, tensor.shape[0], tensor.shape[1], first_row);
+  for (std::int64_t i = 0; i < check::ElementCount(tensor.shape); ++i) {
     matrix.values.push_back(check::ElementAt(tensor, i));
   }
   return matrix;
 }
 
 // Sets map->low and map->high to the least and the greatest finite value;
-// infinity and -infinity if there is none. Returns true if all are finite.
-bool SetRange(plot::HeatMap* map) {
+// infinity and -infinity if there is none.
+void SetRange(plot::HeatMap* map) {
   map->low = std::numeric_limits<double>::infinity();
   map->high = -map->low;
-  bool finite = true;
   for (const plot::Matrix& matrix : map->matrices) {
     for (const double value : matrix.values) {
-      finite = finite && std::isfinite(value);
       if (!std::isfinite(value)) continue;
       map->low = std::min(map->low, value);
       map->high = std::max(map->high, value);
     }
   }
-  return finite;
 }
 
 // Draws the leading columns as curves over the rows.
@@ -86,8 +82,16 @@ plot::Chart ColumnCurves(const plot::Matrix& matrix, int columns,
   return chart;
 }
 
-// Returns the values and the title of the table that the flags name: cosines,
-// sines or both, or an absolute encoding.
+// Returns the encoding for a table, which needs the rotary_dim that a --spec
+// may leave to --head-dim.
+v1::RopeSource TableSource(const Reading& reading) {
+  v1::RopeSource source = reading.source;
+  if (source.has_spec()) *source.mutable_spec() = reading.resolved.spec();
+  return source;
+}
+
+// Returns the values and the title of the table that the flags name: cosines
+// and sines, or an absolute encoding.
 absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
                                         const Client& client) {
   v1::BuildTableRequest request;
@@ -98,9 +102,6 @@ absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
     if (flags.source.Given()) {
       return UsageError(
           "an absolute encoding excludes --preset, --config and --spec");
-    }
-    if (flags.values != "both") {
-      return UsageError("--values: belongs to rotary encodings");
     }
     RETURN_IF_ERROR(flags.absolute.Read(request.mutable_absolute()));
     // By default all rows of a learned table are drawn, if they are not too
@@ -122,10 +123,7 @@ absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
     ASSIGN_OR_RETURN(const Reading reading, ReadSource(flags, client, true));
     RETURN_IF_ERROR(
         CheckCells(request.rows(), reading.resolved.inv_freq_size()));
-    *request.mutable_rope() = reading.source;
-    if (reading.source.has_spec()) {
-      *request.mutable_rope()->mutable_spec() = reading.resolved.spec();
-    }
+    *request.mutable_rope() = TableSource(reading);
     table.title = absl::StrCat("table of ", reading.name);
   }
   if (request.absolute().has_sincos_grid()) {
@@ -137,11 +135,10 @@ absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
   const auto add = [&](const char* name,
                        const absl::optional<TensorView>& tensor) {
     if (!tensor || tensor->shape.size() != 2) return;
-    table.matrices.push_back(Taken(name, *tensor, 0, tensor->shape[0],
-                                   tensor->shape[1], flags.start));
+    table.matrices.push_back(Taken(name, *tensor, flags.start));
   };
-  if (flags.values != "sin") add("cosines", result.cos);
-  if (flags.values != "cos") add("sines", result.sin);
+  add("cosines", result.cos);
+  add("sines", result.sin);
   add("rows", result.table);
   if (table.matrices.empty() || table.matrices[0].values.empty()) {
     return UsageError("--rows: the table has no values to draw");
@@ -235,11 +232,6 @@ absl::StatusOr<Figure> AnglesFigure(const FigureFlags& flags,
 absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
                                    const Client& client) {
   RETURN_IF_ERROR(CheckRange("--rows", flags.Rows(), 1, INT64_MAX));
-  if (flags.values != "cos" && flags.values != "sin" &&
-      flags.values != "both") {
-    return UsageError(absl::StrCat("--values: '", flags.values,
-                                   "' is unknown; there are: cos, sin, both"));
-  }
   if (flags.source.Empty() && flags.absolute.Empty()) {
     return NoEncoding();
   }
@@ -255,9 +247,7 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
     }
     plot::Chart chart =
         ColumnCurves(matrix, *flags.channels,
-                     !flags.absolute.Empty()    ? "channel"
-                     : matrix.name == "cosines" ? "cosine of pair"
-                                                : "sine of pair");
+                     flags.absolute.Empty() ? "cosine of pair" : "channel");
     chart.title = absl::StrCat(
         "First ", *flags.channels,
         flags.absolute.Empty() ? " columns of the " : " channels, ", map.title);
@@ -283,51 +273,6 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
       absl::StrCat("Values by position (rows, from ", flags.start, " on) and ",
                    map.column_label, " (columns), from ", NineDigits(map.low),
                    " to ", NineDigits(map.high), ".");
-  return map;
-}
-
-// Draws at most two heads of a matrix of `posenc bias --out` or `posenc scores
-// --out`.
-absl::StatusOr<Figure> BiasFigure(const FigureFlags& flags, const Client&) {
-  v1::Tensor tensor;
-  RETURN_IF_ERROR(ReadTensor("--in", flags.in, &tensor));
-  const TensorView view = ViewOf(tensor);
-  const std::size_t rank = view.shape.size();
-  if (rank < 2 || rank > 4 || check::ElementCount(view.shape) == 0) {
-    return UsageError(absl::StrCat(
-        "--in: has the shape ", check::ShapeText(view.shape),
-        "; a bias is [heads, queries, keys], scores are [batch, heads, "
-        "queries, keys]"));
-  }
-  const std::int64_t rows = view.shape[rank - 2],
-                     columns = view.shape[rank - 1];
-  if (rows > kMaxPlottedCells / columns) {
-    return UsageError(absl::StrCat(
-        "--in: ", rows, " x ", columns, " values are more than the ",
-        kMaxPlottedCells, " cells that a picture may have"));
-  }
-  const std::int64_t heads = rank > 2 ? view.shape[rank - 3] : 1;
-  plot::HeatMap map;
-  map.title = absl::StrCat("Bias by query and key: ", flags.in);
-  map.row_label = "query";
-  map.column_label = "key";
-  map.color_label = "added to the score";
-  map.square_cells = true;
-  for (std::int64_t head = 0; head < std::min<std::int64_t>(heads, 2); ++head) {
-    map.matrices.push_back(Taken(absl::StrCat("head ", head, " of ", heads),
-                                 view, head * rows * columns, rows, columns));
-  }
-  const bool finite = SetRange(&map);
-  if (map.low > map.high) {
-    return UsageError("--in: has no finite value to draw");
-  }
-  map.description = absl::StrCat(
-      "Values by query (rows) and key (columns), from ", NineDigits(map.low),
-      " to ", NineDigits(map.high),
-      finite ? "." : "; light grey cells are -inf (masked), +inf or NaN.");
-  if (map.low == map.high) map.low -= 1;
-  // Beyond 2^53, subtracting 1 changes nothing.
-  if (map.low == map.high) (map.low > 0 ? map.low : map.high) = 0;
   return map;
 }
 
@@ -382,35 +327,18 @@ absl::StatusOr<Figure> RotationFigure(const FigureFlags& flags,
   }
   ASSIGN_OR_RETURN(const Reading reading, ReadSource(flags, client, true));
   const v1::RopeSpec& spec = reading.resolved.spec();
-  const int width = spec.rotary_dim(), pairs = width / 2;
-  RETURN_IF_ERROR(CheckRange("--pair", flags.pair, 0, pairs - 1));
-  // Prepares a head with the vector in this pair and zeros in the other pairs.
-  const int head_dim = std::max(reading.resolved.head_dim(), width);
-  const int offset =
-      spec.slice() == v1::ROTARY_SLICE_TRAILING ? head_dim - width : 0;
-  const auto channels = [&](v1::Pairing pairing) {
-    return pairing == v1::PAIRING_INTERLEAVED
-               ? std::pair<int, int>(offset + 2 * flags.pair,
-                                     offset + 2 * flags.pair + 1)
-               : std::pair<int, int>(offset + flags.pair,
-                                     offset + flags.pair + pairs);
-  };
-  const auto [x, y] = channels(spec.pairing());
-  std::vector<double> head(static_cast<std::size_t>(head_dim));
-  head[static_cast<std::size_t>(x)] = vector[0];
-  head[static_cast<std::size_t>(y)] = vector[1];
-  ApplyRopeArgs args;
-  args.rope = reading.source;
-  if (reading.source.has_spec()) *args.rope.mutable_spec() = spec;
-  args.positions = StartAt(flags.position);
-  args.layout = v1::LAYOUT_BSHD;
-  args.q = ViewOf(head, {1, 1, 1, head_dim});
-  ASSIGN_OR_RETURN(const ApplyRopeResult result, client.ApplyRope(args));
-  const auto [out_x, out_y] = channels(
-      spec.output_pairing() == v1::PAIRING_UNSPECIFIED ? spec.pairing()
-                                                       : spec.output_pairing());
-  const double after[2] = {check::ElementAt(*result.q, out_x),
-                           check::ElementAt(*result.q, out_y)};
+  RETURN_IF_ERROR(
+      CheckRange("--pair", flags.pair, 0, spec.rotary_dim() / 2 - 1));
+  v1::BuildTableRequest request;
+  *request.mutable_rope() = TableSource(reading);
+  request.mutable_positions()->set_start(flags.position);
+  request.set_rows(1);
+  request.set_dtype(v1::DTYPE_FLOAT64);
+  ASSIGN_OR_RETURN(const BuildTableResult table, client.BuildTable(request));
+  const double cosine = check::ElementAt(*table.cos, flags.pair);
+  const double sine = check::ElementAt(*table.sin, flags.pair);
+  const double after[2] = {vector[0] * cosine - vector[1] * sine,
+                           vector[0] * sine + vector[1] * cosine};
 
   const double angle = static_cast<double>(flags.position) *
                        reading.resolved.inv_freq(flags.pair);

@@ -31,38 +31,29 @@ constexpr char kFooter[] =
     "\nExit codes: 0 ok; 1 the call failed, or `check` or `doctor` found an "
     "error; 2 wrong usage;\n3 a file cannot be read, written or parsed.";
 
-// Replaces "help plot" by "plot --help", and "help" or "help help" by "--help".
-std::vector<char*> WithoutHelpCommand(int argc, char** argv) {
-  static char flag[] = "--help";
-  std::vector<char*> arguments(argv, argv + argc);
-  const auto is_help = [&] {
-    return arguments.size() > 1 && !std::strcmp(arguments[1], "help");
-  };
-  if (!is_help()) return arguments;
-  while (is_help()) arguments.erase(arguments.begin() + 1);
-  arguments.push_back(flag);
-  return arguments;
-}
-
 // Returns true for "-", and for "-:NAME", which is a tensor of standard input.
 bool NamesStream(const std::string& value) {
   return value == "-" || absl::StartsWith(value, "-:");
 }
 
-// Prepares pipes: flags that name a file may have the value "-". Flags that
-// begin with --out write; all other flags read. Standard input can be read
-// once, and standard output takes one file. If a file goes to standard output,
-// all messages of the command go to standard error. Returns an error with exit
-// code 2 that names the flags if several of them read or write "-", or if a
-// tensor would be written to a terminal.
+// Prepares pipes: flags that name a file may have the value "-". The flag that
+// begins with --out writes; all other flags read. Standard input can be read
+// once. If a file goes to standard output, all messages of the command go to
+// standard error. Returns an error with exit code 2 that names the flags if
+// several of them read "-", or if a tensor would be written to a terminal.
 absl::Status PrepareStandardStreams(const CLI::App& command) {
-  std::vector<std::string> reading, writing;
+  std::vector<std::string> reading;
+  std::string writing;
   for (const CLI::Option* const option : command.get_options()) {
     if (option->get_type_name() != "FILE") continue;
     const std::string name = option->get_name();
     for (const std::string& value : option->results()) {
       if (!NamesStream(value)) continue;
-      (absl::StartsWith(name, "--out") ? writing : reading).push_back(name);
+      if (absl::StartsWith(name, "--out")) {
+        writing = name;
+      } else {
+        reading.push_back(name);
+      }
     }
   }
   if (reading.size() > 1) {
@@ -70,14 +61,9 @@ absl::Status PrepareStandardStreams(const CLI::App& command) {
                                    ": several are '-'; standard input can be "
                                    "read once"));
   }
-  if (writing.size() > 1) {
-    return UsageError(absl::StrCat(absl::StrJoin(writing, ", "),
-                                   ": several are '-'; standard output takes "
-                                   "one file"));
-  }
   if (writing.empty()) return absl::OkStatus();
   if (isatty(STDOUT_FILENO)) {
-    return UsageError(absl::StrCat(writing[0],
+    return UsageError(absl::StrCat(writing,
                                    ": standard output is a terminal; redirect "
                                    "it, or name a file"));
   }
@@ -163,7 +149,7 @@ int Main(int argc, char** argv) {
     PrintError(UsageError(fact), json);
     return kExitUsage;
   };
-  const absl::Status checked = flags::CheckArguments(&app, argc, argv);
+  const absl::Status checked = flags::CheckArguments(argc, argv);
   if (!checked.ok()) return refuse(checked.message());
   try {
     app.parse(argc, argv);
@@ -212,9 +198,7 @@ int Finish(int code) {
 int main(int argc, char** argv) {
   posenc::flags::SilenceGrpc();
   try {
-    std::vector<char*> arguments = posenc::cli::WithoutHelpCommand(argc, argv);
-    return posenc::cli::Finish(posenc::cli::Main(
-        static_cast<int>(arguments.size()), arguments.data()));
+    return posenc::cli::Finish(posenc::cli::Main(argc, argv));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "posenc: %s\n", error.what());
   } catch (...) {

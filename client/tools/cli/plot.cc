@@ -4,18 +4,15 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "client/tools/arguments/connection.h"
 #include "client/tools/cli/commands.h"
 #include "client/tools/cli/figure.h"
 #include "client/tools/files/file.h"
-#include "client/tools/files/misspelt.h"
 #include "client/tools/files/print.h"
 #include "client/tools/files/status.h"
 
@@ -32,80 +29,58 @@ struct PlotFlags {
   FigureFlags data;
   std::string output;
   int width = 800, height = 480;
-  // The names of the figures that have a flag of kSomeFigures.
-  std::map<std::string, const char*> figures_of;
 };
 
+// A figure, and the flags that only some figures have.
 struct FigureRow {
-  const char* name;
+  absl::string_view name;
   MakeFigure* make;
+  absl::string_view flags;
 };
 
 constexpr FigureRow kFigures[] = {
-    {"frequencies", FrequenciesFigure},
-    {"wavelengths", WavelengthsFigure},
-    {"angles", AnglesFigure},
-    {"table", TableFigure},
-    {"rotation", RotationFigure},
-    {"decay", DecayFigure},
-    {"similarity", SimilarityFigure},
-    {"compare", CompareFigure},
-    {"kept", KeptFigure},
-    {"bias", BiasFigure},
+    {"frequencies", FrequenciesFigure, "--compare-*"},
+    {"wavelengths", WavelengthsFigure, "--compare-* --trained-length"},
+    {"angles", AnglesFigure, "--start --rows"},
+    {"table", TableFigure, "--start --rows --channels"},
+    {"rotation", RotationFigure, "--position --pair --vector"},
+    {"decay", DecayFigure, "--compare-* --max-distance --distance-step"},
+    {"similarity", SimilarityFigure,
+     "--compare-* --max-distance --distance-step --image"},
+    {"compare", CompareFigure, "--compare-* --profiles"},
+    {"kept", KeptFigure, "--compare-* --max-distance --profiles"},
 };
-
-constexpr char kComparing[] =
-    "frequencies wavelengths decay similarity compare kept";
 
 // Limits on the sides of a picture, in pixels. A smaller picture has no space
 // for the axes.
 constexpr int kMinWidth = 320, kMinHeight = 200, kMaxSide = 16384;
 
-bool Has(absl::string_view list, absl::string_view name) {
-  const std::vector<absl::string_view> names = absl::StrSplit(list, ' ');
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-std::string FigureNames() {
-  return absl::StrJoin(
-      kFigures, ", ",
-      [](std::string* out, const FigureRow& row) { *out += row.name; });
+// Returns the names of the figures that have a flag. All figures have "". No
+// flag is a part of another flag.
+std::string FigureNames(absl::string_view flag = "") {
+  std::vector<absl::string_view> names;
+  for (const FigureRow& row : kFigures) {
+    if (absl::StrContains(row.flags, flag)) names.push_back(row.name);
+  }
+  return absl::StrJoin(names, ", ");
 }
 
 absl::StatusOr<const FigureRow*> FindFigure(const std::string& name) {
-  std::vector<std::string> names;
   for (const FigureRow& row : kFigures) {
     if (row.name == name) return &row;
-    names.emplace_back(row.name);
   }
-  const std::string nearest = NearestWord(name, names);
-  return UsageError(absl::StrCat(
-      "FIGURE: '", name, "' is unknown",
-      nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest),
-      "; there are: ", FigureNames()));
+  return UsageError(absl::StrCat("FIGURE: '", name,
+                                 "' is unknown; there are: ", FigureNames()));
 }
 
-absl::Status CheckFlags(const CLI::App& app, const PlotFlags& flags) {
-  const auto stranger = [&](absl::string_view flag, absl::string_view figures) {
-    return UsageError(absl::StrCat(flag, ": belongs to ",
-                                   absl::StrReplaceAll(figures, {{" ", ", "}}),
-                                   ", not to ", flags.figure));
-  };
-  for (const std::string& flag : flags::GivenFlags(app, kSomeFigures)) {
-    const char* const figures = flags.figures_of.at(flag);
-    if (!Has(figures, flags.figure)) return stranger(flag, figures);
-  }
-  if (flags.data.compare.Given() && !Has(kComparing, flags.figure)) {
-    return stranger("--compare-*", kComparing);
-  }
-  if (flags.figure == "bias") {
-    if (flags.data.in.empty()) {
-      return UsageError("--in: missing; name what posenc bias --out wrote");
-    }
-    if (flags.data.source.Given() || !flags.data.absolute.Empty()) {
-      return UsageError("bias: takes --in and no encoding");
-    }
-    return absl::OkStatus();
+absl::Status CheckFlags(const CLI::App& app, const FigureRow& figure,
+                        const PlotFlags& flags) {
+  std::vector<std::string> given = flags::GivenFlags(app, kSomeFigures);
+  if (flags.data.compare.Given()) given.push_back("--compare-*");
+  for (const std::string& flag : given) {
+    if (absl::StrContains(figure.flags, flag)) continue;
+    return UsageError(absl::StrCat(flag, ": belongs to ", FigureNames(flag),
+                                   ", not to ", figure.name));
   }
   if (flags.figure == "table") return absl::OkStatus();
   if (!flags.data.absolute.Empty()) {
@@ -175,7 +150,7 @@ Json DataJson(const plot::HeatMap& map) {
 absl::Status RunPlot(const CLI::App& app, const PlotFlags& flags,
                      const GlobalFlags& globals) {
   ASSIGN_OR_RETURN(const FigureRow* const row, FindFigure(flags.figure));
-  RETURN_IF_ERROR(CheckFlags(app, flags));
+  RETURN_IF_ERROR(CheckFlags(app, *row, flags));
   RETURN_IF_ERROR(CheckRange("--width", flags.width, kMinWidth, kMaxSide));
   RETURN_IF_ERROR(CheckRange("--height", flags.height, kMinHeight, kMaxSide));
   RETURN_IF_ERROR(CheckOutput(flags, globals));
@@ -222,43 +197,36 @@ Command AddPlot(CLI::App* app, const GlobalFlags* globals) {
   AddSourceFlags(app, "", "Encoding", &data->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &data->compare);
   AddAbsoluteFlags(app, &data->absolute);
-  const auto add = [&](const char* figures, const char* name,
-                       flags::Target target, const char* text, const char* type,
-                       flags::FlagRules rules = {}) {
-    flags->figures_of[name] = figures;
+  const auto add = [&](const char* name, flags::Target target, const char* type,
+                       const char* text, flags::FlagRules rules = {}) {
     rules.group = kSomeFigures;
-    AddFlag(app, name, target, type, text, rules);
+    AddFlag(app, name, target, type,
+            absl::StrCat(FigureNames(name), ": ", text), rules);
   };
-  add("angles table", "--start", &data->start,
-      "angles, table: the first position", "N", {.show_default = true});
-  add("angles table", "--rows", &data->rows,
-      "angles, table: positions from --start (--learned: default all)", "N");
+  add("--start", &data->start, "N", "the first position",
+      {.show_default = true});
+  add("--rows", &data->rows, "N",
+      "positions from --start (--learned: default all)");
   flags::ShowDefault(app, "--rows", absl::StrCat(kDefaultRows));
-  add("table", "--values", &data->values, "table: cos, sin or both", "NAME",
+  add("--channels", &data->channels, "N",
+      "the first N columns as curves, at most 8");
+  add("--position", &data->position, "N", "position of the vector",
       {.show_default = true});
-  add("table", "--channels", &data->channels,
-      "table: the first N columns as curves, at most 8", "N");
-  add("rotation", "--position", &data->position,
-      "rotation: position of the vector", "N", {.show_default = true});
-  add("rotation", "--pair", &data->pair, "rotation: pair of channels", "N",
+  add("--pair", &data->pair, "N", "pair of channels", {.show_default = true});
+  add("--vector", &data->vector, "X,Y", "the vector to rotate",
       {.show_default = true});
-  add("rotation", "--vector", &data->vector, "rotation: the vector to rotate",
-      "X,Y", {.show_default = true});
-  add("decay similarity kept", "--max-distance", &data->max_distance,
-      "decay, similarity (default 4096), kept (default 131072)", "N");
-  add("decay similarity", "--distance-step", &data->distance_step,
-      "decay, similarity: step; there are at most 4096 distances", "N");
-  add("wavelengths", "--trained-length", &data->trained_length,
-      "wavelengths: a line there; counts pairs with a full rotation", "N");
-  add("similarity", "--image", &data->image,
-      "similarity: of an image's first cell to the others: 64x64",
-      "HEIGHTxWIDTH");
-  add("bias", "--in", &data->in,
-      "bias: an .npy or .safetensors from posenc bias or scores", "FILE");
-  add("compare kept", "--profiles", &data->profiles,
-      "compare, kept: readers (default: hf, vllm, llama_cpp and mlx, without "
-      "those that refuse the model)",
-      "NAME", {.delimiter = ','});
+  add("--max-distance", &data->max_distance, "N",
+      "greatest distance (default 4096; kept: 131072)");
+  add("--distance-step", &data->distance_step, "N",
+      "step; there are at most 4096 distances");
+  add("--trained-length", &data->trained_length, "N",
+      "a line there; counts pairs with a full rotation");
+  add("--image", &data->image, "HEIGHTxWIDTH",
+      "of an image's first cell to the others: 64x64");
+  add("--profiles", &data->profiles, "NAME",
+      "readers (default: hf, vllm, llama_cpp and mlx, without those that "
+      "refuse the model)",
+      {.delimiter = ','});
   return [app, flags, globals] { return RunPlot(*app, *flags, *globals); };
 }
 

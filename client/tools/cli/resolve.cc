@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "client/tools/arguments/connection.h"
 #include "client/tools/arguments/enum_flags.h"
 #include "client/tools/cli/commands.h"
@@ -127,7 +126,7 @@ void PrintDifference(const v1::RopeDifference& difference,
 // Returns the name of the other encoding: "spec", "llama-3-8b, profile vllm",
 // or "length 4096" for the same model at another length.
 std::string VariantName(const SourceFlags& flags) {
-  std::vector<std::string> parts = DetailTexts(flags.Details());
+  std::vector<std::string> parts = flags.details.Texts();
   if (!flags.Empty()) parts.insert(parts.begin(), flags.Name());
   return absl::StrJoin(parts, ", ");
 }
@@ -189,14 +188,6 @@ void PrintResolved(const v1::ResolveRopeResponse& response,
   }
 }
 
-// Replaces `length` in the server's error by --kept-to, because --length is a
-// flag of the encoding.
-absl::Status WithFlag(const absl::Status& status) {
-  absl::string_view fact = status.message();
-  if (!absl::ConsumePrefix(&fact, "length: ")) return status;
-  return UsageError(absl::StrCat("--kept-to: ", fact));
-}
-
 absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
   v1::ResolveRopeRequest request;
   ASSIGN_OR_RETURN(*request.mutable_rope(), BuildSource(flags.source));
@@ -204,20 +195,17 @@ absl::Status RunResolve(const ResolveFlags& flags, const GlobalFlags& globals) {
   if (flags.compare.Given()) {
     ASSIGN_OR_RETURN(*request.mutable_compare_with(),
                      BuildVariant(request.rope(), flags.compare));
-  }
-  // Refuses 0, because 0 in the request means that no length is given.
-  if (flags.kept_to == 0) {
-    return UsageError("--kept-to: 0; must be 1 to 2^31");
+  } else if (flags.kept_to) {
+    return UsageError("--kept-to: belongs to --compare-*");
   }
   request.set_length(flags.kept_to.value_or(0));
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
-  const absl::StatusOr<v1::ResolveRopeResponse> response =
-      connection.client().ResolveRope(request);
-  if (!response.ok()) return WithFlag(response.status());
+  ASSIGN_OR_RETURN(const v1::ResolveRopeResponse response,
+                   connection.client().ResolveRope(request));
   if (globals.json) {
-    PrintJson(ToJson(*response));
+    PrintJson(ToJson(response));
   } else {
-    PrintResolved(*response, flags);
+    PrintResolved(response, flags);
   }
   return absl::OkStatus();
 }
@@ -229,7 +217,8 @@ Command AddResolve(CLI::App* app, const GlobalFlags* globals) {
   AddSourceFlags(app, "", "Encoding", &flags->source);
   AddSourceFlags(app, "compare-", "Encoding to compare with", &flags->compare);
   AddFlag(app, "--kept-to", &flags->kept_to, "N",
-          "Largest distance to compare (default: the model's length, or 8192)");
+          "Largest distance to compare (default: the model's length, or 8192)",
+          {.range = {{1, std::int64_t{1} << 31}}});
   return [flags, globals] { return RunResolve(*flags, *globals); };
 }
 

@@ -28,8 +28,6 @@ struct TableFlags {
   v1::AnglePrecision angles = v1::ANGLE_PRECISION_UNSPECIFIED;
   bool for_keys = false;
   std::string out;
-  std::string out_cos;
-  std::string out_sin;
 };
 
 // Names of tensors ("cos", "sin" or "table") and the tensors.
@@ -77,48 +75,33 @@ absl::Status SetEncoding(const TableFlags& flags, const Connection& connection,
   return absl::OkStatus();
 }
 
-// Returns an error with exit code 2 if the outputs cannot hold the table. If
-// `single` is true, the table is one tensor, not a pair of cos and sin.
-absl::Status CheckOutputs(const TableFlags& flags, bool single) {
+// Returns an error if --out cannot hold the table. If `single` is true, the
+// table is one tensor, not a pair of cos and sin.
+absl::Status CheckOutput(const TableFlags& flags, bool single) {
   RETURN_IF_ERROR(CheckOut(flags.out));
-  if (HasExtension(flags.out, ".npy") && !single) {
-    return UsageError(
-        "--out: an .npy file holds one tensor; write cos and sin with "
-        "--out-cos and --out-sin, or choose .safetensors");
+  if (!single) {
+    return HasExtension(flags.out, ".npy")
+               ? UsageError(
+                     "--out: an .npy file holds one tensor, not cos and sin; "
+                     "choose .safetensors, or --layout complex")
+               : absl::OkStatus();
   }
-  if (single && !(flags.out_cos.empty() && flags.out_sin.empty())) {
-    return UsageError(
-        "--out-cos, --out-sin: the table is one tensor; use "
-        "--out");
-  }
-  for (const std::string& path : {flags.out_cos, flags.out_sin}) {
-    if (!path.empty() && !IsNpyOutput(path)) {
-      return UsageError("--out-cos, --out-sin: an .npy file is needed");
-    }
-  }
-  return absl::OkStatus();
+  // Refuses bfloat16 before the call, because an .npy file cannot hold it.
+  return IsNpyOutput(flags.out)
+             ? InFile(flags.out, NpyHeader({flags.dtype, {}, {}})).status()
+             : absl::OkStatus();
 }
 
-// Writes each tensor to its .npy file, if flags name one. Writes all tensors to
-// --out if it is a .safetensors file, or if it is standard output and there is
-// more than one tensor.
-absl::Status WriteTensors(const TableFlags& flags, const Tensors& tensors) {
+absl::Status WriteTensors(const std::string& path, const Tensors& tensors) {
+  if (tensors.size() == 1) {
+    return WriteTensor(path, tensors[0].first, tensors[0].second);
+  }
   Safetensors file;
   for (const auto& [name, tensor] : tensors) {
-    const std::string& path = name == "cos"   ? flags.out_cos
-                              : name == "sin" ? flags.out_sin
-                                              : flags.out;
-    if (IsNpyOutput(path)) {
-      RETURN_IF_ERROR(WriteNpy(path, tensor));
-    }
     ASSIGN_OR_RETURN(file.entries.emplace_back(),
-                     InFile(flags.out, FromTensor(name, tensor)));
+                     InFile(path, FromTensor(name, tensor)));
   }
-  if (!HasExtension(flags.out, ".safetensors") &&
-      (tensors.size() == 1 || !IsStandardStream(flags.out))) {
-    return absl::OkStatus();
-  }
-  return WriteSafetensors(flags.out, file);
+  return WriteSafetensors(path, file);
 }
 
 // A grid defines its rows. Other tables start at position 0, unless flags give
@@ -140,19 +123,12 @@ absl::Status SetPositions(const TableFlags& flags,
 }
 
 absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
-  const bool to_file =
-      !(flags.out.empty() && flags.out_cos.empty() && flags.out_sin.empty());
+  const bool to_file = !flags.out.empty();
   const bool single =
       !flags.absolute.Empty() || flags.layout == v1::TABLE_LAYOUT_COMPLEX;
-  RETURN_IF_ERROR(CheckOutputs(flags, single));
+  RETURN_IF_ERROR(CheckOutput(flags, single));
   v1::BuildTableRequest request;
   request.set_dtype(flags.dtype);
-  for (const std::string& path : {flags.out, flags.out_cos, flags.out_sin}) {
-    // Refuses bfloat16 before the call, because an .npy file cannot hold it.
-    const bool pair = path == flags.out && !single;
-    if (pair || !IsNpyOutput(path)) continue;
-    RETURN_IF_ERROR(InFile(path, NpyHeader({flags.dtype, {}, {}})).status());
-  }
   RETURN_IF_ERROR(SetPositions(flags, &request));
   request.set_rows(flags.rows);
   ASSIGN_OR_RETURN(const Connection connection, Connection::Open(globals));
@@ -163,7 +139,7 @@ absl::Status RunTable(const TableFlags& flags, const GlobalFlags& globals) {
   if (result.cos) tensors.emplace_back("cos", *result.cos);
   if (result.sin) tensors.emplace_back("sin", *result.sin);
   if (result.table) tensors.emplace_back("table", *result.table);
-  RETURN_IF_ERROR(WriteTensors(flags, tensors));
+  if (to_file) RETURN_IF_ERROR(WriteTensors(flags.out, tensors));
 
   nlohmann::ordered_json json;
   if (request.has_rope()) json["amplitude"] = result.amplitude;
@@ -200,8 +176,6 @@ Command AddTable(CLI::App* app, const GlobalFlags* globals) {
   AddFlag(app, "--out", &flags->out, "FILE",
           ".safetensors with cos and sin, or .npy if the table is one tensor "
           "(default: prints the table)");
-  AddFlag(app, "--out-cos", &flags->out_cos, "FILE", "An .npy of the cosines");
-  AddFlag(app, "--out-sin", &flags->out_sin, "FILE", "An .npy of the sines");
   return [flags, globals] { return RunTable(*flags, *globals); };
 }
 

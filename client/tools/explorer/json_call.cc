@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/tools/check/element.h"
+#include "client/tools/files/print.h"
 #include "core/interpretation/formats/gguf_rope.h"
 #include "core/interpretation/presets.h"
 #include "google/protobuf/util/json_util.h"
-#include "nlohmann/json.hpp"
-#include "posenc/compat.h"
 #include "server/convert/diagnosis.h"
 #include "server/convert/rope.h"
 
@@ -17,27 +17,11 @@ namespace posenc::explorer {
 namespace {
 
 JsonAnswer ToAnswer(const absl::Status& status) {
-  nlohmann::ordered_json error = {
-      {"code", absl::StatusCodeToString(status.code())},
-      {"reason", ErrorReason(status)},
-      {"message", std::string(status.message())}};
-  const std::string id = ErrorFact(status, "requestId");
-  if (!id.empty()) error["request_id"] = id;
-  const nlohmann::ordered_json body = {{"error", std::move(error)}};
-  // Replaces bytes that are not UTF-8: by default dump() would throw.
-  return {400,
-          body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+  return {400, cli::JsonText(cli::ErrorJson(status), /*indent=*/-1)};
 }
 
 JsonAnswer ToAnswer(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  compat::PrintDefaults(&options);
-  JsonAnswer answer;
-  const auto written = google::protobuf::util::MessageToJsonString(
-      message, &answer.body, options);
-  if (written.ok()) return answer;
-  return ToAnswer(absl::InternalError("the answer cannot be written as JSON"));
+  return {200, cli::JsonText(cli::ToJson(message), /*indent=*/-1)};
 }
 
 template <typename Message>
@@ -70,12 +54,6 @@ JsonAnswer Unary(const Client& client, const std::string& body) {
   return ToAnswer((client.*kMethod)(request, {}));
 }
 
-std::int64_t Cells(const TensorView& tensor) {
-  std::int64_t cells = 1;
-  for (const std::int64_t extent : tensor.shape) cells *= extent;
-  return cells;
-}
-
 JsonAnswer Table(const Client& client, const std::string& body) {
   const auto too_large = [] {
     return ToAnswer(absl::ResourceExhaustedError(absl::StrCat(
@@ -92,7 +70,8 @@ JsonAnswer Table(const Client& client, const std::string& body) {
   v1::BuildTableResponse response;
   response.set_amplitude(table->amplitude);
   for (const auto* tensor : {&table->cos, &table->sin, &table->table}) {
-    if (*tensor && Cells(**tensor) > kMaxTableCells) return too_large();
+    if (*tensor && check::ElementCount((*tensor)->shape) > kMaxTableCells)
+      return too_large();
   }
   if (table->cos) *response.mutable_cos() = ToTensor(*table->cos);
   if (table->sin) *response.mutable_sin() = ToTensor(*table->sin);

@@ -1,25 +1,18 @@
 // Finds unknown commands and flags in a command line that CLI11 refuses, and
-// suggests the nearest names.
+// the flags of fields that the server refuses.
 
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "client/tools/flags/command_line.h"
 
 namespace posenc::cli {
 
-// Returns the candidate nearest to `word`, if at most a third of the word's
-// letters are wrong, or else the only candidate that begins with `word`. Empty
-// if there is no such candidate.
-std::string NearestWord(absl::string_view word,
-                        const std::vector<std::string>& candidates);
-
 // Returns an error message for the first word that the parser has left over:
-// "resolv: is no command; did you mean resolve?", or "--presett: is no flag of
-// `posenc resolve`; did you mean --preset?". If no command is given, the
+// "resolv: is no command; see `posenc --help`", or "--presett: is no flag of
+// `posenc resolve`; see `posenc resolve --help`". If no command is given, the
 // message says so. Empty if a command is given and all flags are known.
 std::string FindMisspelt(const CLI::App& app);
 

@@ -174,32 +174,40 @@ nlohmann::ordered_json ToJson(const google::protobuf::Message& message) {
                                        /*allow_exceptions=*/false);
 }
 
+nlohmann::ordered_json ErrorJson(const absl::Status& status) {
+  nlohmann::ordered_json error = {
+      {"code", absl::StatusCodeToString(status.code())},
+      {"reason", ErrorReason(status)},
+      {"message", std::string(status.message())}};
+  const std::string field = ErrorFact(status, "field");
+  if (!field.empty()) error["field"] = field;
+  const std::string id = ErrorFact(status, "requestId");
+  if (!id.empty()) error["request_id"] = id;
+  return {{"error", std::move(error)}};
+}
+
+std::string JsonText(const nlohmann::ordered_json& json, int indent) {
+  // By default dump() throws at bytes that are not UTF-8.
+  return json.dump(indent, ' ', false,
+                   nlohmann::json::error_handler_t::replace);
+}
+
 void PrintJson(const nlohmann::ordered_json& json) {
-  // Replaces bytes that are not UTF-8. File names in messages may have such
-  // bytes, and dump() throws at them by default.
-  const std::string text =
-      json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
-  std::printf("%s\n", text.c_str());
+  std::printf("%s\n", JsonText(json, 2).c_str());
 }
 
 void PrintError(const absl::Status& status, bool json,
                 const std::string& flag) {
-  const std::string code = absl::StatusCodeToString(status.code());
-  const std::string message(status.message());
   if (json) {
-    nlohmann::ordered_json error = {
-        {"code", code}, {"reason", ErrorReason(status)}, {"message", message}};
-    const std::string field = ErrorFact(status, "field");
-    if (!field.empty()) error["field"] = field;
-    const std::string id = ErrorFact(status, "requestId");
-    if (!id.empty()) error["request_id"] = id;
-    if (!flag.empty()) error["flag"] = flag;
-    PrintJson({{"error", error}});
+    nlohmann::ordered_json error = ErrorJson(status);
+    if (!flag.empty()) error["error"]["flag"] = flag;
+    PrintJson(error);
   } else {
     // A message may quote a file, whose control characters would move a
     // terminal's cursor.
-    std::fprintf(stderr, "posenc: %s: %s%s\n", code.c_str(),
-                 core::OneLine(message).c_str(),
+    std::fprintf(stderr, "posenc: %s: %s%s\n",
+                 absl::StatusCodeToString(status.code()).c_str(),
+                 core::OneLine(status.message()).c_str(),
                  flag.empty() ? "" : absl::StrCat(" (", flag, ")").c_str());
   }
 }

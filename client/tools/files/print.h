@@ -65,6 +65,14 @@ absl::Status AddValues(const TensorView& tensor, nlohmann::ordered_json* json);
 // default values.
 nlohmann::ordered_json ToJson(const google::protobuf::Message& message);
 
+// Returns {"error": {"code", "reason", "message"}}, and "field" and
+// "request_id" if the status has them.
+nlohmann::ordered_json ErrorJson(const absl::Status& status);
+
+// Returns JSON as text, on one line if `indent` is -1. Replaces bytes that are
+// not UTF-8: file names in messages may have such bytes.
+std::string JsonText(const nlohmann::ordered_json& json, int indent);
+
 void PrintJson(const nlohmann::ordered_json& json);
 
 // Prints "posenc: <CODE>: <message>" on stderr, or the error object of --json

@@ -1,8 +1,6 @@
 #include "client/tools/flags/command_line.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <memory>
 #include <type_traits>
 
@@ -23,16 +21,9 @@ std::string TypeOf(const CLI::Option& option) {
   return type.substr(0, type.find(':'));
 }
 
-// Returns true if flags of posenc and posenc-load with this type take whole
-// numbers.
-bool IsWhole(const std::string& type) {
-  static constexpr const char* kNames[] = {"N", "P", "DIM", "HEADS",
-                                           "MAX_POSITION"};
-  return std::find(std::begin(kNames), std::end(kNames), type) !=
-         std::end(kNames);
-}
-
-// Returns what is wrong with the number; empty if it is valid.
+// Returns what is wrong with a whole number; empty if it is valid. CLI11 would
+// read 010 as 8 and 0x10 as 16, and replace a number that overflows by the
+// nearest number that fits.
 std::string Fault(const std::string& text) {
   absl::string_view digits = text;
   if (!absl::ConsumePrefix(&digits, "-")) absl::ConsumePrefix(&digits, "+");
@@ -50,16 +41,12 @@ std::string Fault(const std::string& text) {
   return "";
 }
 
-void WantDecimalNumbers(CLI::App* app) {
-  for (CLI::Option* option :
-       app->get_options([](CLI::Option*) { return true; })) {
-    if (IsWhole(TypeOf(*option))) option->check(CLI::Validator(Fault, ""));
-  }
-  for (CLI::App* command :
-       app->get_subcommands([](CLI::App*) { return true; })) {
-    WantDecimalNumbers(command);
-  }
-}
+// The targets of flags for whole numbers.
+template <typename Set>
+constexpr bool kIsWhole =
+    std::is_same_v<Set, std::int32_t*> || std::is_same_v<Set, std::int64_t*> ||
+    std::is_same_v<Set, std::optional<std::int32_t>*> ||
+    std::is_same_v<Set, std::optional<std::int64_t>*>;
 
 // Footers stay unchanged: CLI11 2.5 and later would reflow them, and lose the
 // indentation of examples.
@@ -102,7 +89,10 @@ CLI::Option* AddFlag(CLI::App* app, const std::string& name, Target target,
         if constexpr (std::is_same_v<Set, bool*>) {
           return app->add_flag(name, *set, help);
         } else if constexpr (std::is_pointer_v<Set>) {
-          return app->add_option(name, *set, help)->type_name(type);
+          CLI::Option* const added =
+              app->add_option(name, *set, help)->type_name(type);
+          if (kIsWhole<Set>) added->check(CLI::Validator(Fault, ""));
+          return added;
         } else {
           return app->add_option_function<std::string>(name, set, help)
               ->type_name(type);
@@ -144,8 +134,7 @@ void SilenceGrpc() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) compat::SetLog(nullptr);
 }
 
-absl::Status CheckArguments(CLI::App* app, int argc, const char* const* argv) {
-  WantDecimalNumbers(app);
+absl::Status CheckArguments(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const absl::string_view flag = argv[i];
     if (absl::StartsWith(flag, "--") && flag.find('=') == flag.size() - 1) {

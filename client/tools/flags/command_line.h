@@ -1,7 +1,6 @@
 // Flags, help and checks of arguments, and gRPC's log, for posenc and
-// posenc-load. Commands of posenc add their flags with AddFlag(), because each
-// source that includes CLI11 takes 4 s more to compile. posenc-load has few
-// sources: load/flags.cc adds its flags by CLI11's own functions.
+// posenc-load. Flags are added with AddFlag(), because each source that
+// includes CLI11 takes 4 s more to compile.
 
 #pragma once
 
@@ -44,7 +43,8 @@ struct FlagRules {
 };
 
 // Adds a flag, or an argument if the name does not begin with a dash. --help
-// shows `type` as the name of the value.
+// shows `type` as the name of the value. Whole numbers are signed decimal
+// numbers of 64 bits without leading zeros.
 CLI::Option* AddFlag(CLI::App* app, const std::string& name, Target target,
                      const std::string& type, const std::string& help,
                      const FlagRules& rules = {});
@@ -68,15 +68,9 @@ void FormatHelp(CLI::App* app);
 // gRPC.
 void SilenceGrpc();
 
-// Refuses arguments that CLI11 would misread. Must be called after all flags
-// have been added, and before CLI11 parses.
-//
-// After this call, flags for whole numbers (N, DIM, HEADS, ..) of `app` and its
-// commands accept only signed decimal numbers of 64 bits without leading zeros.
-// CLI11 would read 010 as 8 and 0x10 as 16, and replace a number that overflows
-// by the nearest number that fits. Returns INVALID_ARGUMENT if an argument is
-// `--flag=` without a value, because CLI11 would take the next argument as the
-// value. The error message begins with the flag.
-absl::Status CheckArguments(CLI::App* app, int argc, const char* const* argv);
+// Returns INVALID_ARGUMENT, with a message that begins with the flag, if an
+// argument is `--flag=` without a value: CLI11 would take the next argument as
+// the value.
+absl::Status CheckArguments(int argc, const char* const* argv);
 
 }  // namespace posenc::flags

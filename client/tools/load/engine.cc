@@ -133,7 +133,7 @@ absl::StatusOr<std::string> Engine::Ask(const Case& one, const Request& request,
                                         absl::Duration timeout) {
   grpc::GenericStub stub(channels_[0]);
   grpc::ClientContext context;
-  context.AddMetadata(wire::kMessageBytes, request.bytes_text);
+  context.AddMetadata(wire::kMessageBytes, absl::StrCat(request.bytes));
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   grpc::CompletionQueue queue;
   grpc::ByteBuffer response;

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/tools/flags/command_line.h"
 #include "client/tools/load/units.h"
 #include "core/base/status_macros.h"
 
@@ -43,17 +44,16 @@ absl::StatusOr<std::vector<std::int64_t>> ParseSizes(const std::string& text) {
   return sizes;
 }
 
-// Sets *value to the flag's text as `parse` reads it, or refuses the text.
+// Returns a rule that sets *value to the flag's text as `parse` reads it, or
+// refuses the text.
 template <typename T, typename Parse>
-CLI::Validator Into(T* value, const Parse& parse) {
-  return CLI::Validator(
-      [value, parse](const std::string& text) -> std::string {
-        auto parsed = parse(text);
-        if (!parsed.ok()) return std::string(parsed.status().message());
-        *value = *std::move(parsed);
-        return "";
-      },
-      "");
+flags::FlagRules Into(T* value, const Parse& parse) {
+  return {.fault = [value, parse](const std::string& text) -> std::string {
+    auto parsed = parse(text);
+    if (!parsed.ok()) return std::string(parsed.status().message());
+    *value = *std::move(parsed);
+    return "";
+  }};
 }
 
 }  // namespace
@@ -73,53 +73,28 @@ std::vector<StepOptions> StepsOf(const Flags& flags) {
   return steps;
 }
 
-absl::Status CheckFlags(const CLI::App& app, const Flags& flags) {
-  if (flags.server.empty()) {
-    return absl::InvalidArgumentError(
-        "--server: missing; must be an address such as 127.0.0.1:50051 "
-        "(posencd starts a server)");
-  }
-  const auto given = [&](const char* name) { return app.count(name) > 0; };
-  for (const auto& [a, b] : {std::pair{"--rates", "--in-flight"},
-                             {"--rates", "--find-capacity"},
-                             {"--calls", "--duration"},
-                             {"--calls", "--find-capacity"},
-                             {"--overload", "--rates"},
-                             {"--overload", "--calls"},
-                             {"--size", "--shape"}}) {
-    if (given(a) && given(b)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(a, ": excludes ", b, "; must be given alone"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 void AddFlags(CLI::App* app, Flags* flags) {
-  // `into` parses the text of a flag. `default_value` is the default as a text.
+  using flags::AddFlag;
+  // Adds a flag whose text `into` parses. `default_value` is the default as a
+  // text.
   const auto parsed = [&](const char* name, const char* type,
-                          const char* default_value, CLI::Validator into,
-                          const char* help) {
-    app->add_option_function<std::string>(
-           name, [](const std::string&) {}, help)
-        ->check(std::move(into))
-        ->type_name(type)
-        ->default_str(default_value);
+                          const char* default_value,
+                          const flags::FlagRules& into, const char* help) {
+    AddFlag(
+        app, name, [](const std::string&) {}, type, help, into);
+    flags::ShowDefault(app, name, default_value);
+  };
+  // Adds a flag whose default is shown.
+  const auto add = [&](const char* name, flags::Target value, const char* type,
+                       const char* help, flags::FlagRules rules = {}) {
+    rules.show_default = true;
+    AddFlag(app, name, value, type, help, rules);
   };
   const auto duration = [](const std::string& text) {
     return ParseDuration(text);
   };
   WorkloadOptions* const workload = &flags->workload;
   StepOptions* const step = &flags->step;
-  // Adds a flag whose default is not shown, because the help text explains it.
-  const auto hidden = [&](const char* name, auto* value, const char* type,
-                          const char* help) {
-    return app->add_option(name, *value, help)->type_name(type);
-  };
-  const auto add = [&](const char* name, auto* value, const char* type,
-                       const char* help) {
-    return hidden(name, value, type, help)->capture_default_str();
-  };
   add("--server", &flags->server, "ADDRESS",
       "127.0.0.1:50051, dns:///host:port, unix:/path");
   flags::AddSecurityFlags(app, &flags->security);
@@ -135,17 +110,16 @@ void AddFlags(CLI::App* app, Flags* flags) {
               }),
          "Open loop: calls per second in each step; latency counts from when a "
          "call was due");
-  app->add_option_function<std::string>(
-         "--arrivals",
-         [step](const std::string& kind) { step->poisson = kind == "poisson"; },
-         "Open loop: even or poisson")
+  AddFlag(
+      app, "--arrivals",
+      [step](const std::string& kind) { step->poisson = kind == "poisson"; },
+      "KIND", "Open loop: even or poisson")
       ->check(CLI::IsMember({"even", "poisson"}))
-      ->type_name("KIND")
       ->default_str("even");
-  hidden("--max-in-flight", &flags->max_in_flight, "N",
-         "Open loop: further calls are sent later, or dropped (default 16384, "
-         "less for large answers)")
-      ->check(CLI::Range(1, 100000));
+  AddFlag(app, "--max-in-flight", &flags->max_in_flight, "N",
+          "Open loop: further calls are sent later, or dropped (default 16384, "
+          "less for large answers)",
+          {.range = {{1, 100000}}});
   parsed(
       "--mix", "RPC,...", "ApplyRope", Into(&workload->mix, ParseMix),
       "ApplyRope, Reposition, BuildTable, AddEncoding, ResolveRope; each also "
@@ -159,14 +133,14 @@ void AddFlags(CLI::App* app, Flags* flags) {
   add("--preset", &workload->preset, "NAME",
       "A model's encoding instead of the plain one");
   add("--variants", &workload->variants, "N",
-      "Requests of each kind that differ in data and positions")
-      ->check(CLI::Range(1, 1000));
+      "Requests of each kind that differ in data and positions",
+      {.range = {{1, 1000}}});
   add("--seed", &flags->seed, "N", "Seed of data and order");
-  add("--connections", &flags->connections, "N", "Connections")
-      ->check(CLI::Range(1, 10000));
-  hidden("--threads", &flags->threads, "N",
-         "Threads for answers (default: half of the cores)")
-      ->check(CLI::Range(1, 256));
+  add("--connections", &flags->connections, "N", "Connections",
+      {.range = {{1, 10000}}});
+  AddFlag(app, "--threads", &flags->threads, "N",
+          "Threads for answers (default: half of the cores)",
+          {.range = {{1, 256}}});
   parsed("--warm-up", "TIME", "1s",
          Into(&step->warm_up,
               [](const std::string& text) {
@@ -175,31 +149,31 @@ void AddFlags(CLI::App* app, Flags* flags) {
          "Uncounted time before each step");
   parsed("--duration", "TIME", "10s", Into(&step->duration, duration),
          "Time of each step");
-  hidden("--calls", &step->calls, "N",
-         "Calls of each step, instead of --duration")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  AddFlag(app, "--calls", &step->calls, "N",
+          "Calls of each step, instead of --duration",
+          {.range = {{1, std::int64_t{1} << 40}}});
   parsed("--timeout", "TIME", "10s", Into(&step->timeout, duration),
          "Deadline of a call, from when it was due, and of connecting");
-  app->add_flag("--no-retry", flags->no_retry,
-                "Do not retry as the published service config says");
+  AddFlag(app, "--no-retry", &flags->no_retry, "",
+          "Do not retry as the published service config says");
   add("--verify", &step->verify, "SHARE",
       "Share of answers to compare bit for bit with the first; the first is "
-      "checked against the formula")
-      ->check(CLI::Validator(ShareFault, ""));
-  hidden("--shared-memory", &flags->shared_memory, "MODE",
-         "Tensors are in shared memory: in-place (default without a value) or "
-         "out-of-place")
+      "checked against the formula",
+      {.fault = ShareFault});
+  AddFlag(app, "--shared-memory", &flags->shared_memory, "MODE",
+          "Tensors are in shared memory: in-place (default without a value) or "
+          "out-of-place")
       ->expected(0, 1)
       ->check(CLI::IsMember({"in-place", "out-of-place"}));
   add("--max-error-rate", &flags->max_error_rate, "SHARE",
-      "Share of failed, unsent or wrong calls that still exits 0")
-      ->check(CLI::Validator(ShareFault, ""));
-  app->add_flag("--find-capacity", flags->find_capacity,
-                "Find the highest rate with a p99 under --p99");
+      "Share of failed, unsent or wrong calls that still exits 0",
+      {.fault = ShareFault});
+  AddFlag(app, "--find-capacity", &flags->find_capacity, "",
+          "Find the highest rate with a p99 under --p99");
   parsed("--p99", "TIME", "10ms", Into(&flags->p99, duration),
          "p99 that --find-capacity allows");
-  add("--max-steps", &flags->max_steps, "N", "Steps of --find-capacity")
-      ->check(CLI::Range(1, 100));
+  add("--max-steps", &flags->max_steps, "N", "Steps of --find-capacity",
+      {.range = {{1, 100}}});
   parsed("--overload", "X,...", "",
          Into(&flags->overload,
               [](const std::string& text) {
@@ -211,7 +185,16 @@ void AddFlags(CLI::App* app, Flags* flags) {
          "retries");
   add("--json", &flags->json_path, "FILE", "Report as JSON");
   add("--html", &flags->html_path, "FILE", "Report as a page with charts");
-  app->add_flag("--quiet", flags->quiet, "No progress");
+  AddFlag(app, "--quiet", &flags->quiet, "", "No progress");
+  for (const auto& [a, b] : {std::pair{"--rates", "--in-flight"},
+                             {"--rates", "--find-capacity"},
+                             {"--calls", "--duration"},
+                             {"--calls", "--find-capacity"},
+                             {"--overload", "--rates"},
+                             {"--overload", "--calls"},
+                             {"--size", "--shape"}}) {
+    app->get_option(a)->excludes(app->get_option(b));
+  }
 }
 
 }  // namespace posenc::load

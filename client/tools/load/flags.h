@@ -41,10 +41,6 @@ struct Flags {
 
 void AddFlags(CLI::App* app, Flags* flags);
 
-// Refuses combinations of flags that CLI11 cannot check. INVALID_ARGUMENT names
-// the flag.
-absl::Status CheckFlags(const CLI::App& app, const Flags& flags);
-
 // Returns the steps that the flags describe; none with --find-capacity. With
 // --overload the steps are closed loops. Their best throughput is the peak, and
 // the overloads are multiples of the peak. The steps do not have

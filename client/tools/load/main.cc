@@ -182,9 +182,9 @@ absl::Status Run::Prepare() {
                        }));
   }
   if (!flags_.shared_memory.empty()) {
-    ASSIGN_OR_RETURN(region_,
-                     ShareWorkload(client, flags_.shared_memory == "in-place",
-                                   MostSlots(), &workload_));
+    ASSIGN_OR_RETURN(region_, ShareWorkload(client, flags_.workload,
+                                            flags_.shared_memory == "in-place",
+                                            MostSlots(), &workload_));
   }
   return absl::OkStatus();
 }
@@ -364,7 +364,7 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", POSENC_VERSION);
   Flags flags;
   AddFlags(&app, &flags);
-  const absl::Status checked = flags::CheckArguments(&app, argc, argv);
+  const absl::Status checked = flags::CheckArguments(argc, argv);
   if (!checked.ok()) return Fail(checked, kUsage);
   try {
     app.parse(argc, argv);
@@ -380,10 +380,13 @@ int Main(int argc, char** argv) {
       static_cast<std::uint64_t>(flags.seed);
   ClientOptions security;
   security.target = flags.server;
-  absl::Status status = CheckFlags(app, flags);
-  if (status.ok()) {
-    status = flags::ApplySecurityFlags(flags.security, &security);
+  if (flags.server.empty()) {
+    return Fail(absl::InvalidArgumentError(
+                    "--server: missing; must be an address such as "
+                    "127.0.0.1:50051 (posencd starts a server)"),
+                kUsage);
   }
+  absl::Status status = flags::ApplySecurityFlags(flags.security, &security);
   if (!status.ok()) return Fail(status, kUsage);
   auto workload = BuildWorkload(flags.workload);
   if (!workload.ok()) return Fail(workload.status(), kUsage);

@@ -32,15 +32,27 @@ constexpr std::int64_t kHeads = 8;
 constexpr std::int64_t kStart = 1000;
 constexpr std::int64_t kVariantStep = 1 << 20;
 constexpr std::int64_t kShift = -700;
+constexpr std::size_t kPageBytes = 4096;
 // A message of protobuf has at most 2 GiB - 1 bytes. All fields except the
 // tensor take much less than 1 MiB.
 constexpr std::int64_t kMaxTensorBytes = (std::int64_t{2} << 30) - (1 << 20);
 
-// Fills a tensor with elements in [-1, 1), the same for equal seeds.
+// The places of a request's tensor and of its result in shared memory.
+struct Places {
+  v1::SharedMemory input, output;
+};
+
+// Fills a tensor with elements in [-1, 1), the same for equal seeds. With
+// `places`, the tensor has its place instead of elements.
 void FillTensor(v1::Dtype dtype, const std::vector<std::int64_t>& shape,
-                check::Random* random, v1::Tensor* tensor) {
+                check::Random* random, const Places* places,
+                v1::Tensor* tensor) {
   tensor->set_dtype(dtype);
   tensor->mutable_shape()->Add(shape.begin(), shape.end());
+  if (places != nullptr) {
+    *tensor->mutable_shared() = places->input;
+    return;
+  }
   const std::int64_t elements = check::ElementCount(shape);
   std::string* const data = tensor->mutable_data();
   data->resize(static_cast<std::size_t>(elements) * wire::ElementBytes(dtype));
@@ -66,7 +78,7 @@ v1::RopeSource Rope(const WorkloadOptions& options) {
 // ResolveRope.
 std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
                       v1::Dtype dtype, const std::vector<std::int64_t>& shape,
-                      int variant) {
+                      int variant, const Places* places = nullptr) {
   check::Random random(options.seed + static_cast<std::uint64_t>(variant));
   const std::int64_t start = kStart + variant * kVariantStep;
   if (rpc == "ApplyRope") {
@@ -75,7 +87,8 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
     request.mutable_positions()->set_start(start);
     request.set_layout(v1::LAYOUT_BSHD);
     if (check::IsFloat8(dtype)) request.set_saturation(v1::SATURATION_FINITE);
-    FillTensor(dtype, shape, &random, request.mutable_q());
+    FillTensor(dtype, shape, &random, places, request.mutable_q());
+    if (places != nullptr) *request.mutable_q_output() = places->output;
     return request.SerializeAsString();
   }
   if (rpc == "Reposition") {
@@ -84,7 +97,8 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
     request.mutable_movement()->set_shift(kShift - variant);
     request.set_layout(v1::LAYOUT_BSHD);
     if (check::IsFloat8(dtype)) request.set_saturation(v1::SATURATION_FINITE);
-    FillTensor(dtype, shape, &random, request.mutable_k());
+    FillTensor(dtype, shape, &random, places, request.mutable_k());
+    if (places != nullptr) *request.mutable_k_output() = places->output;
     return request.SerializeAsString();
   }
   if (rpc == "BuildTable") {
@@ -107,7 +121,8 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
     sinusoidal->set_order(v1::SINUSOIDAL_ORDER_INTERLEAVED);
     request.mutable_positions()->set_start(start);
     FillTensor(dtype, {shape[0], shape[1], shape[2] * shape[3]}, &random,
-               request.mutable_x());
+               places, request.mutable_x());
+    if (places != nullptr) *request.mutable_x_output() = places->output;
     return request.SerializeAsString();
   }
   v1::ResolveRopeRequest request;
@@ -116,6 +131,11 @@ std::string Serialize(const WorkloadOptions& options, const std::string& rpc,
     request.set_head_dim(static_cast<std::int32_t>(kHeadDim));
   }
   return request.SerializeAsString();
+}
+
+grpc::ByteBuffer BufferOf(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
 }
 
 absl::StatusOr<std::vector<std::int64_t>> ShapeOf(std::int64_t size,
@@ -214,6 +234,8 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
       added.rpc = rpc;
       added.method = absl::StrCat("/posenc.v1.PositionalEncodingService/", rpc);
       added.name = rpc;
+      added.dtype = dtype;
+      added.shape = shape;
       if (!shape.empty()) {
         added.tensor_bytes =
             check::ElementCount(shape) *
@@ -224,10 +246,8 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
       }
       for (int v = 0; v < options.variants; ++v) {
         Request& request = added.requests.emplace_back();
-        const grpc::Slice slice(Serialize(options, rpc, dtype, shape, v));
-        request.message = grpc::ByteBuffer(&slice, 1);
-        request.bytes = static_cast<std::int64_t>(slice.size());
-        request.bytes_text = absl::StrCat(slice.size());
+        request.message = BufferOf(Serialize(options, rpc, dtype, shape, v));
+        request.bytes = static_cast<std::int64_t>(request.message.Length());
       }
     };
     if (rpc == "ResolveRope") {
@@ -266,6 +286,57 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(
     }
   }
   return cases;
+}
+
+absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
+    const Client& client, const WorkloadOptions& options, bool in_place,
+    int slots, std::vector<Case>* workload) {
+  const auto shares = [](const Case& one) {
+    return one.rpc != "ResolveRope" && one.rpc != "BuildTable";
+  };
+  std::size_t largest = 0;  // whole pages, so that slots share no pages
+  for (const Case& one : *workload) {
+    if (!shares(one)) continue;
+    const auto bytes = static_cast<std::size_t>(one.tensor_bytes);
+    largest =
+        std::max(largest, (bytes + kPageBytes - 1) / kPageBytes * kPageBytes);
+  }
+  const std::size_t of_slot = in_place ? largest : 2 * largest;
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<SharedRegion> region,
+      client.MakeRegion(of_slot * static_cast<std::size_t>(slots)));
+  if (region->name().empty()) {
+    return absl::FailedPreconditionError(
+        "--shared-memory: the server shares no memory, or not with callers "
+        "from here; see posencd --shared-memory-prefix");
+  }
+  Places places;
+  places.input.set_name(region->name());
+  places.output.set_name(region->name());
+  for (Case& one : *workload) {
+    if (!shares(one)) continue;
+    const auto bytes = static_cast<std::size_t>(one.tensor_bytes);
+    for (int v = 0; v < options.variants; ++v) {
+      Request& request = one.requests[static_cast<std::size_t>(v)];
+      // The elements of a tensor come last in a message.
+      request.input = BytesOf(request.message);
+      request.input.erase(0, request.input.size() - bytes);
+      for (int slot = 0; slot < slots; ++slot) {
+        const std::size_t in = of_slot * static_cast<std::size_t>(slot);
+        const std::size_t out = in_place ? in : in + largest;
+        places.input.set_offset(static_cast<std::int64_t>(in));
+        places.output.set_offset(static_cast<std::int64_t>(out));
+        const SlotRequest& added = request.slots.emplace_back(
+            SlotRequest{BufferOf(Serialize(options, one.rpc, one.dtype,
+                                           one.shape, v, &places)),
+                        region->bytes().subspan(in, bytes),
+                        region->bytes().subspan(out, bytes)});
+        std::copy(request.input.begin(), request.input.end(),
+                  added.input.begin());
+      }
+    }
+  }
+  return region;
 }
 
 std::string BytesOf(const grpc::ByteBuffer& message) {

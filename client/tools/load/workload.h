@@ -18,11 +18,11 @@
 
 namespace posenc::load {
 
-// The request of a slot, if tensors are in shared memory (ShareWorkload).
+// The request of a slot, and the bytes of its tensors, if tensors are in shared
+// memory (ShareWorkload).
 struct SlotRequest {
   grpc::ByteBuffer message;
-  std::string bytes_text;
-  absl::Span<char> input, output;  // empty if there is none
+  absl::Span<char> input, output;
 };
 
 // A serialized request. All calls with this request share its bytes; gRPC
@@ -30,15 +30,13 @@ struct SlotRequest {
 struct Request {
   grpc::ByteBuffer message;
   std::int64_t bytes = 0;
-  std::string bytes_text;  // value of the metadata wire::kMessageBytes
   // The serialized answer, which later answers must equal; empty until
   // Engine::Learn() stores it.
   std::string answer;
-  // Set if tensors are in shared memory: a request for each slot, the bytes of
-  // the input, and the expected bytes of the outputs, which are empty if the
-  // answer is not learned.
+  // Set if the tensor is in shared memory: a request for each slot, and the
+  // bytes of the input.
   std::vector<SlotRequest> slots;
-  std::string input, expected;
+  std::string input;
 };
 
 // One RPC with one dtype and size; a row in reports.
@@ -47,6 +45,8 @@ struct Case {
   std::string rpc;
   std::string method;  // "/posenc.v1.PositionalEncodingService/ApplyRope"
   double weight = 0;   // relative frequency of its calls
+  v1::Dtype dtype;     // of the tensor
+  std::vector<std::int64_t> shape;  // [B, S, H, D]; empty for ResolveRope
   std::int64_t tensor_bytes = 0;
   std::vector<Request> requests;  // sent one after another
 };
@@ -94,8 +94,8 @@ absl::StatusOr<std::vector<Case>> BuildWorkload(const WorkloadOptions& options);
 // has stored an answer. Requests without tensors (ResolveRope, BuildTable) are
 // not changed.
 absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
-    const Client& client, bool in_place, int slots,
-    std::vector<Case>* workload);
+    const Client& client, const WorkloadOptions& options, bool in_place,
+    int slots, std::vector<Case>* workload);
 
 // Returns the bytes of a message, copied into one string.
 std::string BytesOf(const grpc::ByteBuffer& message);

@@ -32,8 +32,4 @@ const std::array<Color, 256>& Cividis();
 // clamped, and NaN is the lowest. low < high.
 std::uint8_t Level(double value, double low, double high);
 
-// The colour of cells without a finite value: a grey lighter than all colours
-// of Cividis().
-inline constexpr Color kMasked = 0xdddddd;
-
 }  // namespace posenc::plot

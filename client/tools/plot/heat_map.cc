@@ -18,17 +18,13 @@ constexpr double kGap = 62;
 constexpr double kBar = 16, kBarRoom = 88;
 constexpr double kBarLabel = 72;
 
-std::vector<std::uint8_t> Levels(const HeatMap& map, const Matrix& matrix,
-                                 bool masked) {
+std::vector<std::uint8_t> Levels(const HeatMap& map, const Matrix& matrix) {
   std::vector<std::uint8_t> levels(matrix.values.size());
   const double low = map.log ? std::log(map.low) : map.low;
   const double high = map.log ? std::log(map.high) : map.high;
   std::transform(matrix.values.begin(), matrix.values.end(), levels.begin(),
                  [&](double value) {
-                   if (!std::isfinite(value)) return std::uint8_t{0};
-                   const std::uint8_t level =
-                       Level(map.log ? std::log(value) : value, low, high);
-                   return masked && level == 0 ? std::uint8_t{1} : level;
+                   return Level(map.log ? std::log(value) : value, low, high);
                  });
   return levels;
 }
@@ -43,10 +39,7 @@ void AddMatrix(const HeatMap& map, const Matrix& matrix, bool first,
   cells.name = matrix.name;
   cells.rows = matrix.rows;
   cells.columns = matrix.columns;
-  cells.masked =
-      std::any_of(matrix.values.begin(), matrix.values.end(),
-                  [](double value) { return !std::isfinite(value); });
-  cells.levels = Levels(map, matrix, cells.masked);
+  cells.levels = Levels(map, matrix);
   const double left = cells.at.x, top = cells.at.y;
   const double right = left + cells.width, bottom = top + cells.height;
   AddXTicks(Numbered(0, matrix.columns, left, right), bottom, top, false, svg);

@@ -9,7 +9,6 @@ namespace posenc::plot {
 
 // Values [rows, columns], row-major. Rows are numbered from first_row, columns
 // from 0; ticks are at the middle of their column or row.
-// Values that are not finite are masked.
 struct Matrix {
   std::string name;
   int rows = 0, columns = 0;

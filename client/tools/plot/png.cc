@@ -32,15 +32,14 @@ void AppendChunk(const std::string& type, const std::string& data,
 }  // namespace
 
 std::string CividisPng(int width, int height,
-                       absl::Span<const std::uint8_t> levels, bool masked) {
+                       absl::Span<const std::uint8_t> levels) {
   std::string header;
   AppendUint32(static_cast<std::uint32_t>(width), &header);
   AppendUint32(static_cast<std::uint32_t>(height), &header);
   header.append("\x08\x03\0\0\0", 5);  // 8 bits, palette, not interlaced
 
   std::string palette;
-  for (std::size_t i = 0; i < 256; ++i) {
-    const Color color = masked && i == 0 ? kMasked : Cividis()[i];
+  for (const Color color : Cividis()) {
     for (const int shift : {16, 8, 0}) {
       palette.push_back(static_cast<char>(color >> shift));
     }

@@ -10,10 +10,8 @@
 namespace posenc::plot {
 
 // Returns a PNG of width * height pixels, rows from the top; each byte of
-// `levels` is an index into Cividis(). With `masked`, level 0 has the colour
-// kMasked.
+// `levels` is an index into Cividis().
 std::string CividisPng(int width, int height,
-                       absl::Span<const std::uint8_t> levels,
-                       bool masked = false);
+                       absl::Span<const std::uint8_t> levels);
 
 }  // namespace posenc::plot

@@ -92,8 +92,7 @@ void Svg::Add(const Label& label) {
 
 // Cells larger than a pixel have sharp edges; browsers average smaller cells.
 void Svg::Add(const Cells& cells) {
-  const std::string png =
-      CividisPng(cells.columns, cells.rows, cells.levels, cells.masked);
+  const std::string png = CividisPng(cells.columns, cells.rows, cells.levels);
   const bool enlarged =
       cells.width >= cells.columns && cells.height >= cells.rows;
   absl::StrAppendFormat(

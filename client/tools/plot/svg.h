@@ -45,15 +45,13 @@ struct Label {
 };
 
 // Cells of a heat map, scaled into a rectangle. `levels` has rows * columns
-// indices into Cividis(), the first row on top. If `masked`, level 0 marks a
-// cell without a value.
+// indices into Cividis(), the first row on top.
 struct Cells {
   std::string name;
   int rows = 0, columns = 0;
   std::vector<std::uint8_t> levels;
   Point at;
   double width = 0, height = 0;
-  bool masked = false;
 };
 
 // Coordinates have two decimals.

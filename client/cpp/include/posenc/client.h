@@ -232,11 +232,8 @@ class Client {
       const v1::BuildTableRequest& request,
       const CallOptions& options = {}) const;
 
-  // Builds the same table in the caller's memory. If an output lies in a
-  // SharedRegion and the request determines the table's size, the server itself
-  // writes the output. A preset or a configuration does not determine the size,
-  // so its table is received and copied. To avoid this copy, call ResolveRope
-  // first and send its specification.
+  // Builds the same table in the caller's memory. The table is received and
+  // copied, also to outputs in a SharedRegion.
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request, const TableOutputs& out,
       const CallOptions& options = {}) const;
