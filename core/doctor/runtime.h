@@ -11,7 +11,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/doctor/config_case.h"
 #include "core/interpretation/formats/gguf_rope.h"
 
 namespace posenc::core::doctor {
@@ -27,19 +26,6 @@ struct Runtime {
   const std::string* Find(absl::string_view flag) const;
   std::optional<double> Number(absl::string_view flag) const;
 };
-
-// True for the flags of vLLM and SGLang that change the configuration.
-inline bool IsOverride(absl::string_view flag) {
-  return flag == "--hf-overrides" || flag == "--json-model-override-args";
-}
-
-// The flags that set the longest sequence.
-inline constexpr const char* kLengthFlags[] = {"--max-model-len",
-                                               "--context-length", "-c"};
-
-// Parses a flag's JSON. If the text is too long or is not JSON, is_discarded()
-// of the result is true.
-json ParseSmall(const std::string& text);
 
 // Splits a command line into words like a shell (with quotes, and with
 // backslashes outside of single quotes), and finds the known flags. Returns
