@@ -12,7 +12,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/tools/check/element.h"
-#include "client/tools/diagnosis/cache_explanations.h"
 #include "client/tools/diagnosis/doctor_files.h"
 #include "client/tools/diagnosis/key_motion.h"
 #include "client/tools/files/file.h"
@@ -29,10 +28,16 @@
 namespace posenc::cli {
 namespace {
 
+using core::PlainNumber;
 using core::ResolvedRope;
+using core::doctor::ConfigCase;
+using core::doctor::DescribeRope;
 using core::doctor::Finding;
 using core::doctor::InputReport;
+using core::doctor::LayerGroup;
+using core::doctor::Reading;
 using core::doctor::Say;
+using core::doctor::Values;
 
 // Number of tokens of a layer on which explanations are tried.
 constexpr std::int64_t kTriedTokens = 32;
@@ -107,6 +112,103 @@ absl::Status ReadKeys(const std::string& pattern, Cache* cache) {
     }
   }
   return absl::OkStatus();
+}
+
+// A wrong move that an engine may have made, and the remedy.
+struct Explanation {
+  std::string did;
+  std::string fix;
+  Motion motion;
+};
+
+std::string BaseText(const ResolvedRope& rope) {
+  return rope.spec.rope_theta
+             ? absl::StrCat("rope_theta ", PlainNumber(*rope.spec.rope_theta))
+             : DescribeRope(rope);
+}
+
+// Returns which layers have this encoding: "the global layers'" if it is the
+// encoding of the layers with full attention.
+std::string WhoseRope(const ConfigCase& config, const ResolvedRope& rope) {
+  for (const auto& [type, name] :
+       {std::pair("full_attention", "the global layers'"),
+        std::pair("sliding_attention", "the sliding layers'")}) {
+    LayerGroup group;
+    group.type = type;
+    const auto own = core::doctor::Resolve(
+        config.root(), *core::interpretation::FindReader("hf"), group,
+        config.reach());
+    if (own.ok() && own->inv_freq == rope.inv_freq) return name;
+  }
+  return "other layers'";
+}
+
+// Returns the explanations for a layer of this layer group, in the order in
+// which the certificate tries them. `config` must have a reference.
+std::vector<Explanation> ExplanationsOf(const ConfigCase& config,
+                                        std::size_t group,
+                                        std::int64_t head_dim,
+                                        std::int64_t shift) {
+  const auto& ropes = config.reference()->ropes;
+  const ResolvedRope& own = *ropes[group];
+  std::vector<Explanation> all;
+  // The rows `id` and "<id>-fix" of core/doctor/rows/says.json have the texts.
+  const auto add = [&](const std::string& id, const Values& values,
+                       Motion motion) {
+    all.push_back(
+        {Say(id, values), Say(id + "-fix", values), std::move(motion)});
+  };
+  add("moved.not", {}, MotionOf(own, head_dim, 0));
+  for (std::size_t g = 0; g < ropes.size(); ++g) {
+    if (g == group || ropes[g]->spec.nope) continue;
+    add("moved.other-layer",
+        {BaseText(*ropes[g]), WhoseRope(config, *ropes[g]),
+         own.spec.rope_theta ? PlainNumber(*own.spec.rope_theta)
+                             : DescribeRope(own)},
+        MotionOf(*ropes[g], head_dim, shift));
+  }
+  const auto unscaled = config.ResolveChanged([&](nlohmann::json* part) {
+    part->erase("rope_scaling");
+    part->erase("rope_parameters");
+    if (own.spec.rope_theta) (*part)["rope_theta"] = *own.spec.rope_theta;
+  })[group];
+  if (unscaled.ok() && unscaled->inv_freq != own.inv_freq) {
+    add("moved.unscaled", {}, MotionOf(*unscaled, head_dim, shift));
+  }
+  for (const Reading& reading : config.readings()) {
+    if (!reading.status().ok()) continue;
+    const ResolvedRope& theirs = *reading.ropes[group];
+    if (theirs.inv_freq == own.inv_freq || theirs.spec.nope) continue;
+    add("moved.reader", {reading.reader->title},
+        MotionOf(theirs, head_dim, shift));
+  }
+  Motion paired = MotionOf(own, head_dim, shift);
+  bool& interleaved = paired.rotation.before.interleaved;
+  interleaved = !interleaved;
+  paired.rotation.after = paired.rotation.before;
+  add("moved.paired", {interleaved ? "interleaved" : "half-split"}, paired);
+  for (const double share : {1.0, 0.5, 0.25}) {
+    const auto other = config.ResolveChanged([&](nlohmann::json* part) {
+      (*part)[std::string(config.family().partial_key)] = share;
+      (*part)["model_type"] = "stablelm";  // a class that reads the key
+    })[group];
+    if (!other.ok() || other->spec.rotary_dim == own.spec.rotary_dim ||
+        other->spec.rotary_dim > head_dim) {
+      continue;
+    }
+    add("moved.width", {other->spec.rotary_dim, own.spec.rotary_dim},
+        MotionOf(*other, head_dim, shift));
+  }
+  for (const double factor : {own.attention_factor, 1 / own.attention_factor}) {
+    if (factor == 1) continue;
+    Motion scaled = MotionOf(own, head_dim, shift);
+    scaled.rotation.attention_factor = factor;
+    add("moved.amplitude",
+        {absl::StrFormat("%.6g", own.attention_factor),
+         factor == own.attention_factor ? "twice" : "divided out"},
+        scaled);
+  }
+  return all;
 }
 
 // Bounds in ulps that depend on the keys' dtype.
@@ -193,7 +295,7 @@ class Certifier {
         core::interpretation::ConfigJson{*text}};
     const std::int64_t length =
         std::max<std::int64_t>(core::interpretation::ClaimedLength(source), 1);
-    config_ = std::make_unique<core::doctor::ConfigCase>(
+    config_ = std::make_unique<ConfigCase>(
         flags_.config, std::move(root), readers, core::doctor::Reach{length});
     result_.diagnosis.length = length;
     return config_->reference() != nullptr
@@ -209,7 +311,7 @@ class Certifier {
     if (config_ != nullptr && config_->reference() != nullptr) {
       config.model_type = config_->model_type();
       config.content_hash = core::interpretation::ContentHash(config_->rope());
-      config.spec = core::doctor::DescribeRope(config_->rope());
+      config.spec = DescribeRope(config_->rope());
     }
     result_.diagnosis.inputs = {config};
     for (auto [cache, sha256] : {std::pair(&before_, &result_.cache_sha256),
@@ -236,8 +338,7 @@ class Certifier {
   // Adds the finding cache.not-certifiable. Its texts are the rows CAUSE and
   // CAUSE-fix of core/doctor/rows/says.json.
   void NotCertifiable(const std::string& path, absl::string_view cause,
-                      const core::doctor::Values& values,
-                      std::vector<std::int32_t> layers) {
+                      const Values& values, std::vector<std::int32_t> layers) {
     Add("cache.not-certifiable", path, Say(cause, values),
         Say(absl::StrCat(cause, "-fix"), {}), std::move(layers));
   }
@@ -346,29 +447,26 @@ class Certifier {
     if (certificate.certified) return;
     const std::vector<Explanation> explanations =
         ExplanationsOf(*config_, group, head_dim, *flags_.shift);
-    const auto explained = [&](const MotionBound& within) {
-      const auto one = std::ranges::find_if(
-          explanations,
-          [&](const Explanation& it) { return fits(it.motion, within); });
-      if (one == explanations.end()) return false;
-      Mismatch(layer, one->did, one->fix);
-      return true;
-    };
-    if (explained(bound)) return;
-    const MotionBound loose = BoundOf(dtype, std::max(ulps, bounds.coarser));
-    const bool is_finer = ulps < bounds.coarser;
-    if (!by_angle && is_finer &&
-        Measure(own, before, after, loose, p_max, before.index.tokens).within) {
-      const bool float32 = bounds.coarser_dtype == "float32";
-      return Mismatch(
-          layer,
-          Say("moved.coarser", {bounds.coarser, ulps, bounds.coarser_dtype}),
-          Say("moved.coarser-fix", {bounds.coarser, bounds.coarser_dtype,
-                                    float32 ? "float64" : "float32"}));
-    }
     // An engine with coarser tables may, in addition, make one of the mistakes
     // of `explanations`.
-    if (is_finer && explained(loose)) return;
+    const MotionBound loose = BoundOf(dtype, std::max(ulps, bounds.coarser));
+    for (const MotionBound& within : {bound, loose}) {
+      if (!by_angle && within.ulps > ulps &&
+          Measure(own, before, after, loose, p_max, before.index.tokens)
+              .within) {
+        const bool float32 = bounds.coarser_dtype == "float32";
+        return Mismatch(
+            layer,
+            Say("moved.coarser", {bounds.coarser, ulps, bounds.coarser_dtype}),
+            Say("moved.coarser-fix", {bounds.coarser, bounds.coarser_dtype,
+                                      float32 ? "float64" : "float32"}));
+      }
+      for (const Explanation& one : explanations) {
+        if (fits(one.motion, within)) {
+          return Mismatch(layer, one.did, one.fix);
+        }
+      }
+    }
     const std::vector<double> angles =
         MeasuredAngles(own.rotation.before, before, after);
     Motion moved = own;
@@ -425,7 +523,7 @@ class Certifier {
 
   const CertificateFlags& flags_;
   Cache before_, after_;
-  std::unique_ptr<core::doctor::ConfigCase> config_;
+  std::unique_ptr<ConfigCase> config_;
   std::vector<Mismatched> mismatches_;
   Certificate result_;
 };
