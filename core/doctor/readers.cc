@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "core/angle/quarter_turns.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/classes/profile.h"
 #include "core/interpretation/composite.h"
 #include "core/interpretation/content_hash.h"
@@ -144,8 +145,7 @@ absl::StatusOr<ResolvedRope> Resolve(const json& root, const Reader& reader,
                                      const LayerGroup& group,
                                      const Reach& reach,
                                      interpretation::ModelPart part) {
-  const absl::Status stopped = reach.status();
-  if (!stopped.ok()) return stopped;
+  RETURN_IF_ERROR(reach.status());
   interpretation::RopeSource how;
   how.profile = reader.profile;
   how.profile_version = std::string(reader.reads_as);
@@ -153,11 +153,11 @@ absl::StatusOr<ResolvedRope> Resolve(const json& root, const Reader& reader,
   how.layer_type = group.type;
   how.part = part;
   how.sequence_length = reach.length;
-  absl::StatusOr<ResolvedRope> rope =
-      interpretation::ResolveJson(root, how, MissingLength::kAssumeOriginal);
-  if (!rope.ok()) return rope;
+  ASSIGN_OR_RETURN(
+      ResolvedRope rope,
+      interpretation::ResolveJson(root, how, MissingLength::kAssumeOriginal));
   // A readable file may still give a frequency outside of posenc's range.
-  for (const double w : rope->inv_freq) {
+  for (const double w : rope.inv_freq) {
     if (!(w == 0 ||
           (std::abs(w) >= kMinFrequency && std::abs(w) <= kMaxFrequency))) {
       return absl::InvalidArgumentError(
@@ -329,19 +329,6 @@ Verdict VerdictOf(const Comparison& comparison, const Reader& reader,
   verdict.name = std::string(reader.title);
   verdict.says = absl::StrCat(reader.version, ": ", DescribeRope(rope));
   return verdict;
-}
-
-bool IsWorse(const Verdict& a, const Verdict& b) {
-  return std::pair(SeverityOf(a), a.least_kept) <
-         std::pair(SeverityOf(b), b.least_kept);
-}
-
-bool IsAbout(const absl::Status& status, absl::string_view key) {
-  const auto details = GetErrorDetails(status);
-  return details &&
-         std::ranges::any_of(details->metadata, [key](const auto& item) {
-           return item.first == "key" && absl::EndsWith(item.second, key);
-         });
 }
 
 std::string FactOf(const absl::Status& status) {
