@@ -68,30 +68,28 @@ void ForPublished(
   }
 }
 
-// The numbers that identify a model; 0 for keys that the file lacks.
-struct Shape {
-  double width, heads, layers, head_dim, kv_heads;
+// Returns a number that helps to identify a model; 0 if the file lacks it.
+double NumberOf(const ConfigCase& config, const char* key) {
+  return config.Number(key).value_or(0);
+}
 
-  static Shape Of(const ConfigCase& config) {
-    const auto number = [&](const char* key) {
-      return config.Number(key).value_or(0);
-    };
-    return {number("hidden_size"), number("num_attention_heads"),
-            number("num_hidden_layers"), number("head_dim"),
-            number("num_key_value_heads")};
-  }
-  double HeadDim() const { return head_dim != 0 ? head_dim : width / heads; }
-};
+double HeadDim(const ConfigCase& config) {
+  const double given = NumberOf(config, "head_dim");
+  return given != 0 ? given
+                    : NumberOf(config, "hidden_size") /
+                          NumberOf(config, "num_attention_heads");
+}
 
-// True if all numbers that both shapes have are the same; head_dim is not
-// compared. Both must have a width and heads.
-bool MayBeSame(const Shape& a, const Shape& b) {
-  const auto agree = [](double x, double y) {
-    return x == 0 || y == 0 || x == y;
+// True if both have the same width and number of heads, and their numbers of
+// layers and of key heads are the same if both have them.
+bool HaveSameShape(const ConfigCase& a, const ConfigCase& b) {
+  const auto agree = [&](const char* key, bool required) {
+    const double x = NumberOf(a, key), y = NumberOf(b, key);
+    return x == 0 || y == 0 ? !required : x == y;
   };
-  return a.width != 0 && a.heads != 0 && a.width == b.width &&
-         a.heads == b.heads && agree(a.layers, b.layers) &&
-         agree(a.kv_heads, b.kv_heads);
+  return agree("hidden_size", true) && agree("num_attention_heads", true) &&
+         agree("num_hidden_layers", false) &&
+         agree("num_key_value_heads", false);
 }
 
 // Tools write this base if they do not know the model's base.
@@ -333,7 +331,7 @@ std::string PublishedKeys(const ConfigCase& published) {
 std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config) {
   std::optional<PublishedHead> found;
   ForPublished(config, [&](const Published& model, const ConfigCase& theirs) {
-    if (!found && MayBeSame(Shape::Of(config), Shape::Of(theirs))) {
+    if (!found && HaveSameShape(config, theirs)) {
       found = {model.name, theirs.rope().head_dim};
     }
   });
@@ -352,7 +350,6 @@ std::set<double> PublishedBases(const ConfigCase& config) {
 void CheckPublished(ConfigCase* config) {
   const Reading* const reference = config->reference();
   if (reference == nullptr || config->type().empty()) return;
-  const Shape shape = Shape::Of(*config);
   struct Near {
     int distance;
     Likeness likeness;
@@ -363,8 +360,10 @@ void CheckPublished(ConfigCase* config) {
   ForPublished(*config, [&](const Published& model,
                             const ConfigCase& published) {
     const Reading* const theirs = published.reference();
-    const Shape other = Shape::Of(published);
-    if (!MayBeSame(shape, other) || shape.HeadDim() != other.HeadDim()) return;
+    if (!HaveSameShape(*config, published) ||
+        HeadDim(*config) != HeadDim(published)) {
+      return;
+    }
     const std::vector<Match> matches = MatchGroups(*reference, *theirs);
     if (matches.empty()) return;
     const Likeness likeness = Compare(*config, published, matches, model.name);

@@ -62,14 +62,12 @@ json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
   const interpretation::JsonObject part = interpretation::LanguagePart(
       interpretation::JsonObject(root, "", &ignored), model_type);
   if (path != nullptr) *path = part.Path();
-  json* found = root;
+  json::json_pointer place;
   for (const absl::string_view step :
        absl::StrSplit(part.Path(), '.', absl::SkipEmpty())) {
-    const auto it = found->find(std::string(step));
-    if (it == found->end() || !it->is_object()) return root;
-    found = &*it;
+    place /= std::string(step);
   }
-  return found;
+  return root->contains(place) ? &(*root)[place] : root;
 }
 
 const json& ValueAt(const json& object, absl::string_view key) {
@@ -200,11 +198,10 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   json copy = root;
   std::string model_type;
   const json& part = *LanguagePartOf(&copy, &model_type, nullptr);
-  std::int64_t layers = 0;
-  for (const char* key : {"num_hidden_layers", "n_layer", "num_layers"}) {
-    const json& given = ValueAt(part, key);
-    if (given.is_number_integer()) layers = given.get<std::int64_t>();
-  }
+  interpretation::Report ignored;
+  std::int64_t layers = interpretation::JsonObject(&part, "", &ignored)
+                            .FirstInteger(interpretation::kLayersNames)
+                            .value_or(0);
   const json& types = ValueAt(part, "layer_types");
   const std::size_t step = interpretation::ListsMlps(types, model_type) ? 2 : 1;
   const auto type_of = [&types, step](std::size_t layer) {
@@ -224,16 +221,12 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     group.layer_type = type_of(i);
     const auto rope = Resolve(root, reader, group, reach);
     const auto fault = GetErrorDetails(rope.status());
-    // An error of "config_json" at the first layer is an error of every layer.
-    if (!rope.ok() && groups.empty() && fault &&
-        fault->field == "config_json") {
-      group.layers = {i};
-      return {group};
-    }
+    const std::string field = fault ? fault->field : "";
     // Stops at the end of a list that is too short. WarnOfLists() warns of it.
-    // If the first layer is refused, the code below tries layer types.
-    if (!rope.ok() &&
-        (groups.empty() || (fault && fault->field == "layer_index"))) {
+    // If the first layer is refused, the code below tries layer types; but an
+    // error of "config_json" is an error of every layer.
+    if (!rope.ok() && (field == "layer_index" ||
+                       (groups.empty() && field != "config_json"))) {
       break;
     }
     const auto [it, is_new] = by_hash.emplace(

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numbers>
 
+#include "absl/functional/function_ref.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -12,8 +15,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/tools/check/element.h"
+#include "client/tools/check/rotated_heads.h"
 #include "client/tools/diagnosis/doctor_files.h"
-#include "client/tools/diagnosis/key_motion.h"
 #include "client/tools/files/file.h"
 #include "client/tools/files/safetensors.h"
 #include "client/tools/files/status.h"
@@ -60,11 +63,8 @@ std::string Sha256(absl::Span<const char> bytes) {
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
          digest);
-  std::string text;
-  for (const unsigned char byte : digest) {
-    absl::StrAppendFormat(&text, "%02x", byte);
-  }
-  return text;
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(digest), sizeof(digest)));
 }
 
 // Returns the number of the layer whose keys have this name. Without a pattern,
@@ -112,6 +112,176 @@ absl::Status ReadKeys(const std::string& pattern, Cache* cache) {
     }
   }
   return absl::OkStatus();
+}
+
+// A move that may explain what an engine did: a rotation by `shift` positions.
+struct Motion {
+  check::TokenRotation rotation;
+  std::int64_t shift = 0;
+};
+
+double Ulps(v1::Dtype dtype, long double error, double length) {
+  return static_cast<double>(error) / check::UlpAt(dtype, length);
+}
+
+// Calls `visit` for the elements of `after`, with the exact result of moving
+// `before`.
+void Visit(
+    const Motion& motion, const check::HeadsView& before,
+    const check::HeadsView& after,
+    absl::FunctionRef<bool(const check::RotatedElement& element)> visit) {
+  check::VisitRotatedHeads(
+      motion.rotation, before, after,
+      [&](std::int64_t) { return static_cast<long double>(motion.shift); },
+      /*token_step=*/1, visit);
+}
+
+// Returns the move by `shift` under an encoding, for heads of head_dim
+// channels.
+Motion MotionOf(const ResolvedRope& rope, std::int64_t head_dim,
+                std::int64_t shift) {
+  check::TokenRotation rotation;
+  rotation.before.interleaved =
+      rope.spec.pairing == core::Pairing::kInterleaved;
+  rotation.before.pairs = rope.spec.nope ? 0 : rope.pairs();
+  rotation.before.first = rope.spec.slice == core::RotarySlice::kTrailing
+                              ? head_dim - rope.spec.rotary_dim
+                              : 0;
+  rotation.after = rotation.before;
+  rotation.frequencies.assign(rope.inv_freq.begin(),
+                              rope.inv_freq.begin() + rotation.before.pairs);
+  return {rotation, rope.spec.reverse ? -shift : shift};
+}
+
+// The allowed error of a pair.
+struct MotionBound {
+  double ulps = 0;              // of the pair's length, in the keys' dtype
+  double angle_unit = 0x1p-24;  // rounding of an engine's angles
+};
+
+struct MotionError {
+  double max_ulps = 0;   // over all pairs and heads
+  double max_bound = 0;  // the largest bound
+  bool within = true;    // every pair's own bound holds
+  // Numbers of tokens and of heads with a pair beyond its bound, and the first
+  // such token and its head.
+  std::int64_t tokens = 0, heads = 0;
+  std::int64_t first_token = 0, first_head = 0;
+};
+
+// Compares `after` with `before` moved by `motion`. The allowed error of a pair
+// is bound.ulps plus the error of an engine's angles. Relative to the pair's
+// length, the error of the angles is w u (2 p_max + (4 + |ln w|) shift). Here w
+// is the pair's frequency, u is bound.angle_unit, and p_max is the largest
+// position. The product of position and frequency is rounded once at each of
+// the two positions. The frequency base^-x has a relative error of |ln w| u
+// from the rounding of x, and of 4 u from the roundings of power, division and
+// scaling. Tokens after the first `most_tokens` are skipped.
+MotionError Measure(const Motion& motion, const check::HeadsView& before,
+                    const check::HeadsView& after, const MotionBound& bound,
+                    double p_max, std::int64_t most_tokens) {
+  MotionError error;
+  error.max_bound = bound.ulps;
+  const v1::Dtype dtype = before.tensor.dtype;
+  // The allowed error of each pair's angle, in radians.
+  std::vector<double> from_angles;
+  from_angles.reserve(motion.rotation.frequencies.size());
+  for (const long double frequency : motion.rotation.frequencies) {
+    const double w = std::abs(static_cast<double>(frequency));
+    const double of_shift =
+        w > 0 ? (4 + std::abs(std::log(w))) *
+                    std::abs(static_cast<double>(motion.shift))
+              : 0;
+    from_angles.push_back(w * bound.angle_unit * (2 * p_max + of_shift));
+  }
+  const check::HeadIndex& at = before.index;
+  std::vector<bool> bad_tokens(static_cast<std::size_t>(at.batch * at.tokens));
+  std::vector<bool> bad_heads(static_cast<std::size_t>(at.heads));
+  Visit(motion, before, after, [&](const check::RotatedElement& element) {
+    const std::int64_t pair = element.pair;
+    const std::int64_t s = element.index / at.token_stride % at.tokens;
+    if (s >= most_tokens) return false;
+    const double length = static_cast<double>(
+        pair < 0 ? std::abs(element.exact) : std::hypot(element.x, element.y));
+    const double most =
+        pair < 0 ? bound.ulps
+                 : bound.ulps + Ulps(dtype, from_angles[pair] * length, length);
+    const double ulps =
+        Ulps(dtype, std::abs(element.actual - element.exact), length);
+    error.max_ulps = std::max(error.max_ulps, ulps);
+    error.max_bound = std::max(error.max_bound, most);
+    if (ulps <= most) return true;
+    const std::int64_t b =
+        at.batch > 1 ? element.index / at.batch_stride % at.batch : 0;
+    const std::int64_t token = b * at.tokens + s;
+    const std::int64_t head = element.index / at.head_stride % at.heads;
+    if (error.within) {
+      error.first_token = token;
+      error.first_head = head;
+    }
+    error.within = false;
+    bad_tokens[token] = bad_heads[head] = true;
+    return true;
+  });
+  error.tokens = std::count(bad_tokens.begin(), bad_tokens.end(), true);
+  error.heads = std::count(bad_heads.begin(), bad_heads.end(), true);
+  return error;
+}
+
+// Returns the angle by which each pair of `layout` was rotated, modulo 2 pi:
+// atan2(sum cross, sum dot) over tokens and heads.
+std::vector<double> MeasuredAngles(const check::PairLayout& layout,
+                                   const check::HeadsView& before,
+                                   const check::HeadsView& after) {
+  Motion still;
+  still.rotation.before = still.rotation.after = layout;
+  still.rotation.frequencies.resize(static_cast<std::size_t>(layout.pairs));
+  std::vector<long double> cross(layout.pairs), dot(layout.pairs);
+  // Elements of `after` are alternately x and y of a pair; each adds its
+  // products to both sums.
+  bool is_x = false;
+  Visit(still, before, after, [&](const check::RotatedElement& element) {
+    const std::int64_t pair = element.pair;
+    if (pair < 0) return true;
+    is_x = !is_x;
+    cross[pair] += (is_x ? -element.y : element.x) * element.actual;
+    dot[pair] += (is_x ? element.x : element.y) * element.actual;
+    return true;
+  });
+  std::vector<double> angles;
+  angles.reserve(static_cast<std::size_t>(layout.pairs));
+  for (std::int64_t i = 0; i < layout.pairs; ++i) {
+    angles.push_back(static_cast<double>(std::atan2(cross[i], dot[i])));
+  }
+  return angles;
+}
+
+// Returns the largest difference between the measured `angles` and the angles
+// of the motion, modulo 2 pi. Sets `worst` to the pair with this
+// difference.
+double AngleError(const Motion& motion, const std::vector<double>& angles,
+                  std::size_t* worst = nullptr) {
+  const long double circle = 2 * std::numbers::pi_v<long double>;
+  double most = 0;
+  for (std::size_t i = 0; i < angles.size(); ++i) {
+    const long double angle =
+        static_cast<long double>(motion.shift) * motion.rotation.frequencies[i];
+    const auto error = static_cast<double>(
+        std::abs(std::remainder(angles[i] - angle, circle)));
+    if (!(error > most)) continue;
+    most = error;
+    if (worst != nullptr) *worst = i;
+  }
+  return most;
+}
+
+// Returns true if a value of the tensor is NaN or infinite.
+bool HasNotFinite(const check::HeadsView& heads) {
+  const std::int64_t n = check::ElementCount(heads.tensor.shape);
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (!std::isfinite(check::ElementAt(heads.tensor, i))) return true;
+  }
+  return false;
 }
 
 // A wrong move that an engine may have made, and the remedy.
@@ -427,13 +597,6 @@ class Certifier {
     const MotionBound bound = BoundOf(dtype, ulps);
     const MotionError error =
         Measure(own, before, after, bound, p_max, before.index.tokens);
-    LayerCertificate certificate;
-    certificate.layer = layer;
-    certificate.heads = before.index.heads;
-    certificate.elements = check::ElementCount(before.tensor.shape);
-    certificate.max_error_ulps = error.max_ulps;
-    certificate.bound_ulps = error.max_bound;
-    certificate.encoding_hash = core::interpretation::ContentHash(rope);
     const bool by_angle = flags_.measured && layer > 0;
     const auto fits = [&](const Motion& motion, const MotionBound& within) {
       if (by_angle) {
@@ -442,9 +605,16 @@ class Certifier {
       }
       return Measure(motion, before, after, within, p_max, kTriedTokens).within;
     };
-    certificate.certified = by_angle ? fits(own, bound) : error.within;
-    result_.layers.push_back(certificate);
-    if (certificate.certified) return;
+    const bool certified = by_angle ? fits(own, bound) : error.within;
+    result_.layers.push_back(
+        {.layer = layer,
+         .heads = before.index.heads,
+         .elements = check::ElementCount(before.tensor.shape),
+         .max_error_ulps = error.max_ulps,
+         .bound_ulps = error.max_bound,
+         .certified = certified,
+         .encoding_hash = core::interpretation::ContentHash(rope)});
+    if (certified) return;
     const std::vector<Explanation> explanations =
         ExplanationsOf(*config_, group, head_dim, *flags_.shift);
     // An engine with coarser tables may, in addition, make one of the mistakes

@@ -19,8 +19,7 @@
 // tables have the dtype of the keys. The bound for float32 and float64 keys is
 // also 4 ulps, because their tables have the dtype of the keys. If an engine
 // rotates float64 keys with float32 tables, the bound is 4 ulps of float32,
-// which are 2^31 ulps of float64. The error of angles is added to the bound
-// (key_motion.h).
+// which are 2^31 ulps of float64. The error of angles is added to the bound.
 
 #pragma once
 
