@@ -630,9 +630,7 @@ struct GgufChecks {
       return;
     }
     const std::int64_t original =
-        Yarn() != nullptr ? Yarn()->original_max_position_embeddings
-        : reference       ? reference->original_max_position_embeddings
-                          : 0;
+        reference ? reference->original_max_position_embeddings : 0;
     if (gguf.context_length == original) return;
     constexpr char kOriginal[] = "rope.scaling.original_context_length";
     const std::string taken =
