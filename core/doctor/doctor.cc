@@ -400,13 +400,6 @@ class Doctor {
 
 }  // namespace
 
-absl::string_view InputKindName(InputKind kind) {
-  // A tokenizer's file counts as part of the configuration.
-  constexpr absl::string_view kNames[] = {"config", "params", "config", "gguf",
-                                          "safetensors"};
-  return kNames[static_cast<int>(kind) - 1];
-}
-
 int Diagnosis::Count(Severity severity) const {
   return static_cast<int>(
       std::ranges::count(findings, severity, &Finding::severity));

@@ -127,25 +127,29 @@ absl::StatusOr<std::vector<std::string>> Words(absl::string_view command) {
 
 constexpr absl::string_view kDotted = "--hf-overrides.";
 
+// Returns {"a": {"b": value}} for the path "a.b".
+json Nested(absl::string_view path, json value) {
+  std::vector<std::string> keys = absl::StrSplit(path, '.');
+  std::reverse(keys.begin(), keys.end());
+  for (const std::string& key : keys) {
+    value = json{{key, std::move(value)}};
+  }
+  return value;
+}
+
 // Sets the key with this path in the value of --hf-overrides. A value that is
 // not JSON becomes a string.
 absl::Status SetKey(absl::string_view path, const std::string& value,
                     Runtime* runtime) {
-  const std::vector<std::string> keys = absl::StrSplit(path, '.');
-  constexpr std::size_t kDeepest = 8;
-  if (keys.size() > kDeepest) {
+  constexpr std::ptrdiff_t kMostDots = 7;
+  if (std::count(path.begin(), path.end(), '.') > kMostDots) {
     return UsageFault(absl::StrCat(kDotted, path, " is nested too deep"));
   }
   json parsed = ParseSmall(value);
   if (parsed.is_discarded()) parsed = value;
-  for (std::size_t i = keys.size(); i-- > 0;) {
-    json outer = json::object();
-    outer[keys[i]] = std::move(parsed);
-    parsed = std::move(outer);
-  }
   const std::string* const before = runtime->Find("--hf-overrides");
   json merged = before == nullptr ? json::object() : json::parse(*before);
-  merged.merge_patch(parsed);
+  merged.merge_patch(Nested(path, std::move(parsed)));
   runtime->flags.emplace_back("--hf-overrides", merged.dump());
   return absl::OkStatus();
 }
@@ -398,13 +402,8 @@ std::optional<json> MergedOverride(const ConfigCase& config,
        taken->spec.rope_theta != spec.rope_theta)) {
     return std::nullopt;
   }
-  std::vector<std::string> steps =
-      absl::StrSplit(config.KeyPath("rope_parameters"), '.');
-  std::reverse(steps.begin(), steps.end());
-  for (const std::string& step : steps) {
-    override = json{{step, std::move(override)}};
-  }
-  return std::make_optional(std::move(override));
+  return std::make_optional(
+      Nested(config.KeyPath("rope_parameters"), std::move(override)));
 }
 
 // Returns the dicts of rotary parameters in an override or its parts, with

@@ -49,8 +49,10 @@ absl::string_view SeverityName(v1::Severity severity) {
 }
 
 absl::string_view KindName(v1::DescriptionKind kind) {
-  return core::doctor::InputKindName(
-      static_cast<core::doctor::InputKind>(kind));
+  // A tokenizer's file counts as part of the configuration.
+  constexpr absl::string_view kKindNames[] = {
+      "", "config", "params", "config", "gguf", "safetensors"};
+  return kKindNames[kind];
 }
 
 // Returns "90 % of a score is left up to distance 4, 35 % at 131072; logits x
@@ -80,9 +82,8 @@ void PrintFinding(const v1::Finding& finding, std::int64_t length) {
   // Readers with the same effect are printed on one line.
   std::vector<std::pair<std::string, std::string>> effects;
   for (const v1::ReaderVerdict& verdict : finding.readers()) {
-    if (core::doctor::Refuses(verdict.says())) {
-      continue;  // the message says which reader refuses and why
-    }
+    // The message says which reader refuses and why.
+    if (absl::StrContains(verdict.says(), " refuses: ")) continue;
     const std::string effect = EffectText(verdict, length);
     if (!effects.empty() && effects.back().second == effect) {
       absl::StrAppend(&effects.back().first, ", ", verdict.name());
