@@ -17,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "core/base/error.h"
 #include "core/doctor/config_case.h"
 #include "core/interpretation/compare.h"
 #include "core/interpretation/presets.h"

@@ -12,7 +12,6 @@
 #include "core/angle/quarter_turns.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "core/interpretation/classes/profile.h"
 #include "core/interpretation/composite.h"
 #include "core/interpretation/content_hash.h"
 #include "core/interpretation/json_object.h"

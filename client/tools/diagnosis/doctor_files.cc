@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <filesystem>
 #include <initializer_list>
-#include <optional>
 #include <set>
 #include <system_error>
 
