@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "core/doctor/readers.h"
 #include "core/interpretation/formats/gguf_rope.h"
 
 namespace posenc::core::doctor {
@@ -26,6 +27,22 @@ struct Runtime {
   const std::string* Find(absl::string_view flag) const;
   std::optional<double> Number(absl::string_view flag) const;
 };
+
+// True for the flags of vLLM and SGLang that change the configuration.
+inline bool IsOverride(absl::string_view flag) {
+  return flag == "--hf-overrides" || flag == "--json-model-override-args";
+}
+
+// The flags that set the longest sequence.
+inline constexpr const char* kLengthFlags[] = {"--max-model-len",
+                                               "--context-length", "-c"};
+
+// Parses a flag's JSON. If the text is too long or is not JSON, is_discarded()
+// of the result is true.
+json ParseSmall(const std::string& text);
+
+// Returns {"a": {"b": value}} for the path "a.b".
+json Nested(absl::string_view path, json value);
 
 // Splits a command line into words like a shell (with quotes, and with
 // backslashes outside of single quotes), and finds the known flags. Returns
