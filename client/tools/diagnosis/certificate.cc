@@ -417,8 +417,11 @@ class Certifier {
     // An engine with coarser tables may, in addition, make one of the mistakes
     // of `explanations`.
     const MotionBound loose = BoundOf(dtype, std::max(ulps, bounds.coarser));
-    for (const MotionBound& within : {bound, loose}) {
-      if (!by_angle && within.ulps > ulps &&
+    std::vector<MotionBound> tried = {bound};
+    // Angles are judged without these bounds.
+    if (!by_angle && loose.ulps > ulps) tried.push_back(loose);
+    for (const MotionBound& within : tried) {
+      if (within.ulps > ulps &&
           Measure(own, before, after, loose, p_max, before.index.tokens)
               .within) {
         const bool float32 = bounds.coarser_dtype == "float32";
