@@ -59,11 +59,13 @@ std::string Reading::refusal() const {
 
 Verdict Reading::verdict() const {
   Verdict worst;
-  for (std::size_t i = 0; i < comparisons.size(); ++i) {
-    if (i == 0 || IsWorse(comparisons[i].verdict, worst)) {
-      worst = comparisons[i].verdict;
-    }
-  }
+  // The worst verdict is the most severe one, and of equally severe ones the
+  // one that keeps the least of a score.
+  const auto first =
+      std::ranges::min_element(comparisons, {}, [](const Comparison& one) {
+        return std::pair(SeverityOf(one.verdict), one.verdict.least_kept);
+      });
+  if (first != comparisons.end()) worst = first->verdict;
   worst.name = std::string(reader->title);
   std::vector<std::string> says;
   says.reserve(ropes.size());
@@ -218,15 +220,6 @@ bool ConfigCase::ReadsTheSame(const Change& change) const {
         return IsSameRope(ours, other) &&
                DescribeRope(*ours) == DescribeRope(*other);
       });
-}
-
-bool ConfigCase::Drops(const NamedDict& named) const {
-  return ReadsTheSame([&named](json* part) {
-    json& dict = (*part)[named.place];
-    for (const auto& [key, value] : named.dict->items()) {
-      if (IsScalingKey(key)) dict.erase(key);
-    }
-  });
 }
 
 std::string ConfigCase::BaseKey(std::size_t group, double base,

@@ -98,8 +98,6 @@ class ConfigCase {
   // True if the reference reads the same encodings and scaling from a changed
   // configuration as from this one.
   bool ReadsTheSame(const Change& change) const;
-  // True if the reference ignores the scaling in the dict.
-  bool Drops(const NamedDict& named) const;
 
   // Returns a key outside of the dicts. `reader` takes `base` for the group's
   // layers if the file has this key with that value. Empty if there is no such

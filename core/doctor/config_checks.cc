@@ -176,6 +176,15 @@ void CheckThetaConflict(ConfigCase* config) {
               }));
 }
 
+// True if the error is about a key whose path ends in `key`.
+bool IsAbout(const absl::Status& status, absl::string_view key) {
+  const auto details = GetErrorDetails(status);
+  return details &&
+         std::ranges::any_of(details->metadata, [key](const auto& item) {
+           return item.first == "key" && absl::EndsWith(item.second, key);
+         });
+}
+
 // Returns the reader's base. If the reader has explicit frequencies, returns
 // the base that it assumed for them; nullopt if neither is known.
 std::optional<double> BaseOf(const Reading& reading) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/doctor/config_case.h"
 #include "core/doctor/input_checks.h"
 #include "core/interpretation/claimed_length.h"
@@ -117,8 +118,7 @@ class Doctor {
     if (served) ApplyRuntime(runtime_, &*served);
     CheckRuntime(runtime_, first_, served ? &*served : nullptr, findings());
     for (const Input& input : inputs_) Report(input);
-    const absl::Status stopped = reach_.status();
-    if (!stopped.ok()) return stopped;
+    RETURN_IF_ERROR(reach_.status());
     Filter();
     Rank();
     return std::move(diagnosis_);
@@ -398,13 +398,6 @@ class Doctor {
 
 }  // namespace
 
-absl::string_view InputKindName(InputKind kind) {
-  // A tokenizer's file counts as part of the configuration.
-  constexpr absl::string_view kNames[] = {"config", "params", "config", "gguf",
-                                          "safetensors"};
-  return kNames[static_cast<int>(kind) - 1];
-}
-
 int Diagnosis::Count(Severity severity) const {
   return static_cast<int>(
       std::ranges::count(findings, severity, &Finding::severity));
@@ -455,8 +448,7 @@ absl::Status CheckOptions(const DoctorOptions& options) {
 absl::StatusOr<Diagnosis> Diagnose(std::vector<DoctorInput> inputs,
                                    const DoctorOptions& options,
                                    const StopAsked& stop) {
-  const absl::Status good = CheckOptions(options);
-  if (!good.ok()) return good;
+  RETURN_IF_ERROR(CheckOptions(options));
   return Doctor(std::move(inputs), options, stop).Run();
 }
 

@@ -33,8 +33,6 @@ enum class InputKind {
   kSafetensors = 5,
 };
 
-absl::string_view InputKindName(InputKind kind);
-
 // A table of frequencies in a checkpoint.
 struct SavedTable {
   std::string name;

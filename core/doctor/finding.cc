@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "core/base/text.h"
 
@@ -54,10 +53,6 @@ absl::string_view SeverityName(Severity severity) {
   return severity == Severity::kError     ? "error"
          : severity == Severity::kWarning ? "warning"
                                           : "note";
-}
-
-bool Refuses(absl::string_view says) {
-  return absl::StrContains(says, " refuses: ");
 }
 
 absl::Span<const CheckRow> CheckRows() { return kRows; }

@@ -39,9 +39,6 @@ struct Verdict {
   double least_kept = 1;
 };
 
-// True if a verdict's `says` tells that the reader refuses the input.
-bool Refuses(absl::string_view says);
-
 struct Finding {
   std::string id;
   Severity severity = Severity::kNote;

@@ -12,20 +12,6 @@ std::string GivenOr(const char* otherwise, bool given, double taken) {
   return absl::StrCat(given ? "" : otherwise, PlainNumber(taken));
 }
 
-GgufCase::GgufCase(const Input& input, const std::vector<Input>& inputs,
-                   const ConfigCase* configuration, const Runtime& command,
-                   std::vector<Finding>* found)
-    : path(input.path),
-      all(inputs),
-      config(configuration),
-      runtime(command),
-      findings(found),
-      file(*input.gguf),
-      gguf(file) {
-  ApplyRuntime(runtime, &gguf);
-  FindReference();
-}
-
 void GgufCase::FindReference() {
   if (config == nullptr || config->reference() == nullptr) return;
   const auto& groups = config->groups();

@@ -29,11 +29,10 @@ constexpr FactorList kFactorLists[] = {
     {"rope_factors_short.weight", &interpretation::GgufRope::factors_short},
 };
 
-// The arguments must outlive the case.
+// A case does not own its inputs. They must outlive it.
 struct GgufCase {
-  GgufCase(const Input& input, const std::vector<Input>& all,
-           const ConfigCase* config, const Runtime& runtime,
-           std::vector<Finding>* findings);
+  // Sets `reference`, `sliding` and `converted`.
+  void FindReference();
 
   // The reference's scaling; null if there is no reference, or if its scaling
   // has another type.
@@ -42,7 +41,7 @@ struct GgufCase {
     return reference ? std::get_if<Scaling>(&reference->spec.scaling) : nullptr;
   }
   const YarnScaling* Yarn() const { return ReferenceScaling<YarnScaling>(); }
-  // These functions need a reference. ReferenceText() returns text such as
+  // ReferenceFactor() and ReferenceText() need a reference. The text is such as
   // "yarn by 4 from 32768".
   double ReferenceFactor() const;
   std::string ReferenceText() const;
@@ -52,11 +51,14 @@ struct GgufCase {
   // permutes rows.
   std::optional<ResolvedRope> Resolve(const ResolvedRope& like) const;
 
+  // Compares the file with the reference.
+  Verdict FileVerdict() const;
+
   // Returns the names of the file's tensors of factors.
   std::vector<std::string> Tensors() const;
 
   // Adds a finding. In the texts of the row, $0 is the file's path, and
-  // `values` are $1, $2, ...
+  // `values` are $1, $2, ... With a reference, the finding has FileVerdict().
   Finding& Add(absl::string_view id, Values values,
                std::vector<std::string> keys);
   // Adds a finding about a key. `name` is the key without the architecture,
@@ -78,16 +80,11 @@ struct GgufCase {
   // `sliding` transformers' reading of the layers with a sliding window.
   // `converted` is llama.cpp's reading of the layers with full attention. All
   // are nullopt without a configuration that rotates.
-  std::optional<ResolvedRope> reference, sliding, converted;
+  std::optional<ResolvedRope> reference = {}, sliding = {}, converted = {};
   // `explained` is true if a finding already says that the frequencies differ,
   // and `explained_amplitude` if a finding already says that the amplitude
   // differs. Further checks then do not report the same difference again.
   bool explained = false, explained_amplitude = false;
-
- private:
-  void FindReference();
-  // Compares the file with the reference.
-  Verdict FileVerdict() const;
 };
 
 // True if a and b differ by more than a relative tolerance.
@@ -99,10 +96,17 @@ inline bool DiffersBy(double a, double b, double tolerance = kKeyTolerance) {
 // text begins with `otherwise`.
 std::string GivenOr(const char* otherwise, bool given, double taken);
 
-// Parts of CheckGguf() (gguf_scaling_checks.cc). CheckGgufScaling() needs a
-// reference.
+// Parts of CheckGguf() (gguf_scaling_checks.cc).
+
+// Compares the scaling type, the factor and the original length with the
+// reference's. Needs a reference.
 void CheckGgufScaling(GgufCase* one);
+
+// Reports a file that needs an original length and does not have it.
 void CheckGgufOriginalLength(GgufCase* one);
+
+// Compares the tensors of factors with the file's keys, with each other and
+// with the reference.
 void CheckGgufFactors(GgufCase* one);
 
 }  // namespace posenc::core::doctor

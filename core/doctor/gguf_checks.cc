@@ -28,20 +28,14 @@ double ReferenceBase(const GgufCase& one, double otherwise) {
   return ntk && d > 2 ? base * std::pow(ntk->factor, d / (d - 2)) : base;
 }
 
+// Reports faults that have nothing to do with the configuration.
 void CheckAlone(GgufCase* one) {
   if (one->gguf.pairing == GgufPairing::kUnknown) {
     one->Add("gguf.unknown-architecture", {one->gguf.architecture},
-             {"general.architecture"})
-        .readers.clear();
+             {"general.architecture"});
   }
   for (const interpretation::MistypedKey& key : one->gguf.mistyped) {
-    one->Add("gguf.key-type", {key.key, key.is, key.wanted}, {key.key})
-        .readers.clear();
-  }
-  const double ext = one->gguf.yarn_ext_factor.value_or(0);
-  if (ext > 0 && ext != 1) {
-    one->explained = true;
-    one->AddKey("gguf.yarn-ext-factor", "rope.scaling.yarn_ext_factor", {ext});
+    one->Add("gguf.key-type", {key.key, key.is, key.wanted}, {key.key});
   }
   std::vector<std::string> has = one->Tensors();
   if (const double factor = one->file.factor.value_or(1); factor != 1) {
@@ -49,9 +43,15 @@ void CheckAlone(GgufCase* one) {
   }
   if (!has.empty() && one->gguf.architecture != "gpt-oss") {
     one->Add("gguf.other-loaders", {absl::StrJoin(has, " and ")},
-             {one->gguf.Key("rope.freq_base")})
-        .readers.clear();
+             {one->gguf.Key("rope.freq_base")});
   }
+}
+
+void CheckExtFactor(GgufCase* one) {
+  const double ext = one->gguf.yarn_ext_factor.value_or(0);
+  if (!(ext > 0) || ext == 1) return;
+  one->explained = true;
+  one->AddKey("gguf.yarn-ext-factor", "rope.scaling.yarn_ext_factor", {ext});
 }
 
 // Reports a number in the file that differs from the configuration's number.
@@ -269,8 +269,12 @@ bool AreAlike(const std::vector<double>& a, const std::vector<double>& b,
 void CheckGguf(const Input& input, const std::vector<Input>& all,
                const ConfigCase* config, const Runtime& runtime,
                std::vector<Finding>* findings) {
-  GgufCase one(input, all, config, runtime, findings);
-  CheckAlone(&one);
+  GgufCase one = {input.path, all,         config,     runtime,
+                  findings,   *input.gguf, *input.gguf};
+  ApplyRuntime(runtime, &one.gguf);
+  CheckAlone(&one);  // without a reference, so its findings have no readers
+  one.FindReference();
+  CheckExtFactor(&one);
   CheckSwitch(&one);
   if (!one.gguf.rotates) return;  // the file's other keys have no effect
   CheckSections(&one);

@@ -220,9 +220,7 @@ void CheckGgufOriginalLength(GgufCase* one) {
     return;
   }
   const std::int64_t original =
-      one->Yarn() != nullptr ? one->Yarn()->original_max_position_embeddings
-      : one->reference       ? one->reference->original_max_position_embeddings
-                             : 0;
+      one->reference ? one->reference->original_max_position_embeddings : 0;
   if (one->gguf.context_length == original) return;
   constexpr char kOriginal[] = "rope.scaling.original_context_length";
   const std::string taken = one->gguf.context_length

@@ -17,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "core/base/error.h"
 #include "core/doctor/config_case.h"
 #include "core/interpretation/compare.h"
 #include "core/interpretation/presets.h"
@@ -68,30 +67,28 @@ void ForPublished(
   }
 }
 
-// The numbers that identify a model; 0 for keys that the file lacks.
-struct Shape {
-  double width, heads, layers, head_dim, kv_heads;
+// Returns a number that helps to identify a model; 0 if the file lacks it.
+double NumberOf(const ConfigCase& config, const char* key) {
+  return config.Number(key).value_or(0);
+}
 
-  static Shape Of(const ConfigCase& config) {
-    const auto number = [&](const char* key) {
-      return config.Number(key).value_or(0);
-    };
-    return {number("hidden_size"), number("num_attention_heads"),
-            number("num_hidden_layers"), number("head_dim"),
-            number("num_key_value_heads")};
-  }
-  double HeadDim() const { return head_dim != 0 ? head_dim : width / heads; }
-};
+double HeadDim(const ConfigCase& config) {
+  const double given = NumberOf(config, "head_dim");
+  return given != 0 ? given
+                    : NumberOf(config, "hidden_size") /
+                          NumberOf(config, "num_attention_heads");
+}
 
-// True if all numbers that both shapes have are the same; head_dim is not
-// compared. Both must have a width and heads.
-bool MayBeSame(const Shape& a, const Shape& b) {
-  const auto agree = [](double x, double y) {
-    return x == 0 || y == 0 || x == y;
+// True if both have the same width and number of heads, and their numbers of
+// layers and of key heads are the same if both have them.
+bool HaveSameShape(const ConfigCase& a, const ConfigCase& b) {
+  const auto agree = [&](const char* key, bool required) {
+    const double x = NumberOf(a, key), y = NumberOf(b, key);
+    return x == 0 || y == 0 ? !required : x == y;
   };
-  return a.width != 0 && a.heads != 0 && a.width == b.width &&
-         a.heads == b.heads && agree(a.layers, b.layers) &&
-         agree(a.kv_heads, b.kv_heads);
+  return agree("hidden_size", true) && agree("num_attention_heads", true) &&
+         agree("num_hidden_layers", false) &&
+         agree("num_key_value_heads", false);
 }
 
 // Tools write this base if they do not know the model's base.
@@ -112,39 +109,36 @@ struct Match {
   std::size_t ours, theirs;
 };
 
-// Comparison of a configuration (ours) with a preset of its shape (theirs),
-// over all groups of layers.
+// Comparison of a configuration (ours) with a published model of its shape
+// (theirs), over all groups of layers.
 struct Likeness {
   bool base = true, scaling = true, numbers = true;
   bool ours_scaled = false, theirs_scaled = false;
   Match differing = {0, 0};  // the first groups whose numbers differ
   bool same_length = false;
-  bool within_original = false;  // our length <= theirs before scaling
   // `reaches`: our length is at most our factor times their length, or is
   // unknown. `extends`: our length is exactly our factor times their length.
   bool reaches = true, extends = false;
-  bool same_but_farther = false;  // the same scaling, by a larger factor
   // True if ours is scaled from an original length that exceeds their length,
   // and theirs is not scaled.
   bool beyond_original = false;
-  // `longer`: our length is larger. `larger_bases`: no base of ours is smaller
-  // than theirs. Both together mean that training extended the context.
-  bool longer = false, larger_bases = true;
-  // True if all our bases are defaults of the class or of a tool.
-  bool default_bases = true;
-  // True if our vocabulary is different: then our model was trained again.
-  bool other_vocabulary = false;
-
   // True if our file has lost base, scaling and length: a tool rewrote the file
   // and left these to the class. No known model with the shape of a scaled
   // preset was trained with a default base and without scaling.
-  bool is_lost() const {
-    return default_bases && !ours_scaled && theirs_scaled && !longer &&
-           !other_vocabulary;
-  }
+  bool lost = false;
+  // True if the difference needs no finding, for one of four reasons:
+  // - The numbers are the same.
+  // - Training extended the context: ours is longer and has a larger base.
+  // - Only ours is scaled, or ours is scaled by a larger factor.
+  // - Ours is their model before it was scaled.
+  bool fits = false;
+  // True if ours differs in only one key from a scaled model of the same
+  // length.
+  bool one_key = false;
+
   // True if ours is another model that happens to have the same shape.
   bool is_other() const {
-    return !base && !scaling && !same_length && !extends && !is_lost();
+    return !base && !scaling && !same_length && !extends && !lost;
   }
 };
 
@@ -177,67 +171,6 @@ std::vector<Match> MatchGroups(const Reading& ours, const Reading& theirs) {
   return matches;
 }
 
-void CompareLengths(const ConfigCase& ours, const ConfigCase& theirs,
-                    Likeness* likeness) {
-  const auto length = ours.MaxPositions(), published = theirs.MaxPositions();
-  likeness->same_length = length == published;
-  if (!published) return;
-  const auto theirs_at_most = static_cast<double>(*published);
-  const json* const dict = ours.FlatDict(nullptr);
-  likeness->beyond_original = likeness->ours_scaled &&
-                              !likeness->theirs_scaled && dict != nullptr &&
-                              ours.Original(*dict).value_or(0) > theirs_at_most;
-  if (!length) return;
-  const RopeSpec& a = ours.rope().spec;
-  const auto factor = FactorOf(a), their_factor = FactorOf(theirs.rope().spec);
-  const double most = factor.value_or(1) * theirs_at_most;
-  likeness->longer = *length > *published;
-  likeness->reaches = (a.scaling.index() > 0 && !factor) ||
-                      static_cast<double>(*length) <= most;
-  likeness->extends = factor && static_cast<double>(*length) == most;
-  likeness->same_but_farther =
-      likeness->longer && factor && their_factor && *factor > *their_factor &&
-      a.scaling.index() == theirs.rope().spec.scaling.index();
-}
-
-Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
-                 const std::vector<Match>& matches) {
-  Likeness likeness;
-  const auto length = static_cast<double>(ours.MaxPositions().value_or(0));
-  likeness.differing = matches.front();
-  for (std::size_t i = matches.size(); i-- > 0;) {
-    const ResolvedRope& a = *ours.reference()->ropes[matches[i].ours];
-    const ResolvedRope& b = *theirs.reference()->ropes[matches[i].theirs];
-    const auto base = a.spec.rope_theta, published = b.spec.rope_theta;
-    const bool same = a.inv_freq == b.inv_freq &&
-                      a.attention_factor == b.attention_factor &&
-                      a.softmax_scale_multiplier == b.softmax_scale_multiplier;
-    likeness.base &= base == published;
-    likeness.larger_bases &= base && published && *base >= *published;
-    likeness.default_bases &= (a.spec.nope && b.spec.nope) ||
-                              base == ours.family().theta || base == kUsualBase;
-    // The same scaling of another base gives other numbers, so for another base
-    // only the texts are compared.
-    likeness.scaling &=
-        base == published ? same : ScalingAlone(a.spec) == ScalingAlone(b.spec);
-    likeness.numbers &= same;
-    likeness.ours_scaled |= IsScaled(a);
-    likeness.theirs_scaled |= IsScaled(b);
-    // A scaling without an original length of its own uses the model's length.
-    // For linear scaling, the original length is the model's length divided by
-    // the factor.
-    const auto* const linear = std::get_if<LinearScaling>(&b.spec.scaling);
-    const double original =
-        static_cast<double>(b.original_max_position_embeddings) /
-        (linear == nullptr ? 1 : linear->factor);
-    likeness.within_original |= IsScaled(b) && length > 0 && length <= original;
-    if (!same) likeness.differing = matches[i];
-  }
-  CompareLengths(ours, theirs, &likeness);
-  likeness.within_original &= !likeness.same_length;
-  return likeness;
-}
-
 // True if our vocabulary differs from the preset's vocabulary by more than the
 // few tokens that tuning may add. Presets have no vocab_size, so the sizes are
 // listed here. The list has the presets whose base, scaling and length are lost
@@ -255,23 +188,73 @@ bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
   return false;
 }
 
-// True if the difference needs no finding, for one of four reasons:
-// - The numbers are the same.
-// - Training extended the context: ours is longer and has a larger base.
-// - Only ours is scaled, or ours is scaled by a larger factor.
-// - Ours is their model before it was scaled.
-bool Fits(const Likeness& likeness) {
-  return likeness.numbers ||
-         (likeness.longer && likeness.larger_bases && likeness.scaling) ||
-         (likeness.base && !likeness.beyond_original &&
-          (!likeness.theirs_scaled || likeness.same_but_farther ||
-           (!likeness.ours_scaled && likeness.within_original)));
-}
-
-// True if ours differs in only one key from a scaled model of the same length.
-bool IsOneKeyAway(const Likeness& likeness) {
-  return likeness.same_length && likeness.theirs_scaled && !likeness.numbers &&
-         likeness.base != likeness.scaling;
+Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
+                 const std::vector<Match>& matches, absl::string_view preset) {
+  Likeness likeness;
+  // 0: unknown.
+  const auto length = static_cast<double>(ours.MaxPositions().value_or(0));
+  const auto published = static_cast<double>(theirs.MaxPositions().value_or(0));
+  const bool longer = published > 0 && length > published;
+  // `larger_bases`: no base of ours is smaller than theirs. `default_bases`:
+  // all our bases are defaults of the class or of a tool.
+  bool larger_bases = true, default_bases = true, within_original = false;
+  likeness.differing = matches.front();
+  for (std::size_t i = matches.size(); i-- > 0;) {
+    const ResolvedRope& a = *ours.reference()->ropes[matches[i].ours];
+    const ResolvedRope& b = *theirs.reference()->ropes[matches[i].theirs];
+    const auto base = a.spec.rope_theta, their_base = b.spec.rope_theta;
+    const bool same = a.inv_freq == b.inv_freq &&
+                      a.attention_factor == b.attention_factor &&
+                      a.softmax_scale_multiplier == b.softmax_scale_multiplier;
+    likeness.base &= base == their_base;
+    larger_bases &= base && their_base && *base >= *their_base;
+    default_bases &= (a.spec.nope && b.spec.nope) ||
+                     base == ours.family().theta || base == kUsualBase;
+    // The same scaling of another base gives other numbers, so for another base
+    // only the texts are compared.
+    likeness.scaling &= base == their_base
+                            ? same
+                            : ScalingAlone(a.spec) == ScalingAlone(b.spec);
+    likeness.numbers &= same;
+    likeness.ours_scaled |= IsScaled(a);
+    likeness.theirs_scaled |= IsScaled(b);
+    // A scaling without an original length of its own uses the model's length.
+    // For linear scaling, the original length is the model's length divided by
+    // the factor.
+    const auto* const linear = std::get_if<LinearScaling>(&b.spec.scaling);
+    const double original =
+        static_cast<double>(b.original_max_position_embeddings) /
+        (linear == nullptr ? 1 : linear->factor);
+    within_original |= IsScaled(b) && length > 0 && length <= original;
+    if (!same) likeness.differing = matches[i];
+  }
+  const RopeSpec& a = ours.rope().spec;
+  const RopeSpec& b = theirs.rope().spec;
+  const auto factor = FactorOf(a), their_factor = FactorOf(b);
+  const double most = factor.value_or(1) * published;
+  const bool may_reach = published == 0 || (IsScaled(ours.rope()) && !factor);
+  likeness.same_length = length == published;
+  likeness.reaches = may_reach || length <= most;
+  likeness.extends = factor && length > 0 && length == most;
+  const json* const dict = ours.FlatDict(nullptr);
+  likeness.beyond_original = likeness.ours_scaled && !likeness.theirs_scaled &&
+                             dict != nullptr && published > 0 &&
+                             ours.Original(*dict).value_or(0) > published;
+  likeness.lost = default_bases && !likeness.ours_scaled &&
+                  likeness.theirs_scaled && !longer &&
+                  !HasOtherVocabulary(ours, preset);
+  const bool scaled_farther = longer && factor && their_factor &&
+                              *factor > *their_factor &&
+                              a.scaling.index() == b.scaling.index();
+  const bool unscaled_yet =
+      !likeness.ours_scaled && within_original && !likeness.same_length;
+  likeness.fits = likeness.numbers ||
+                  (longer && larger_bases && likeness.scaling) ||
+                  (likeness.base && !likeness.beyond_original &&
+                   (!likeness.theirs_scaled || scaled_farther || unscaled_yet));
+  likeness.one_key = likeness.same_length && likeness.theirs_scaled &&
+                     !likeness.numbers && likeness.base != likeness.scaling;
+  return likeness;
 }
 
 // Describes for a message how a rope differs from `other`.
@@ -347,7 +330,7 @@ std::string PublishedKeys(const ConfigCase& published) {
 std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config) {
   std::optional<PublishedHead> found;
   ForPublished(config, [&](const Published& model, const ConfigCase& theirs) {
-    if (!found && MayBeSame(Shape::Of(config), Shape::Of(theirs))) {
+    if (!found && HaveSameShape(config, theirs)) {
       found = {model.name, theirs.rope().head_dim};
     }
   });
@@ -366,61 +349,57 @@ std::set<double> PublishedBases(const ConfigCase& config) {
 void CheckPublished(ConfigCase* config) {
   const Reading* const reference = config->reference();
   if (reference == nullptr || config->type().empty()) return;
-  const Shape shape = Shape::Of(*config);
   struct Near {
     int distance;
-    Values values;
     Likeness likeness;
+    Values values;
   };
   std::optional<Near> nearest;
   bool fits = false, fits_reach = false, fits_length = false, one_key = false;
-  ForPublished(
-      *config, [&](const Published& model, const ConfigCase& published) {
-        const Reading* const theirs = published.reference();
-        const Shape other = Shape::Of(published);
-        if (!MayBeSame(shape, other) || shape.HeadDim() != other.HeadDim())
-          return;
-        const std::vector<Match> matches = MatchGroups(*reference, *theirs);
-        if (matches.empty()) return;
-        Likeness likeness = Compare(*config, published, matches);
-        likeness.other_vocabulary = HasOtherVocabulary(*config, model.name);
-        // If only the preset has layers that differ, our file has lost this
-        // difference, or it describes another model.
-        if (published.groups().size() != config->groups().size() &&
-            !likeness.is_lost()) {
-          return;
-        }
-        if (!model.own) {
-          fits_length |= likeness.numbers && likeness.same_length;
-          return;
-        }
-        if (Fits(likeness)) {
-          fits = true;
-          fits_reach |= likeness.reaches;
-          fits_length |= likeness.same_length;
-          return;
-        }
-        if (likeness.is_other()) return;
-        one_key |= IsOneKeyAway(likeness);
-        const int distance =
-            (likeness.same_length || likeness.extends ? 0 : 8) +
-            (likeness.base ? 0 : 2) + (likeness.scaling ? 0 : 1) +
-            (likeness.ours_scaled == likeness.theirs_scaled ? 0 : 1);
-        if (nearest && distance >= nearest->distance) return;
-        const ResolvedRope& a = *reference->ropes[likeness.differing.ours];
-        const ResolvedRope& b = *theirs->ropes[likeness.differing.theirs];
-        const std::string found = Text(a, b);
-        const std::string wanted =
-            likeness.beyond_original && likeness.base
-                ? absl::StrCat("no scaling and ", *published.MaxPositions(),
-                               " positions")
-                : Text(b, a);
-        nearest =
-            Near{distance,
-                 {model.name, wanted, found == wanted ? "other factors" : found,
-                  PublishedKeys(published) + KeysToRemove(*config, published)},
-                 likeness};
-      });
+  ForPublished(*config, [&](const Published& model,
+                            const ConfigCase& published) {
+    const Reading* const theirs = published.reference();
+    if (!HaveSameShape(*config, published) ||
+        HeadDim(*config) != HeadDim(published)) {
+      return;
+    }
+    const std::vector<Match> matches = MatchGroups(*reference, *theirs);
+    if (matches.empty()) return;
+    const Likeness likeness = Compare(*config, published, matches, model.name);
+    // If only the preset has layers that differ, our file has lost this
+    // difference, or it describes another model.
+    if (published.groups().size() != config->groups().size() &&
+        !likeness.lost) {
+      return;
+    }
+    fits_length |= likeness.numbers && likeness.same_length;
+    if (!model.own) return;
+    if (likeness.fits) {
+      fits = true;
+      fits_reach |= likeness.reaches;
+      fits_length |= likeness.same_length;
+      return;
+    }
+    if (likeness.is_other()) return;
+    one_key |= likeness.one_key;
+    const int distance =
+        (likeness.same_length || likeness.extends ? 0 : 8) +
+        (likeness.base ? 0 : 2) + (likeness.scaling ? 0 : 1) +
+        (likeness.ours_scaled == likeness.theirs_scaled ? 0 : 1);
+    if (nearest && distance >= nearest->distance) return;
+    const ResolvedRope& a = *reference->ropes[likeness.differing.ours];
+    const ResolvedRope& b = *theirs->ropes[likeness.differing.theirs];
+    const std::string found = Text(a, b);
+    const std::string wanted =
+        likeness.beyond_original && likeness.base
+            ? absl::StrCat("no scaling and ", *published.MaxPositions(),
+                           " positions")
+            : Text(b, a);
+    nearest = {distance,
+               likeness,
+               {model.name, wanted, found == wanted ? "other factors" : found,
+                PublishedKeys(published) + KeysToRemove(*config, published)}};
+  });
   if (!nearest || fits_length) return;
   // A file that fits another model gets a finding only in two cases: one key
   // separates it from a model, or its length suits the nearest model and is too

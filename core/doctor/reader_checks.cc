@@ -21,17 +21,14 @@ namespace {
 std::optional<std::vector<std::int32_t>> LayersWhere(const ConfigCase& config,
                                                      const Reading& reading,
                                                      bool Comparison::*which) {
+  if (std::ranges::all_of(reading.comparisons, which)) return std::nullopt;
   std::vector<std::int32_t> layers;
-  bool all = true;
   for (std::size_t g = 0; g < reading.comparisons.size(); ++g) {
+    if (!(reading.comparisons[g].*which)) continue;
     const auto& own = config.groups()[g].layers;
-    if (reading.comparisons[g].*which) {
-      layers.insert(layers.end(), own.begin(), own.end());
-    } else {
-      all = false;
-    }
+    layers.insert(layers.end(), own.begin(), own.end());
   }
-  if (all || layers.empty()) return std::nullopt;
+  if (layers.empty()) return std::nullopt;
   return layers;
 }
 
@@ -140,103 +137,77 @@ struct Difference {
   absl::string_view id;
   std::vector<std::string> values;  // for $2, $3, ... in the row's texts
   Severity severity;                // of the worst reader
-  std::vector<std::string> keys;
-  std::optional<std::vector<std::int32_t>> layers;
-  std::vector<Verdict> readers;
+  std::vector<std::string> keys = {};
+  std::optional<std::vector<std::int32_t>> layers = {};
+  std::vector<Verdict> readers = {};
 };
 
-// Collects the differences of each reader. Readers with the same difference
-// share a finding.
-class ReaderChecks {
- public:
-  explicit ReaderChecks(ConfigCase* config) : config_(config) {}
+// Adds a difference of one reader. Readers with the same difference share a
+// finding, which names the layers of the first reader.
+void AddDifference(Difference one, const Reading& reading,
+                   std::vector<Difference>* all) {
+  auto same = std::ranges::find_if(*all, [&](const auto& other) {
+    return other.id == one.id && other.values == one.values;
+  });
+  if (same == all->end()) same = all->insert(same, one);
+  same->readers.push_back(reading.verdict());
+  same->severity = std::min(same->severity, one.severity);
+}
 
-  void Check(const Reading& reading) {
-    if (!reading.status().ok()) {
-      Add({"readers.refuses",
-           {reading.refusal()},
-           IsReference(reading, *config_) ? Severity::kError
-                                          : Severity::kWarning},
-          reading, nullptr);
-      return;
-    }
-    const Verdict verdict = reading.verdict();
-    for (std::size_t g = 0; g < reading.comparisons.size(); ++g) {
-      const Comparison& comparison = reading.comparisons[g];
-      const ResolvedRope& ours = *config_->reference()->ropes[g];
-      const ResolvedRope& theirs = *reading.ropes[g];
-      const std::string difference = absl::StrCat(
-          reading.comparisons.size() == 1 ? ""
-                                          : config_->groups()[g].Name() + ": ",
-          Explanations(comparison));
-      // Reports a difference only for the first group that has it.
-      const auto tell = [&](bool Comparison::*which, Difference one) {
-        const auto first = std::ranges::find(reading.comparisons, true, which);
-        if (first == reading.comparisons.begin() + g) {
-          Add(std::move(one), reading, which);
-        }
-      };
-      tell(&Comparison::pairing,
-           {"readers.pairing", {difference}, Severity::kError});
-      tell(&Comparison::frequencies,
-           {"readers.frequencies",
-            {difference, FrequencyFix(*config_, g, reading)},
-            SeverityOf(verdict)});
-      std::string path;
-      std::vector<std::string> keys;
-      if (AmplitudeDict(*config_, ours, &path) != nullptr) {
-        for (const absl::string_view key : kAmplitudeKeys) {
-          keys.push_back(absl::StrCat(path, ".", key));
-        }
+void AddDifferences(const Reading& reading, const ConfigCase& config,
+                    std::vector<Difference>* all) {
+  if (!reading.status().ok()) {
+    return AddDifference(
+        {"readers.refuses",
+         {reading.refusal()},
+         IsReference(reading, config) ? Severity::kError : Severity::kWarning},
+        reading, all);
+  }
+  const Verdict verdict = reading.verdict();
+  for (std::size_t g = 0; g < reading.comparisons.size(); ++g) {
+    const Comparison& comparison = reading.comparisons[g];
+    const ResolvedRope& ours = *config.reference()->ropes[g];
+    const ResolvedRope& theirs = *reading.ropes[g];
+    const std::string difference = absl::StrCat(
+        reading.comparisons.size() == 1 ? "" : config.groups()[g].Name() + ": ",
+        Explanations(comparison));
+    // Reports a difference only for the first group that has it.
+    const auto tell = [&](bool Comparison::*which, Difference one) {
+      const auto first = std::ranges::find(reading.comparisons, true, which);
+      if (first != reading.comparisons.begin() + g) return;
+      one.layers = LayersWhere(config, reading, which);
+      AddDifference(std::move(one), reading, all);
+    };
+    tell(&Comparison::pairing,
+         {"readers.pairing", {difference}, Severity::kError});
+    tell(&Comparison::frequencies,
+         {"readers.frequencies",
+          {difference, FrequencyFix(config, g, reading)},
+          SeverityOf(verdict)});
+    std::string path;
+    std::vector<std::string> keys;
+    if (AmplitudeDict(config, ours, &path) != nullptr) {
+      for (const absl::string_view key : kAmplitudeKeys) {
+        keys.push_back(absl::StrCat(path, ".", key));
       }
-      tell(&Comparison::amplitude,
-           {"readers.amplitude",
-            {Digits(theirs.attention_factor), Digits(ours.attention_factor),
-             keys.empty() ? "" : Say("amplitude.keys", {}),
-             AmplitudeFix(*config_, ours, theirs)},
-            SeverityOf(verdict.amplitude_ratio),
-            keys});
-      const double own = ours.softmax_scale_multiplier;
-      const double other = theirs.softmax_scale_multiplier;
-      // The multiplier changes logits in the same way as the square of an
-      // amplitude.
-      tell(&Comparison::softmax, {"readers.softmax",
-                                  {Digits(other), Digits(own)},
-                                  SeverityOf(std::sqrt(other / own))});
-      tell(&Comparison::axes,
-           {"readers.axes", {difference}, Severity::kWarning});
     }
+    tell(&Comparison::amplitude,
+         {"readers.amplitude",
+          {Digits(theirs.attention_factor), Digits(ours.attention_factor),
+           keys.empty() ? "" : Say("amplitude.keys", {}),
+           AmplitudeFix(config, ours, theirs)},
+          SeverityOf(verdict.amplitude_ratio),
+          keys});
+    const double own = ours.softmax_scale_multiplier;
+    const double other = theirs.softmax_scale_multiplier;
+    // The multiplier changes logits in the same way as the square of an
+    // amplitude.
+    tell(&Comparison::softmax, {"readers.softmax",
+                                {Digits(other), Digits(own)},
+                                SeverityOf(std::sqrt(other / own))});
+    tell(&Comparison::axes, {"readers.axes", {difference}, Severity::kWarning});
   }
-
-  void Tell() {
-    for (Difference& one : all_) {
-      std::vector<std::string> names;
-      names.reserve(one.readers.size());
-      for (const Verdict& verdict : one.readers) names.push_back(verdict.name);
-      Values values = {absl::StrJoin(names, ", ")};
-      values.insert(values.end(), one.values.begin(), one.values.end());
-      Finding& finding = config_->Add(one.id, values, one.keys, one.readers);
-      finding.layers = one.layers;
-      finding.severity = one.severity;
-    }
-  }
-
- private:
-  void Add(Difference one, const Reading& reading, bool Comparison::*which) {
-    auto same = std::ranges::find_if(all_, [&](const auto& other) {
-      return other.id == one.id && other.values == one.values;
-    });
-    if (same == all_.end()) {
-      if (which != nullptr) one.layers = LayersWhere(*config_, reading, which);
-      same = all_.insert(same, one);
-    }
-    same->readers.push_back(reading.verdict());
-    same->severity = std::min(same->severity, one.severity);
-  }
-
-  ConfigCase* config_;
-  std::vector<Difference> all_;
-};
+}
 
 // Runs the check readers.indexer. The indexer of sparse attention has the
 // frequencies of its layer, but its own pairing.
@@ -286,7 +257,7 @@ void CheckIndexer(ConfigCase* config) {
 void CheckReaders(ConfigCase* config) {
   if (config->reference() == nullptr) return;
   CheckIndexer(config);
-  ReaderChecks checks(config);
+  std::vector<Difference> all;
   const bool has_error = config->HasError();
   for (const Reading& reading : config->readings()) {
     const bool refuses = !reading.status().ok();
@@ -295,10 +266,19 @@ void CheckReaders(ConfigCase* config) {
     const bool untold = refuses && !has_error && IsReference(reading, *config);
     if (untold ||
         (!config->IsExplained(reading) && (refuses || reading.differs()))) {
-      checks.Check(reading);
+      AddDifferences(reading, *config, &all);
     }
   }
-  checks.Tell();
+  for (const Difference& one : all) {
+    std::vector<std::string> names;
+    names.reserve(one.readers.size());
+    for (const Verdict& verdict : one.readers) names.push_back(verdict.name);
+    Values values = {absl::StrJoin(names, ", ")};
+    values.insert(values.end(), one.values.begin(), one.values.end());
+    Finding& finding = config->Add(one.id, values, one.keys, one.readers);
+    finding.layers = one.layers;
+    finding.severity = one.severity;
+  }
 }
 
 }  // namespace posenc::core::doctor

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "core/angle/quarter_turns.h"
 #include "core/base/error.h"
-#include "core/interpretation/classes/profile.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/composite.h"
 #include "core/interpretation/content_hash.h"
 #include "core/interpretation/json_object.h"
@@ -61,14 +61,12 @@ json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
   const interpretation::JsonObject part = interpretation::LanguagePart(
       interpretation::JsonObject(root, "", &ignored), model_type);
   if (path != nullptr) *path = part.Path();
-  json* found = root;
+  json::json_pointer place;
   for (const absl::string_view step :
        absl::StrSplit(part.Path(), '.', absl::SkipEmpty())) {
-    const auto it = found->find(std::string(step));
-    if (it == found->end() || !it->is_object()) return root;
-    found = &*it;
+    place /= std::string(step);
   }
-  return found;
+  return root->contains(place) ? &(*root)[place] : root;
 }
 
 const json& ValueAt(const json& object, absl::string_view key) {
@@ -144,8 +142,7 @@ absl::StatusOr<ResolvedRope> Resolve(const json& root, const Reader& reader,
                                      const LayerGroup& group,
                                      const Reach& reach,
                                      interpretation::ModelPart part) {
-  const absl::Status stopped = reach.status();
-  if (!stopped.ok()) return stopped;
+  RETURN_IF_ERROR(reach.status());
   interpretation::RopeSource how;
   how.profile = reader.profile;
   how.profile_version = std::string(reader.reads_as);
@@ -153,11 +150,11 @@ absl::StatusOr<ResolvedRope> Resolve(const json& root, const Reader& reader,
   how.layer_type = group.type;
   how.part = part;
   how.sequence_length = reach.length;
-  absl::StatusOr<ResolvedRope> rope =
-      interpretation::ResolveJson(root, how, MissingLength::kAssumeOriginal);
-  if (!rope.ok()) return rope;
+  ASSIGN_OR_RETURN(
+      ResolvedRope rope,
+      interpretation::ResolveJson(root, how, MissingLength::kAssumeOriginal));
   // A readable file may still give a frequency outside of posenc's range.
-  for (const double w : rope->inv_freq) {
+  for (const double w : rope.inv_freq) {
     if (!(w == 0 ||
           (std::abs(w) >= kMinFrequency && std::abs(w) <= kMaxFrequency))) {
       return absl::InvalidArgumentError(
@@ -200,11 +197,10 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   json copy = root;
   std::string model_type;
   const json& part = *LanguagePartOf(&copy, &model_type, nullptr);
-  std::int64_t layers = 0;
-  for (const char* key : {"num_hidden_layers", "n_layer", "num_layers"}) {
-    const json& given = ValueAt(part, key);
-    if (given.is_number_integer()) layers = given.get<std::int64_t>();
-  }
+  interpretation::Report ignored;
+  std::int64_t layers = interpretation::JsonObject(&part, "", &ignored)
+                            .FirstInteger(interpretation::kLayersNames)
+                            .value_or(0);
   const json& types = ValueAt(part, "layer_types");
   const std::size_t step = interpretation::ListsMlps(types, model_type) ? 2 : 1;
   const auto type_of = [&types, step](std::size_t layer) {
@@ -224,16 +220,12 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     group.layer_type = type_of(i);
     const auto rope = Resolve(root, reader, group, reach);
     const auto fault = GetErrorDetails(rope.status());
-    // An error of "config_json" at the first layer is an error of every layer.
-    if (!rope.ok() && groups.empty() && fault &&
-        fault->field == "config_json") {
-      group.layers = {i};
-      return {group};
-    }
+    const std::string field = fault ? fault->field : "";
     // Stops at the end of a list that is too short. WarnOfLists() warns of it.
-    // If the first layer is refused, the code below tries layer types.
-    if (!rope.ok() &&
-        (groups.empty() || (fault && fault->field == "layer_index"))) {
+    // If the first layer is refused, the code below tries layer types; but an
+    // error of "config_json" is an error of every layer.
+    if (!rope.ok() && (field == "layer_index" ||
+                       (groups.empty() && field != "config_json"))) {
       break;
     }
     const auto [it, is_new] = by_hash.emplace(
@@ -329,19 +321,6 @@ Verdict VerdictOf(const Comparison& comparison, const Reader& reader,
   verdict.name = std::string(reader.title);
   verdict.says = absl::StrCat(reader.version, ": ", DescribeRope(rope));
   return verdict;
-}
-
-bool IsWorse(const Verdict& a, const Verdict& b) {
-  return std::pair(SeverityOf(a), a.least_kept) <
-         std::pair(SeverityOf(b), b.least_kept);
-}
-
-bool IsAbout(const absl::Status& status, absl::string_view key) {
-  const auto details = GetErrorDetails(status);
-  return details &&
-         std::ranges::any_of(details->metadata, [key](const auto& item) {
-           return item.first == "key" && absl::EndsWith(item.second, key);
-         });
 }
 
 std::string FactOf(const absl::Status& status) {

@@ -127,12 +127,6 @@ Comparison Compare(const ResolvedRope& reference, const ResolvedRope& other,
 Verdict VerdictOf(const Comparison& comparison, const Reader& reader,
                   const ResolvedRope& rope);
 
-// True if a is more severe than b, or equally severe and keeps less of a score.
-bool IsWorse(const Verdict& a, const Verdict& b);
-
-// True if the error is about a key whose path ends in `key`.
-bool IsAbout(const absl::Status& status, absl::string_view key);
-
 // Returns the message of a status, without the field at the beginning.
 std::string FactOf(const absl::Status& status);
 

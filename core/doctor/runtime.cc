@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/interpretation/classes/profile.h"
 #include "core/interpretation/json_object.h"
 
@@ -110,21 +111,15 @@ constexpr absl::string_view kDotted = "--hf-overrides.";
 // not JSON becomes a string.
 absl::Status SetKey(absl::string_view path, const std::string& value,
                     Runtime* runtime) {
-  const std::vector<std::string> keys = absl::StrSplit(path, '.');
-  constexpr std::size_t kDeepest = 8;
-  if (keys.size() > kDeepest) {
+  constexpr std::ptrdiff_t kMostDots = 7;
+  if (std::count(path.begin(), path.end(), '.') > kMostDots) {
     return UsageFault(absl::StrCat(kDotted, path, " is nested too deep"));
   }
   json parsed = ParseSmall(value);
   if (parsed.is_discarded()) parsed = value;
-  for (std::size_t i = keys.size(); i-- > 0;) {
-    json outer = json::object();
-    outer[keys[i]] = std::move(parsed);
-    parsed = std::move(outer);
-  }
   const std::string* const before = runtime->Find("--hf-overrides");
   json merged = before == nullptr ? json::object() : json::parse(*before);
-  merged.merge_patch(parsed);
+  merged.merge_patch(Nested(path, std::move(parsed)));
   runtime->flags.emplace_back("--hf-overrides", merged.dump());
   return absl::OkStatus();
 }
@@ -205,6 +200,15 @@ json ParseSmall(const std::string& text) {
                                  : json(json::value_t::discarded);
 }
 
+json Nested(absl::string_view path, json value) {
+  std::vector<std::string> keys = absl::StrSplit(path, '.');
+  std::reverse(keys.begin(), keys.end());
+  for (const std::string& key : keys) {
+    value = json{{key, std::move(value)}};
+  }
+  return value;
+}
+
 const std::string* Runtime::Find(absl::string_view flag) const {
   const auto found =
       std::find_if(flags.rbegin(), flags.rend(),
@@ -225,12 +229,11 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
     return UsageFault(absl::StrCat("has ", command.size(), " bytes; at most ",
                                    kMaxCommand, " are read"));
   }
-  const absl::StatusOr<std::vector<std::string>> words = Words(command);
-  if (!words.ok()) return words.status();
+  ASSIGN_OR_RETURN(const std::vector<std::string> words, Words(command));
   Runtime runtime;
-  for (std::size_t i = 0; i < words->size(); ++i) {
-    const std::string word = FlagOf((*words)[i]);
-    if (word != (*words)[i]) runtime.engine = Engine::kLlamaCpp;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string word = FlagOf(words[i]);
+    if (word != words[i]) runtime.engine = Engine::kLlamaCpp;
     if (!absl::StartsWith(word, "-")) {
       if (runtime.engine == Engine::kUnknown) {
         runtime.engine = EngineOf(word);
@@ -253,22 +256,21 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
       // Skips the value of an unknown flag, because text such as a model's path
       // does not name the engine.
       const bool has_value = absl::StartsWith(name, "--") &&
-                             equals == word.npos && i + 1 < words->size() &&
-                             !absl::StartsWith((*words)[i + 1], "-");
+                             equals == word.npos && i + 1 < words.size() &&
+                             !absl::StartsWith(words[i + 1], "-");
       if (has_value) ++i;
       continue;
     }
     std::string value;
     if (equals != word.npos) {
       value = word.substr(equals + 1);
-    } else if (i + 1 < words->size()) {
-      value = (*words)[++i];
+    } else if (i + 1 < words.size()) {
+      value = words[++i];
     } else {
       return UsageFault(absl::StrCat(name, " has no value"));
     }
     if (!path.empty()) {
-      const absl::Status set = SetKey(path, value, &runtime);
-      if (!set.ok()) return set;
+      RETURN_IF_ERROR(SetKey(path, value, &runtime));
       continue;
     }
     // The old --rope-scaling of vLLM takes JSON. llama.cpp's flag takes a word.

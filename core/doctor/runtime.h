@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/doctor/config_case.h"
+#include "core/doctor/readers.h"
 #include "core/interpretation/formats/gguf_rope.h"
 
 namespace posenc::core::doctor {
@@ -40,6 +40,9 @@ inline constexpr const char* kLengthFlags[] = {"--max-model-len",
 // Parses a flag's JSON. If the text is too long or is not JSON, is_discarded()
 // of the result is true.
 json ParseSmall(const std::string& text);
+
+// Returns {"a": {"b": value}} for the path "a.b".
+json Nested(absl::string_view path, json value);
 
 // Splits a command line into words like a shell (with quotes, and with
 // backslashes outside of single quotes), and finds the known flags. Returns

@@ -7,7 +7,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "core/doctor/input_checks.h"
 #include "core/interpretation/classes/profile.h"
 
@@ -76,13 +75,8 @@ std::optional<json> MergedOverride(const ConfigCase& config,
        taken->spec.rope_theta != spec.rope_theta)) {
     return std::nullopt;
   }
-  std::vector<std::string> steps =
-      absl::StrSplit(config.KeyPath("rope_parameters"), '.');
-  std::reverse(steps.begin(), steps.end());
-  for (const std::string& step : steps) {
-    override = json{{step, std::move(override)}};
-  }
-  return std::make_optional(std::move(override));
+  return std::make_optional(
+      Nested(config.KeyPath("rope_parameters"), std::move(override)));
 }
 
 // Returns the dicts of rotary parameters in an override or its parts, with

@@ -141,25 +141,20 @@ void CheckHeadDim(ConfigCase* config) {
   const auto key_rows = static_cast<double>(config->key_rows.value_or(0));
   const double rows = kv >= 1 ? key_rows / kv : 0;
   const bool proven = rows > 0 && rows <= kWidest && std::fmod(rows, 2) == 0;
-  const std::string proof = Say("head-dim.rows", {key_rows, kv, rows});
   auto given = config->Number(family.head_dim_key);
   if (!given) given = config->Number("head_dim");
-  if (given) {
-    // Layers of different groups may have heads of different widths, so a model
-    // with several groups gets no finding.
-    if (proven && rows != *given && config->groups().size() == 1) {
-      tell(absl::StrCat("head_dim is ", PlainNumber(*given), proof), rows);
-    }
-    return;
-  }
-  if (!has_width) return;
+  if (!given && !has_width) return;
   const double quotient = width / heads;
-  const std::string derived = Say("head-dim.derived", {width, heads, quotient});
-  if (proven) {
-    if (rows != quotient) tell(derived + proof, rows);
-    return;
+  const std::string derived =
+      given ? absl::StrCat("head_dim is ", PlainNumber(*given))
+            : Say("head-dim.derived", {width, heads, quotient});
+  // Layers of different groups may have heads of different widths, so a model
+  // with several groups gets no finding about a given width.
+  if (proven && rows != given.value_or(quotient) &&
+      (!given || config->groups().size() == 1)) {
+    tell(derived + Say("head-dim.rows", {key_rows, kv, rows}), rows);
   }
-  if (family.derives_head_dim) return;
+  if (given || proven || family.derives_head_dim) return;
   if (quotient != std::floor(quotient)) {
     return tell(derived + ", which is no whole number of channels",
                 std::floor(quotient),

@@ -8,17 +8,6 @@
 #include "core/doctor/input_checks.h"
 
 namespace posenc::core::doctor {
-namespace {
-
-// Returns `rope` with the pairing of `like`. The two formats have the rows of
-// weights in different orders, so their pairings differ and are not compared.
-ResolvedRope WithPairing(ResolvedRope rope, const ResolvedRope& like) {
-  rope.spec.pairing = like.spec.pairing;
-  rope.spec.output_pairing = like.spec.output_pairing;
-  return rope;
-}
-
-}  // namespace
 
 void CheckParams(const Input& input, const ConfigCase& config,
                  std::vector<Finding>* findings) {
@@ -34,8 +23,11 @@ void CheckParams(const Input& input, const ConfigCase& config,
     }
     if (!rope.ok()) return;
     const ResolvedRope& ours = *reference->ropes[g];
-    const Comparison comparison =
-        Compare(ours, WithPairing(*rope, ours), config.reach());
+    // The two formats have the rows of weights in different orders, so their
+    // pairings differ and are not compared.
+    rope->spec.pairing = ours.spec.pairing;
+    rope->spec.output_pairing = ours.spec.output_pairing;
+    const Comparison comparison = Compare(ours, *rope, config.reach());
     std::string fact, theirs, fix;
     if (comparison.pairing || comparison.frequencies) {
       fact = DescribeRope(*rope);

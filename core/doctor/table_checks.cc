@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -90,16 +89,6 @@ std::vector<std::vector<double>> UsualTables(std::size_t n) {
     }
   }
   return tables;
-}
-
-// Returns the 8-bit dtype of the table, or an 8-bit dtype that can hold all of
-// its values; else nullopt.
-std::optional<Dtype> Float8Of(const SavedTable& table) {
-  if (IsFloat8(table.dtype)) return table.dtype;
-  for (const Dtype dtype : {Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2}) {
-    if (CastTo(dtype, table.values) == table.values) return dtype;
-  }
-  return std::nullopt;
 }
 
 // Returns a text such as "15 of 64 frequencies are 0, and the others are up to
@@ -213,15 +202,14 @@ struct TableChecks {
     }
     // A table of more than 8 bits may be the model's own, so only casts to 8
     // bits are tried.
-    const std::optional<Dtype> dtype = Float8Of(*table);
-    if (!dtype) return false;
     for (const std::vector<double>& one : UsualTables(table->values.size())) {
-      if (CastOf(table->values, one) != dtype) continue;
+      const std::optional<Dtype> dtype = CastOf(table->values, one);
+      if (!dtype || !IsFloat8(*dtype)) continue;
       TellCast(*table, *dtype, one, nullptr);
       table->values = one;
       return reference == nullptr;
     }
-    if (IsFloat8(table->dtype)) TellCast(*table, *dtype, {}, nullptr);
+    if (IsFloat8(table->dtype)) TellCast(*table, table->dtype, {}, nullptr);
     return false;
   }
 

@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "core/base/status_macros.h"
 #include "core/base/tensor.h"
 #include "server/base/utf8.h"
 #include "server/convert/fields.h"
@@ -74,14 +75,13 @@ struct Floats {
 
 absl::StatusOr<Floats> ReadFloats(const v1::Tensor& tensor,
                                   std::size_t dimensions, std::int64_t most) {
-  absl::StatusOr<InputTensor> read = ReadTensor(tensor);
-  if (!read.ok()) return read.status();
-  const core::Dtype dtype = read->view.dtype;
+  ASSIGN_OR_RETURN(InputTensor read, ReadTensor(tensor));
+  const core::Dtype dtype = read.view.dtype;
   if (!core::IsFloating(dtype) && !core::IsFloat8(dtype)) {
     return FieldInvalid("dtype", absl::StrCat("is ", core::DtypeName(dtype),
                                               "; must be of floats"));
   }
-  const core::Shape& shape = read->view.shape;
+  const core::Shape& shape = read.view.shape;
   if (shape.size() != dimensions) {
     return FieldInvalid(
         "shape",
@@ -89,14 +89,14 @@ absl::StatusOr<Floats> ReadFloats(const v1::Tensor& tensor,
                      dimensions == 1 ? " extent" : " extents"));
   }
   const auto elements =
-      static_cast<std::int64_t>(read->pieces.size() / core::DtypeSize(dtype));
+      static_cast<std::int64_t>(read.pieces.size() / core::DtypeSize(dtype));
   if (elements > most) {
     return FieldInvalid(
         "shape", absl::StrCat(core::ShapeToString(shape), " holds ", elements,
                               " elements; at most ", most, " are read"));
   }
-  read->Gather();
-  const auto* const bytes = static_cast<const char*>(read->view.data);
+  read.Gather();
+  const auto* const bytes = static_cast<const char*>(read.view.data);
   return Floats{dtype, shape,
                 core::interpretation::DecodeFloats(
                     dtype, bytes, static_cast<std::size_t>(elements))};
@@ -104,8 +104,7 @@ absl::StatusOr<Floats> ReadFloats(const v1::Tensor& tensor,
 
 absl::StatusOr<Floats> ReadNamed(const v1::NamedTensor& in,
                                  std::size_t dimensions, std::int64_t most) {
-  const absl::Status name = CheckName("name", in.name());
-  if (!name.ok()) return name;
+  RETURN_IF_ERROR(CheckName("name", in.name()));
   if (!in.has_tensor()) return core::FieldRequired("tensor", "not given");
   absl::StatusOr<Floats> floats = ReadFloats(in.tensor(), dimensions, most);
   if (!floats.ok()) return core::Prefixed("tensor", floats.status());
@@ -114,20 +113,18 @@ absl::StatusOr<Floats> ReadNamed(const v1::NamedTensor& in,
 
 absl::StatusOr<core::doctor::SavedTable> ReadTable(const v1::NamedTensor& in) {
   if (in.name().empty()) return core::FieldRequired("name", "not given");
-  absl::StatusOr<Floats> floats = ReadNamed(in, 1, kMaxTableElements);
-  if (!floats.ok()) return floats.status();
-  return core::doctor::SavedTable{in.name(), floats->dtype,
-                                  std::move(floats->values)};
+  ASSIGN_OR_RETURN(Floats floats, ReadNamed(in, 1, kMaxTableElements));
+  return core::doctor::SavedTable{in.name(), floats.dtype,
+                                  std::move(floats.values)};
 }
 
 absl::StatusOr<core::doctor::QueryRows> ReadRows(const v1::NamedTensor& in) {
-  const absl::StatusOr<Floats> floats = ReadNamed(in, 2, kMaxRowElements);
-  if (!floats.ok()) return floats.status();
+  ASSIGN_OR_RETURN(const Floats floats, ReadNamed(in, 2, kMaxRowElements));
   core::doctor::QueryRows out;
   out.name = in.name();
-  const auto columns = floats->shape[1];
+  const auto columns = floats.shape[1];
   if (columns == 0) return FieldInvalid("tensor.shape", "rows lack channels");
-  for (auto row = floats->values.begin(); row != floats->values.end();
+  for (auto row = floats.values.begin(); row != floats.values.end();
        row += columns) {
     out.rows.emplace_back(row, row + columns);
   }
@@ -173,27 +170,24 @@ absl::Status ReadGguf(absl::string_view bytes, const core::StopAsked& stop,
     const absl::Status stopped = stop();
     return stopped.ok() ? read(offset, to, n) : stopped;
   };
-  absl::StatusOr<core::interpretation::GgufFile> file =
-      core::interpretation::ReadGguf(source);
-  if (!file.ok()) return file.status();
+  ASSIGN_OR_RETURN(core::interpretation::GgufFile file,
+                   core::interpretation::ReadGguf(source));
   // If a model has several files, only the first one has the keys.
   absl::Status read_number;
-  const auto shard = file->Integer("split.no", &read_number);
+  const auto shard = file.Integer("split.no", &read_number);
   if (shard && *shard > 0) return absl::OkStatus();
-  std::erase_if(file->tensors,
+  std::erase_if(file.tensors,
                 [&](const core::interpretation::GgufTensor& tensor) {
                   return !IsThere(tensor, bytes.size());
                 });
-  absl::StatusOr<core::interpretation::GgufRope> rope =
-      core::interpretation::ReadGgufRope(*file, source);
-  if (!rope.ok()) return rope.status();
+  ASSIGN_OR_RETURN(core::interpretation::GgufRope rope,
+                   core::interpretation::ReadGgufRope(file, source));
   for (core::doctor::SavedTable& table : input->tables) {
-    const absl::Status set = core::interpretation::SetFactors(
-        table.name, std::move(table.values), &*rope);
-    if (!set.ok()) return set;
+    RETURN_IF_ERROR(core::interpretation::SetFactors(
+        table.name, std::move(table.values), &rope));
   }
   input->tables.clear();
-  input->gguf = *std::move(rope);
+  input->gguf = std::move(rope);
   return absl::OkStatus();
 }
 

@@ -31,6 +31,7 @@ bool VisitHead(const TokenRotation& rotation, const TensorView& before,
     const PairChannels from = rotation.before.Channels(i);
     const PairChannels to = rotation.after.Channels(i);
     RotatedElement element;
+    element.pair = i;
     element.x = ElementAt(before, head + from.x);
     element.y = ElementAt(before, head + from.y);
     // An error e of the angle moves the pair by at most e (|x| + |y|).

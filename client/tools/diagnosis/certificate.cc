@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/tools/check/element.h"
-#include "client/tools/diagnosis/cache_explanations.h"
+#include "client/tools/check/rotated_heads.h"
 #include "client/tools/diagnosis/doctor_files.h"
 #include "client/tools/diagnosis/key_motion.h"
 #include "client/tools/files/file.h"
@@ -29,23 +30,22 @@
 namespace posenc::cli {
 namespace {
 
+using core::PlainNumber;
 using core::ResolvedRope;
+using core::doctor::ConfigCase;
+using core::doctor::DescribeRope;
 using core::doctor::Finding;
 using core::doctor::InputReport;
+using core::doctor::LayerGroup;
+using core::doctor::Reading;
 using core::doctor::Say;
+using core::doctor::Values;
 
 // Number of tokens of a layer on which explanations are tried.
 constexpr std::int64_t kTriedTokens = 32;
 // Noise may change a measured angle by this many radians. A wrong base or a
 // wrong shift changes it by far more.
 constexpr double kMeasuredAngle = 0.05;
-// Bounds on a pair's error, in ulps. They depend on the engine's tables of
-// cosines and sines: tables finer than the keys, tables of the keys' dtype, or
-// float32 tables with float64 keys (4 ulps of float32).
-constexpr double kFinerTables = 2;
-constexpr double kOwnTables = 4;
-constexpr double kFloat32ForFloat64 = 4 * 0x1p29;
-constexpr int kFloat32Bits = 24;
 // Largest shift that is tried as an explanation.
 constexpr std::int64_t kTriedShift = 1 << 17;
 
@@ -55,11 +55,8 @@ std::string Sha256(absl::Span<const char> bytes) {
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
          digest);
-  std::string text;
-  for (const unsigned char byte : digest) {
-    absl::StrAppendFormat(&text, "%02x", byte);
-  }
-  return text;
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(digest), sizeof(digest)));
 }
 
 // Returns the number of the layer whose keys have this name. Without a pattern,
@@ -109,29 +106,101 @@ absl::Status ReadKeys(const std::string& pattern, Cache* cache) {
   return absl::OkStatus();
 }
 
-// Bounds in ulps that depend on the keys' dtype.
-struct Bounds {
-  // The bound without --dtype-bound, for engines that compute cosines and sines
-  // in float32, or in float64 if the keys are float64.
-  double usual;
-  // The bound for tables of lower precision, and the dtype of such tables.
-  double coarser;
-  std::string coarser_dtype;
+// A wrong move that an engine may have made, and the remedy.
+struct Explanation {
+  std::string did;
+  std::string fix;
+  Motion motion;
 };
 
-Bounds BoundsOf(v1::Dtype dtype) {
-  const int bits = check::SignificandBits(dtype);
-  if (bits > kFloat32Bits) return {kOwnTables, kFloat32ForFloat64, "float32"};
-  return {bits < kFloat32Bits ? kFinerTables : kOwnTables, kOwnTables,
-          check::DtypeName(dtype)};
+std::string BaseText(const ResolvedRope& rope) {
+  return rope.spec.rope_theta
+             ? absl::StrCat("rope_theta ", PlainNumber(*rope.spec.rope_theta))
+             : DescribeRope(rope);
 }
 
-// Returns the bound for engines that compute float64 tables from float64
-// angles, and all other tables from float32 angles.
-MotionBound BoundOf(v1::Dtype dtype, double ulps) {
-  const bool float64 =
-      check::SignificandBits(dtype) > kFloat32Bits && ulps < kFloat32ForFloat64;
-  return {ulps, float64 ? 0x1p-53 : 0x1p-24};
+// Returns which layers have this encoding: "the global layers'" if it is the
+// encoding of the layers with full attention.
+std::string WhoseRope(const ConfigCase& config, const ResolvedRope& rope) {
+  for (const auto& [type, name] :
+       {std::pair("full_attention", "the global layers'"),
+        std::pair("sliding_attention", "the sliding layers'")}) {
+    LayerGroup group;
+    group.type = type;
+    const auto own = core::doctor::Resolve(
+        config.root(), *core::interpretation::FindReader("hf"), group,
+        config.reach());
+    if (own.ok() && own->inv_freq == rope.inv_freq) return name;
+  }
+  return "other layers'";
+}
+
+// Returns the explanations for a layer of this layer group, in the order in
+// which the certificate tries them. `config` must have a reference.
+std::vector<Explanation> ExplanationsOf(const ConfigCase& config,
+                                        std::size_t group,
+                                        std::int64_t head_dim,
+                                        std::int64_t shift) {
+  const auto& ropes = config.reference()->ropes;
+  const ResolvedRope& own = *ropes[group];
+  std::vector<Explanation> all;
+  // The rows `id` and "<id>-fix" of core/doctor/rows/says.json have the texts.
+  const auto add = [&](const std::string& id, const Values& values,
+                       Motion motion) {
+    all.push_back(
+        {Say(id, values), Say(id + "-fix", values), std::move(motion)});
+  };
+  add("moved.not", {}, MotionOf(own, head_dim, 0));
+  for (std::size_t g = 0; g < ropes.size(); ++g) {
+    if (g == group || ropes[g]->spec.nope) continue;
+    add("moved.other-layer",
+        {BaseText(*ropes[g]), WhoseRope(config, *ropes[g]),
+         own.spec.rope_theta ? PlainNumber(*own.spec.rope_theta)
+                             : DescribeRope(own)},
+        MotionOf(*ropes[g], head_dim, shift));
+  }
+  const auto unscaled = config.ResolveChanged([&](nlohmann::json* part) {
+    part->erase("rope_scaling");
+    part->erase("rope_parameters");
+    if (own.spec.rope_theta) (*part)["rope_theta"] = *own.spec.rope_theta;
+  })[group];
+  if (unscaled.ok() && unscaled->inv_freq != own.inv_freq) {
+    add("moved.unscaled", {}, MotionOf(*unscaled, head_dim, shift));
+  }
+  for (const Reading& reading : config.readings()) {
+    if (!reading.status().ok()) continue;
+    const ResolvedRope& theirs = *reading.ropes[group];
+    if (theirs.inv_freq == own.inv_freq || theirs.spec.nope) continue;
+    add("moved.reader", {reading.reader->title},
+        MotionOf(theirs, head_dim, shift));
+  }
+  Motion paired = MotionOf(own, head_dim, shift);
+  bool& interleaved = paired.rotation.before.interleaved;
+  interleaved = !interleaved;
+  paired.rotation.after = paired.rotation.before;
+  add("moved.paired", {interleaved ? "interleaved" : "half-split"}, paired);
+  for (const double share : {1.0, 0.5, 0.25}) {
+    const auto other = config.ResolveChanged([&](nlohmann::json* part) {
+      (*part)[std::string(config.family().partial_key)] = share;
+      (*part)["model_type"] = "stablelm";  // a class that reads the key
+    })[group];
+    if (!other.ok() || other->spec.rotary_dim == own.spec.rotary_dim ||
+        other->spec.rotary_dim > head_dim) {
+      continue;
+    }
+    add("moved.width", {other->spec.rotary_dim, own.spec.rotary_dim},
+        MotionOf(*other, head_dim, shift));
+  }
+  for (const double factor : {own.attention_factor, 1 / own.attention_factor}) {
+    if (factor == 1) continue;
+    Motion scaled = MotionOf(own, head_dim, shift);
+    scaled.rotation.attention_factor = factor;
+    add("moved.amplitude",
+        {absl::StrFormat("%.6g", own.attention_factor),
+         factor == own.attention_factor ? "twice" : "divided out"},
+        scaled);
+  }
+  return all;
 }
 
 // Removes the path from the start of an error of FileBytes.
@@ -193,7 +262,7 @@ class Certifier {
         core::interpretation::ConfigJson{*text}};
     const std::int64_t length =
         std::max<std::int64_t>(core::interpretation::ClaimedLength(source), 1);
-    config_ = std::make_unique<core::doctor::ConfigCase>(
+    config_ = std::make_unique<ConfigCase>(
         flags_.config, std::move(root), readers, core::doctor::Reach{length});
     result_.diagnosis.length = length;
     return config_->reference() != nullptr
@@ -209,7 +278,7 @@ class Certifier {
     if (config_ != nullptr && config_->reference() != nullptr) {
       config.model_type = config_->model_type();
       config.content_hash = core::interpretation::ContentHash(config_->rope());
-      config.spec = core::doctor::DescribeRope(config_->rope());
+      config.spec = DescribeRope(config_->rope());
     }
     result_.diagnosis.inputs = {config};
     for (auto [cache, sha256] : {std::pair(&before_, &result_.cache_sha256),
@@ -236,8 +305,7 @@ class Certifier {
   // Adds the finding cache.not-certifiable. Its texts are the rows CAUSE and
   // CAUSE-fix of core/doctor/rows/says.json.
   void NotCertifiable(const std::string& path, absl::string_view cause,
-                      const core::doctor::Values& values,
-                      std::vector<std::int32_t> layers) {
+                      const Values& values, std::vector<std::int32_t> layers) {
     Add("cache.not-certifiable", path, Say(cause, values),
         Say(absl::StrCat(cause, "-fix"), {}), std::move(layers));
   }
@@ -326,13 +394,6 @@ class Certifier {
     const MotionBound bound = BoundOf(dtype, ulps);
     const MotionError error =
         Measure(own, before, after, bound, p_max, before.index.tokens);
-    LayerCertificate certificate;
-    certificate.layer = layer;
-    certificate.heads = before.index.heads;
-    certificate.elements = check::ElementCount(before.tensor.shape);
-    certificate.max_error_ulps = error.max_ulps;
-    certificate.bound_ulps = error.max_bound;
-    certificate.encoding_hash = core::interpretation::ContentHash(rope);
     const bool by_angle = flags_.measured && layer > 0;
     const auto fits = [&](const Motion& motion, const MotionBound& within) {
       if (by_angle) {
@@ -341,34 +402,41 @@ class Certifier {
       }
       return Measure(motion, before, after, within, p_max, kTriedTokens).within;
     };
-    certificate.certified = by_angle ? fits(own, bound) : error.within;
-    result_.layers.push_back(certificate);
-    if (certificate.certified) return;
+    const bool certified = by_angle ? fits(own, bound) : error.within;
+    result_.layers.push_back(
+        {.layer = layer,
+         .heads = before.index.heads,
+         .elements = check::ElementCount(before.tensor.shape),
+         .max_error_ulps = error.max_ulps,
+         .bound_ulps = error.max_bound,
+         .certified = certified,
+         .encoding_hash = core::interpretation::ContentHash(rope)});
+    if (certified) return;
     const std::vector<Explanation> explanations =
         ExplanationsOf(*config_, group, head_dim, *flags_.shift);
-    const auto explained = [&](const MotionBound& within) {
-      const auto one = std::ranges::find_if(
-          explanations,
-          [&](const Explanation& it) { return fits(it.motion, within); });
-      if (one == explanations.end()) return false;
-      Mismatch(layer, one->did, one->fix);
-      return true;
-    };
-    if (explained(bound)) return;
-    const MotionBound loose = BoundOf(dtype, std::max(ulps, bounds.coarser));
-    const bool is_finer = ulps < bounds.coarser;
-    if (!by_angle && is_finer &&
-        Measure(own, before, after, loose, p_max, before.index.tokens).within) {
-      const bool float32 = bounds.coarser_dtype == "float32";
-      return Mismatch(
-          layer,
-          Say("moved.coarser", {bounds.coarser, ulps, bounds.coarser_dtype}),
-          Say("moved.coarser-fix", {bounds.coarser, bounds.coarser_dtype,
-                                    float32 ? "float64" : "float32"}));
-    }
     // An engine with coarser tables may, in addition, make one of the mistakes
     // of `explanations`.
-    if (is_finer && explained(loose)) return;
+    const MotionBound loose = BoundOf(dtype, std::max(ulps, bounds.coarser));
+    std::vector<MotionBound> tried = {bound};
+    // Angles are judged without these bounds.
+    if (!by_angle && loose.ulps > ulps) tried.push_back(loose);
+    for (const MotionBound& within : tried) {
+      if (within.ulps > ulps &&
+          Measure(own, before, after, loose, p_max, before.index.tokens)
+              .within) {
+        const bool float32 = bounds.coarser_dtype == "float32";
+        return Mismatch(
+            layer,
+            Say("moved.coarser", {bounds.coarser, ulps, bounds.coarser_dtype}),
+            Say("moved.coarser-fix", {bounds.coarser, bounds.coarser_dtype,
+                                      float32 ? "float64" : "float32"}));
+      }
+      for (const Explanation& one : explanations) {
+        if (fits(one.motion, within)) {
+          return Mismatch(layer, one.did, one.fix);
+        }
+      }
+    }
     const std::vector<double> angles =
         MeasuredAngles(own.rotation.before, before, after);
     Motion moved = own;
@@ -425,7 +493,7 @@ class Certifier {
 
   const CertificateFlags& flags_;
   Cache before_, after_;
-  std::unique_ptr<core::doctor::ConfigCase> config_;
+  std::unique_ptr<ConfigCase> config_;
   std::vector<Mismatched> mismatches_;
   Certificate result_;
 };

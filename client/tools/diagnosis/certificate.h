@@ -5,7 +5,7 @@
 // `cache` is rotated by the angle shift * w_i in long double, and compared with
 // `after`. w_i is the frequency of pair i. The error of a pair is measured in
 // ulps of the pair's length in the keys' dtype. If a layer exceeds its bound,
-// its keys are compared with known mistakes (cache_explanations.h).
+// its keys are compared with moves that engines make by mistake.
 //
 // `after` is made in one of two ways. (a) The engine's rotary module rotates
 // the same key to both positions. This is exact, and the bound applies. (b) The
@@ -19,8 +19,7 @@
 // tables have the dtype of the keys. The bound for float32 and float64 keys is
 // also 4 ulps, because their tables have the dtype of the keys. If an engine
 // rotates float64 keys with float32 tables, the bound is 4 ulps of float32,
-// which are 2^31 ulps of float64. The error of angles is added to the bound
-// (key_motion.h).
+// which are 2^31 ulps of float64. The error of angles is added to the bound.
 
 #pragma once
 

@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <initializer_list>
-#include <optional>
 #include <set>
 #include <system_error>
 
@@ -439,6 +437,18 @@ void ReadIndex(const fs::path& path, Descriptions* inputs) {
   }
 }
 
+void ReadFile(const std::string& path, Descriptions* inputs) {
+  if (absl::EndsWith(path, ".safetensors.index.json")) {
+    ReadIndex(path, inputs);
+  } else if (HasExtension(path, ".safetensors")) {
+    inputs->push_back(ReadWeights(path, false));
+  } else if (!HasExtension(path, ".json") && IsGguf(path)) {
+    inputs->push_back(ReadWeights(path, true));
+  } else {
+    inputs->push_back(ReadJsonFile(path));
+  }
+}
+
 constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr const char* kModelTexts[] = {"config.json", "params.json",
                                        "tokenizer_config.json"};
@@ -464,20 +474,21 @@ void ReadFolder(const std::string& path, Descriptions* inputs) {
   std::error_code error;
   const std::set<std::string> names = NamesIn(path, &error);
   if (error) return refuse(absl::StrCat("cannot open: ", error.message()));
-  std::vector<std::string> models;
+  std::vector<std::string> weights;
   for (const std::string& name : names) {
-    if (HasExtension(name, ".gguf")) models.push_back(name);
+    if (HasExtension(name, ".gguf")) weights.push_back(name);
   }
   // If there is an index, it names the .safetensors files to read.
   const bool has_index = names.count(kIndex) > 0;
+  if (has_index) weights.emplace_back(kIndex);
   for (const std::string& name : names) {
     if (HasExtension(name, ".safetensors") && !has_index) {
-      models.push_back(name);
+      weights.push_back(name);
     }
   }
   // The folder can also have three JSON files, which are inputs, too.
-  if (models.size() > kMaxInputs - 3) {
-    return refuse(absl::StrCat("holds ", models.size(),
+  if (weights.size() > kMaxInputs - 3) {
+    return refuse(absl::StrCat("holds ", weights.size(),
                                " files of weights; at most ", kMaxInputs - 3,
                                " are read"));
   }
@@ -488,11 +499,9 @@ void ReadFolder(const std::string& path, Descriptions* inputs) {
     if (names.count(name) == 0) continue;
     inputs->push_back(ReadJsonFile((folder / name).string()));
   }
-  for (const std::string& name : models) {
-    inputs->push_back(
-        ReadWeights((folder / name).string(), HasExtension(name, ".gguf")));
+  for (const std::string& name : weights) {
+    ReadFile((folder / name).string(), inputs);
   }
-  if (has_index) ReadIndex(folder / kIndex, inputs);
   if (inputs->size() == before) {
     refuse(
         "holds no config.json, params.json, tokenizer_config.json, .gguf or "
@@ -532,12 +541,10 @@ absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
 
 bool IsGguf(const std::string& path) {
   if (HasExtension(path, ".gguf")) return true;
-  // Reading a pipe would consume its bytes.
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return false;
+  const OffsetFile file(path);
   char magic[4] = {};
-  std::ifstream file(path, std::ios::binary);
-  return file.read(magic, sizeof(magic)) &&
+  return file.status().ok() && file.size() >= sizeof(magic) &&
+         file.Read(0, magic, sizeof(magic)).ok() &&
          absl::string_view(magic, sizeof(magic)) == "GGUF";
 }
 
@@ -557,14 +564,8 @@ std::vector<ModelDescription> ReadDescriptions(
     std::error_code error;
     if (fs::is_directory(path, error)) {
       ReadFolder(path, &inputs);
-    } else if (absl::EndsWith(path, ".safetensors.index.json")) {
-      ReadIndex(path, &inputs);
-    } else if (HasExtension(path, ".safetensors")) {
-      inputs.push_back(ReadWeights(path, false));
-    } else if (!HasExtension(path, ".json") && IsGguf(path)) {
-      inputs.push_back(ReadWeights(path, true));
     } else {
-      inputs.push_back(ReadJsonFile(path));
+      ReadFile(path, &inputs);
     }
   }
   return inputs;

@@ -10,28 +10,28 @@
 namespace posenc::cli {
 namespace {
 
+// Bounds on a pair's error, in ulps. They depend on the engine's tables of
+// cosines and sines: tables finer than the keys, tables of the keys' dtype, or
+// float32 tables with float64 keys (4 ulps of float32).
+constexpr double kFinerTables = 2;
+constexpr double kOwnTables = 4;
+constexpr double kFloat32ForFloat64 = 4 * 0x1p29;
+constexpr int kFloat32Bits = 24;
+
 double Ulps(v1::Dtype dtype, long double error, double length) {
   return static_cast<double>(error) / check::UlpAt(dtype, length);
 }
 
-// Calls `visit` for all elements of `after`, with the exact result of moving
-// `before`. `pair` is the number of the element's pair, or -1 if the channel
-// passes through.
-void Visit(const Motion& motion, const check::HeadsView& before,
-           const check::HeadsView& after,
-           absl::FunctionRef<bool(const check::RotatedElement& element,
-                                  std::int64_t pair)>
-               visit) {
-  std::int64_t seen = 0;  // rotated channels: two for each pair
+// Calls `visit` for the elements of `after`, with the exact result of moving
+// `before`.
+void Visit(
+    const Motion& motion, const check::HeadsView& before,
+    const check::HeadsView& after,
+    absl::FunctionRef<bool(const check::RotatedElement& element)> visit) {
   check::VisitRotatedHeads(
       motion.rotation, before, after,
       [&](std::int64_t) { return static_cast<long double>(motion.shift); },
-      /*token_step=*/1,
-      [&](const check::RotatedElement& element) {
-        return visit(element, element.passes_through
-                                  ? -1
-                                  : seen++ / 2 % motion.rotation.before.pairs);
-      });
+      /*token_step=*/1, visit);
 }
 
 }  // namespace
@@ -49,6 +49,19 @@ Motion MotionOf(const core::ResolvedRope& rope, std::int64_t head_dim,
   rotation.frequencies.assign(rope.inv_freq.begin(),
                               rope.inv_freq.begin() + rotation.before.pairs);
   return {rotation, rope.spec.reverse ? -shift : shift};
+}
+
+Bounds BoundsOf(v1::Dtype dtype) {
+  const int bits = check::SignificandBits(dtype);
+  if (bits > kFloat32Bits) return {kOwnTables, kFloat32ForFloat64, "float32"};
+  return {bits < kFloat32Bits ? kFinerTables : kOwnTables, kOwnTables,
+          check::DtypeName(dtype)};
+}
+
+MotionBound BoundOf(v1::Dtype dtype, double ulps) {
+  const bool float64 =
+      check::SignificandBits(dtype) > kFloat32Bits && ulps < kFloat32ForFloat64;
+  return {ulps, float64 ? 0x1p-53 : 0x1p-24};
 }
 
 MotionError Measure(const Motion& motion, const check::HeadsView& before,
@@ -71,34 +84,32 @@ MotionError Measure(const Motion& motion, const check::HeadsView& before,
   const check::HeadIndex& at = before.index;
   std::vector<bool> bad_tokens(static_cast<std::size_t>(at.batch * at.tokens));
   std::vector<bool> bad_heads(static_cast<std::size_t>(at.heads));
-  Visit(motion, before, after,
-        [&](const check::RotatedElement& element, std::int64_t pair) {
-          const std::int64_t s = element.index / at.token_stride % at.tokens;
-          if (s >= most_tokens) return false;
-          const double length =
-              static_cast<double>(pair < 0 ? std::abs(element.exact)
-                                           : std::hypot(element.x, element.y));
-          const double most =
-              pair < 0 ? bound.ulps
-                       : bound.ulps +
-                             Ulps(dtype, from_angles[pair] * length, length);
-          const double ulps =
-              Ulps(dtype, std::abs(element.actual - element.exact), length);
-          error.max_ulps = std::max(error.max_ulps, ulps);
-          error.max_bound = std::max(error.max_bound, most);
-          if (ulps <= most) return true;
-          const std::int64_t b =
-              at.batch > 1 ? element.index / at.batch_stride % at.batch : 0;
-          const std::int64_t token = b * at.tokens + s;
-          const std::int64_t head = element.index / at.head_stride % at.heads;
-          if (error.within) {
-            error.first_token = token;
-            error.first_head = head;
-          }
-          error.within = false;
-          bad_tokens[token] = bad_heads[head] = true;
-          return true;
-        });
+  Visit(motion, before, after, [&](const check::RotatedElement& element) {
+    const std::int64_t pair = element.pair;
+    const std::int64_t s = element.index / at.token_stride % at.tokens;
+    if (s >= most_tokens) return false;
+    const double length = static_cast<double>(
+        pair < 0 ? std::abs(element.exact) : std::hypot(element.x, element.y));
+    const double most =
+        pair < 0 ? bound.ulps
+                 : bound.ulps + Ulps(dtype, from_angles[pair] * length, length);
+    const double ulps =
+        Ulps(dtype, std::abs(element.actual - element.exact), length);
+    error.max_ulps = std::max(error.max_ulps, ulps);
+    error.max_bound = std::max(error.max_bound, most);
+    if (ulps <= most) return true;
+    const std::int64_t b =
+        at.batch > 1 ? element.index / at.batch_stride % at.batch : 0;
+    const std::int64_t token = b * at.tokens + s;
+    const std::int64_t head = element.index / at.head_stride % at.heads;
+    if (error.within) {
+      error.first_token = token;
+      error.first_head = head;
+    }
+    error.within = false;
+    bad_tokens[token] = bad_heads[head] = true;
+    return true;
+  });
   error.tokens = std::count(bad_tokens.begin(), bad_tokens.end(), true);
   error.heads = std::count(bad_heads.begin(), bad_heads.end(), true);
   return error;
@@ -114,14 +125,14 @@ std::vector<double> MeasuredAngles(const check::PairLayout& layout,
   // Elements of `after` are alternately x and y of a pair; each adds its
   // products to both sums.
   bool is_x = false;
-  Visit(still, before, after,
-        [&](const check::RotatedElement& element, std::int64_t pair) {
-          if (pair < 0) return true;
-          is_x = !is_x;
-          cross[pair] += (is_x ? -element.y : element.x) * element.actual;
-          dot[pair] += (is_x ? element.x : element.y) * element.actual;
-          return true;
-        });
+  Visit(still, before, after, [&](const check::RotatedElement& element) {
+    const std::int64_t pair = element.pair;
+    if (pair < 0) return true;
+    is_x = !is_x;
+    cross[pair] += (is_x ? -element.y : element.x) * element.actual;
+    dot[pair] += (is_x ? element.x : element.y) * element.actual;
+    return true;
+  });
   std::vector<double> angles;
   angles.reserve(static_cast<std::size_t>(layout.pairs));
   for (std::int64_t i = 0; i < layout.pairs; ++i) {

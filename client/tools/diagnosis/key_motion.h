@@ -1,9 +1,10 @@
-// Compares the keys of one layer in two files.
+// Compares the keys of one layer in two files, before and after a move.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "client/tools/check/rotated_heads.h"
@@ -28,6 +29,24 @@ struct MotionBound {
   double angle_unit = 0x1p-24;  // rounding of an engine's angles
 };
 
+// Bounds in ulps that depend on the keys' dtype.
+struct Bounds {
+  // The bound without --dtype-bound, for engines that compute cosines and sines
+  // in float32, or in float64 if the keys are float64.
+  double usual;
+  // The bound for tables of lower precision, and the dtype of such tables.
+  double coarser;
+  std::string coarser_dtype;
+};
+
+// Returns the bounds for keys of this dtype.
+Bounds BoundsOf(v1::Dtype dtype);
+
+// Returns the bound of `ulps` for keys of this dtype, for engines that compute
+// float64 tables from float64 angles, and all other tables from float32 angles.
+MotionBound BoundOf(v1::Dtype dtype, double ulps);
+
+// How far keys are from their moved originals.
 struct MotionError {
   double max_ulps = 0;   // over all pairs and heads
   double max_bound = 0;  // the largest bound
