@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <iterator>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -43,8 +44,8 @@ std::variant<TrigRows, LearnedRows<T>, GridRows<T>> MakeRows(
 template <typename T>
 void FillTable(AbsoluteRows<T> rows, const TokenPositions* positions,
                std::int64_t first_row, const TensorView& table) {
-  const bool direct = DtypeSize(table.dtype) == sizeof(T);
   const std::int64_t dim = table.shape[1];
+  const std::size_t bytes = dim * DtypeSize(table.dtype);
   std::vector<T> row(dim);
   std::vector<double> at(positions == nullptr ? 0 : positions->axes());
   for (std::int64_t t = 0; t < table.shape[0]; ++t) {
@@ -52,13 +53,11 @@ void FillTable(AbsoluteRows<T> rows, const TokenPositions* positions,
       at[a] = positions->at(static_cast<int>(a), 0, t);
     }
     rows.Row(first_row + t, at.data(), row.data());
-    if (direct) {
-      std::memcpy(static_cast<char*>(table.data) + t * dim * sizeof(T),
-                  row.data(), dim * sizeof(T));
+    char* const out = static_cast<char*>(table.data) + t * bytes;
+    if constexpr (std::is_same_v<T, float>) {
+      std::memcpy(out, row.data(), bytes);
     } else {
-      for (std::int64_t c = 0; c < dim; ++c) {
-        StoreDouble(row[c], table, t * dim + c);
-      }
+      StoreDoubles(row.data(), dim, table.dtype, out);
     }
   }
 }

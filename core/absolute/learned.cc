@@ -1,8 +1,6 @@
 #include "core/absolute/learned.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <type_traits>
 
@@ -72,7 +70,6 @@ LearnedRows<T>::LearnedRows(const LearnedTable& encoding)
       rows_(table_.shape[0]),
       dim_(table_.shape[1]),
       alpha_(encoding.hierarchical_alpha.value_or(0)) {
-  if (DtypeSize(table_.dtype) == 2) wide_.resize(dim_);
   if (alpha_ != 0) {
     first_.resize(dim_);
     outer_.resize(dim_);
@@ -84,22 +81,16 @@ LearnedRows<T>::LearnedRows(const LearnedTable& encoding)
 template <typename T>
 template <typename U>
 void LearnedRows<T>::Load(std::int64_t k, U* row) {
-  const std::size_t bytes = dim_ * DtypeSize(table_.dtype);
-  const char* const src = static_cast<const char*>(table_.data) + k * bytes;
-  const bool same =
-      table_.dtype ==
-      (std::is_same_v<U, float> ? Dtype::kFloat32 : Dtype::kFloat64);
-  if (same) {
-    std::memcpy(row, src, bytes);
-  } else if (wide_.empty()) {
+  if constexpr (std::is_same_v<U, double>) {
+    LoadDoubles(table_, k * dim_, dim_, row);
+  } else if (table_.dtype == Dtype::kFloat64) {
     for (std::int64_t c = 0; c < dim_; ++c) {
-      row[c] = static_cast<U>(ElementAsDouble(table_, k * dim_ + c));
+      row[c] = static_cast<float>(ElementAsDouble(table_, k * dim_ + c));
     }
   } else {
-    const simd::KernelTable& kernels = simd::ActiveKernels();
-    (table_.dtype == Dtype::kFloat16 ? kernels.widen_f16 : kernels.widen_bf16)(
-        reinterpret_cast<const std::uint16_t*>(src), wide_.data(), dim_);
-    std::copy(wide_.begin(), wide_.end(), row);
+    const std::size_t bytes = dim_ * DtypeSize(table_.dtype);
+    simd::ActiveKernels().widen[KernelIndex(table_.dtype)](
+        static_cast<const char*>(table_.data) + k * bytes, row, dim_);
   }
 }
 

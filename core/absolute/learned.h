@@ -45,7 +45,6 @@ class LearnedRows {
   ConstTensorView table_;
   std::int64_t rows_, dim_;
   double alpha_;
-  std::vector<float> wide_;                    // a 16-bit row, as float
   std::vector<double> first_, outer_, inner_;  // rows 0, i and j
 };
 

@@ -72,13 +72,22 @@ struct TensorView {
   void* data = nullptr;
 };
 
-// Returns element i of a tensor of any dtype, widened. It is slow, so use it
-// only for positions and small inputs.
-double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i);
+// The index of the kernels for a floating dtype (simd::DtypeIndex). The
+// saturation matters only for FP8.
+int KernelIndex(Dtype dtype, Saturation saturation = Saturation::kNone);
 
-// Rounds `value` to the tensor's dtype, to nearest even, and stores it as
-// element i. There is only one rounding. FP8 follows Saturation::kNone, and NaN
-// becomes 0x7f.
+// Sets values[i] to element first + i of a tensor of any dtype, without
+// rounding.
+void LoadDoubles(const ConstTensorView& tensor, std::int64_t first,
+                 std::int64_t n, double* values);
+
+// Rounds each value once to `dtype`, to nearest even, and stores the results
+// side by side. FP8 follows Saturation::kNone, and NaN becomes 0x7f. If `dtype`
+// is an integer type, values must be integers in its range.
+void StoreDoubles(const double* values, std::int64_t n, Dtype dtype, void* out);
+
+// The same for element i alone.
+double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i);
 void StoreDouble(double value, const TensorView& tensor, std::int64_t i);
 
 }  // namespace posenc::core

@@ -131,8 +131,8 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
   const std::int64_t batch = per_sequence ? extents.batch : 1;
   RETURN_IF_ERROR(Reserve(extents, axes * batch * extents.tokens));
   std::vector<double> values(axes * batch * extents.tokens);
+  LoadDoubles(ids, 0, static_cast<std::int64_t>(values.size()), values.data());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = ElementAsDouble(ids, static_cast<std::int64_t>(i));
     // The condition is a negation, because NaN must fail, too.
     if (!(std::fabs(values[i]) <= kMaxPosition)) {
       return OutOfRange(

@@ -11,7 +11,6 @@
 #include "core/base/status_macros.h"
 #include "core/positions/positions.h"
 #include "core/relative/check.h"
-#include "core/relative/elements.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {

@@ -12,7 +12,7 @@
 #include "core/base/status_macros.h"
 #include "core/positions/positions.h"
 #include "core/relative/check.h"
-#include "core/relative/elements.h"
+#include "core/relative/panels.h"
 
 namespace posenc::core {
 namespace {

@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "core/relative/check.h"
-#include "core/relative/elements.h"
+#include "core/relative/panels.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {

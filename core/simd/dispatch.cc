@@ -1,6 +1,5 @@
 #include "core/simd/dispatch.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -14,20 +13,6 @@ namespace {
 
 constexpr const char* kNames[] = {"sse2", "avx2", "avx512", "avx512_bf16",
                                   "neon"};
-
-#ifdef POSENC_HAS_avx512_bf16
-const KernelTable& Avx512Bf16Table() {
-  static const KernelTable table = [] {
-    KernelTable kernels = kAvx512Kernels;
-    kernels.name = "avx512_bf16";
-    std::copy_n(&kAvx512Bf16Kernels.rotate[0][0], 4,
-                &kernels.rotate[kBf16][0][0]);
-    kernels.narrow_bf16 = kAvx512Bf16Kernels.narrow;
-    return kernels;
-  }();
-  return table;
-}
-#endif
 
 #ifdef __x86_64__
 // Clang accepts the name "f16c" only from version 16 on. With an older Clang
@@ -63,7 +48,7 @@ std::vector<const KernelTable*> DetectKernels() {
 #endif
 #ifdef POSENC_HAS_avx512_bf16
   if (avx512 && __builtin_cpu_supports("avx512bf16")) {
-    supported.push_back(&Avx512Bf16Table());
+    supported.push_back(&kAvx512Bf16Kernels);
   }
 #endif
   return supported;

@@ -77,11 +77,7 @@ struct Avx512Bf16 : Avx512 {
 
 }  // namespace
 
-constinit const Bf16Kernels kAvx512Bf16Kernels = [] {
-  Bf16Kernels kernels = {};
-  SetPairings<Bf16<Avx512Bf16>>(kernels.rotate);
-  kernels.narrow = &Narrow<Bf16<Avx512Bf16>>;
-  return kernels;
-}();
+constinit const KernelTable kAvx512Bf16Kernels =
+    MakeKernels<Avx512Bf16>("avx512_bf16");
 
 }  // namespace posenc::simd

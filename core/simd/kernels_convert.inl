@@ -44,6 +44,7 @@ struct Native {
 
   static Batch Load(const T* src) { return Batch::load_unaligned(src); }
   static void Store(const Batch& x, T* dst) { x.store_unaligned(dst); }
+  static void Narrow(const Batch& x, T* dst) { Store(x, dst); }
   static void LoadTwo(const T* src, Batch* x, Batch* y) {
     *x = Load(src);
     *y = Load(src + kLanes);
@@ -289,17 +290,21 @@ void ConvertAll(const From* src, To* dst, std::size_t n,
 }
 
 template <class Dtype>
-void Widen(const typename Dtype::Storage* src, float* dst, std::size_t n) {
-  ConvertAll<Dtype::kLanes>(src, dst, n, [](const auto* from, float* to) {
-    Dtype::Load(from).store_unaligned(to);
-  });
+void Widen(const void* src, float* dst, std::size_t n) {
+  using Storage = typename Dtype::Storage;
+  ConvertAll<Dtype::kLanes>(static_cast<const Storage*>(src), dst, n,
+                            [](const Storage* from, float* to) {
+                              Dtype::Load(from).store_unaligned(to);
+                            });
 }
 
 template <class Dtype>
-void Narrow(const float* src, typename Dtype::Storage* dst, std::size_t n) {
-  ConvertAll<Dtype::kLanes>(src, dst, n, [](const float* from, auto* to) {
-    Dtype::Narrow(Dtype::Batch::load_unaligned(from), to);
-  });
+void Narrow(const float* src, void* dst, std::size_t n) {
+  using Storage = typename Dtype::Storage;
+  ConvertAll<Dtype::kLanes>(
+      src, static_cast<Storage*>(dst), n, [](const float* from, Storage* to) {
+        Dtype::Narrow(Dtype::Batch::load_unaligned(from), to);
+      });
 }
 
 }  // namespace
