@@ -40,7 +40,7 @@ struct TrigRow {
 //   cos[r][i] = cos phi_i * cos delta_r,i - sin phi_i * sin delta_r,i
 //   sin[r][i] = sin phi_i * cos delta_r,i + cos phi_i * sin delta_r,i
 // Each result is computed in float64 and rounded once to float32. Each float64
-// row has space for n values, with n rounded up to a multiple of 16.
+// row is padded with zeros up to a multiple of 16 values.
 struct AngleSums {
   const double* cos;  // of phi, times any factor
   const double* sin;
