@@ -224,7 +224,7 @@ absl::StatusOr<Shape> ResultShape(const AddEncodingArgs& args,
         "positions",
         "given for a grid: its cells are the rows of x; leave them out"));
   }
-  if (faults.Note(CheckDtype("x.dtype", x.dtype))) {
+  if (faults.Note(CheckFloating("x.dtype", x.dtype))) {
     faults.Note(CheckScale(args.x_scale, x.dtype));
   }
   faults.Note(CheckShape(args, extents, x.shape));

@@ -101,39 +101,6 @@ absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
   return extents;
 }
 
-absl::Status CheckDtype(absl::string_view field, Dtype dtype) {
-  if (IsFloating(dtype)) return absl::OkStatus();
-  return MustBe(field, DtypeName(dtype),
-                "float32, float16, bfloat16 or float64");
-}
-
-absl::Status CheckMatrix(absl::string_view field,
-                         const std::optional<ConstTensorView>& tensor,
-                         absl::string_view form) {
-  if (!tensor.has_value()) {
-    return FieldRequired(field,
-                         absl::StrCat("not given; must be a tensor ", form));
-  }
-  RETURN_IF_ERROR(CheckDtype(absl::StrCat(field, ".dtype"), tensor->dtype));
-  const Shape& shape = tensor->shape;
-  if (shape.size() == 2 && shape[0] >= 1 && shape[1] >= 1) {
-    return absl::OkStatus();
-  }
-  const std::string actual = ShapeToString(shape);
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
-      absl::StrCat(field, ".shape"),
-      absl::StrCat("is ", actual, "; must be ", form, ", both at least 1"),
-      {{"expected", std::string(form)}, {"actual", actual}});
-}
-
-absl::Status CheckReach(const AbsoluteEncoding& encoding,
-                        const TokenPositions& positions, std::int64_t first) {
-  const auto* learned = std::get_if<LearnedTable>(&encoding);
-  return learned == nullptr ? absl::OkStatus()
-                            : CheckLearnedReach(*learned, positions, first);
-}
-
 AbsoluteTable::AbsoluteTable(const AbsoluteEncoding& encoding, Dtype dtype)
     : encoding_(encoding),
       rows_(dtype == Dtype::kFloat32

@@ -8,10 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "core/absolute/encoding.h"
 #include "core/absolute/trig_rows.h"
-#include "core/base/tensor.h"
 
 namespace posenc::core {
 
@@ -49,13 +47,5 @@ TrigRows RowsOf(const FourierFeatures& encoding);
 absl::Status CheckSinusoidBase(const std::optional<double>& base);
 // Returns FieldInvalid ("dim") unless 2 <= dim <= 65536.
 absl::Status CheckSinusoidDim(std::int32_t dim);
-
-// Returns FieldInvalid unless the dtype is floating.
-absl::Status CheckDtype(absl::string_view field, Dtype dtype);
-// Checks that a tensor is present, floating, and a matrix of at least one
-// element. `form` names its extents: "[rows, dim]".
-absl::Status CheckMatrix(absl::string_view field,
-                         const std::optional<ConstTensorView>& tensor,
-                         absl::string_view form);
 
 }  // namespace posenc::core

@@ -6,14 +6,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/absolute/kinds.h"
+#include "core/absolute/rows.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 #include "core/simd/dispatch.h"
 
 namespace posenc::core {
 
 absl::StatusOr<AbsoluteExtents> Validate(const LearnedTable& encoding) {
-  RETURN_IF_ERROR(CheckMatrix("table", encoding.table, "[rows, dim]"));
+  RETURN_IF_ERROR(CheckTensor("table", encoding.table, {{"rows"}, {"dim"}}));
   const ConstTensorView& table = *encoding.table;
   // Limits the memory of workers: each worker keeps rows of this width.
   if (table.shape[1] > kMaxAbsoluteDim) {
@@ -37,11 +39,12 @@ absl::StatusOr<AbsoluteExtents> Validate(const LearnedTable& encoding) {
   return AbsoluteExtents{table.shape[1]};
 }
 
-absl::Status CheckLearnedReach(const LearnedTable& encoding,
-                               const TokenPositions& positions,
-                               std::int64_t first) {
-  const bool extended = encoding.hierarchical_alpha.has_value();
-  const auto rows = static_cast<double>(encoding.table->shape[0]);
+absl::Status CheckReach(const AbsoluteEncoding& encoding,
+                        const TokenPositions& positions, std::int64_t first) {
+  const auto* const learned = std::get_if<LearnedTable>(&encoding);
+  if (learned == nullptr) return absl::OkStatus();
+  const bool extended = learned->hierarchical_alpha.has_value();
+  const auto rows = static_cast<double>(learned->table->shape[0]);
   const double reach = extended ? rows * rows : rows;
   const std::vector<double>& values = positions.values();
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -51,14 +54,14 @@ absl::Status CheckLearnedReach(const LearnedTable& encoding,
     const std::string rule =
         !whole
             ? "a trained table has whole positions only"
-            : absl::StrCat("a table of ", encoding.table->shape[0], " rows ",
+            : absl::StrCat("a table of ", learned->table->shape[0], " rows ",
                            extended ? "extended to their square " : "",
-                           "has 0 to ", PositionText(reach - 1),
+                           "has 0 to ", PlainNumber(reach - 1),
                            p < 0 || extended ? "" : "; see hierarchical_alpha");
     const auto index = first + static_cast<std::int64_t>(i);
     return PositionOutOfRange(
         "positions",
-        absl::StrCat("element ", index, " is ", PositionText(p), "; ", rule),
+        absl::StrCat("element ", index, " is ", PlainNumber(p), "; ", rule),
         index);
   }
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/simd/dispatch.h"
 
 namespace posenc::core {
@@ -28,6 +29,21 @@ Row RowOf(Dtype dtype) {
       {"float8_e4m3fn", 1}, {"float8_e5m2", 1}, {"int8", 1}};
   const int i = static_cast<int>(dtype) - 1;
   return i >= 0 && i < static_cast<int>(std::size(kRows)) ? kRows[i] : Row();
+}
+
+bool Matches(const Shape& shape, const std::vector<NamedExtent>& extents) {
+  if (shape.size() != extents.size()) return false;
+  for (std::size_t a = 0; a < shape.size(); ++a) {
+    const std::int64_t size = extents[a].size;
+    if (size == -1 ? shape[a] < 1 : shape[a] != size) return false;
+  }
+  return true;
+}
+
+std::string Text(const NamedExtent& extent) {
+  if (extent.size == -1) return extent.name;
+  if (extent.name.empty()) return absl::StrCat(extent.size);
+  return absl::StrCat(extent.name, " = ", extent.size);
 }
 
 constexpr std::int64_t kBlock = 256;  // elements converted at a time
@@ -77,6 +93,12 @@ bool IsFloating(Dtype dtype) {
          dtype == Dtype::kBfloat16 || dtype == Dtype::kFloat64;
 }
 
+absl::Status CheckFloating(absl::string_view field, Dtype dtype) {
+  if (IsFloating(dtype)) return absl::OkStatus();
+  return MustBe(field, DtypeName(dtype),
+                "float32, float16, bfloat16 or float64");
+}
+
 bool IsFloat8(Dtype dtype) {
   return dtype == Dtype::kFloat8E4m3fn || dtype == Dtype::kFloat8E5m2;
 }
@@ -111,6 +133,28 @@ absl::StatusOr<std::int64_t> ElementCount(const Shape& shape) {
     product *= extent;
   }
   return empty ? 0 : product;
+}
+
+absl::Status CheckTensor(absl::string_view field,
+                         const std::optional<ConstTensorView>& tensor,
+                         const std::vector<NamedExtent>& extents) {
+  const std::string expected = absl::StrCat(
+      "[",
+      absl::StrJoin(extents, ", ",
+                    [](std::string* out, const NamedExtent& extent) {
+                      out->append(Text(extent));
+                    }),
+      "]");
+  if (!tensor.has_value()) {
+    return FieldRequired(field, absl::StrCat("not set; must be ", expected));
+  }
+  RETURN_IF_ERROR(CheckFloating(absl::StrCat(field, ".dtype"), tensor->dtype));
+  if (Matches(tensor->shape, extents)) return absl::OkStatus();
+  const bool empty =
+      std::count(tensor->shape.begin(), tensor->shape.end(), 0) > 0;
+  return WrongShape(absl::StrCat(field, ".shape"),
+                    absl::StrCat(expected, empty ? ", each at least 1" : ""),
+                    ShapeToString(tensor->shape));
 }
 
 int KernelIndex(Dtype dtype, Saturation saturation) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ absl::string_view DtypeName(Dtype dtype);
 // tensors and of encodings.
 bool IsFloating(Dtype dtype);
 
+// Returns FieldInvalid unless IsFloating().
+absl::Status CheckFloating(absl::string_view field, Dtype dtype);
+
 // True for the FP8 dtypes. Only tensors to rotate, weights, and tables of
 // frequencies from a checkpoint may have these dtypes.
 bool IsFloat8(Dtype dtype);
@@ -65,6 +69,20 @@ struct ConstTensorView {
   Shape shape;
   const void* data = nullptr;
 };
+
+// An extent, and its name in the proto's comment, if it has one. Size -1 means
+// any size of at least 1.
+struct NamedExtent {
+  std::string name;
+  std::int64_t size = -1;
+};
+
+// Checks that a tensor is present and floating, and has these extents. Errors:
+// FieldRequired if it is absent; FieldInvalid "<field>.dtype"; kShapeMismatch
+// "<field>.shape".
+absl::Status CheckTensor(absl::string_view field,
+                         const std::optional<ConstTensorView>& tensor,
+                         const std::vector<NamedExtent>& extents);
 
 struct TensorView {
   Dtype dtype = Dtype::kFloat32;

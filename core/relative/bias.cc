@@ -37,11 +37,12 @@ absl::Status ValidateRange(const BiasRange& range) {
       faults.Note(CheckCount("query_length", range.query_length));
   const bool keys = faults.Note(CheckCount("key_length", range.key_length));
   if (queries) {
-    faults.Note(
-        CheckPositions("query_start", range.query_start, range.query_length));
+    faults.Note(CheckRun("query_start", range.query_start, range.query_length,
+                         0, range.query_length - 1));
   }
   if (keys) {
-    faults.Note(CheckPositions("key_start", range.key_start, range.key_length));
+    faults.Note(CheckRun("key_start", range.key_start, range.key_length, 0,
+                         range.key_length - 1));
   }
   return faults.status();
 }
@@ -173,7 +174,7 @@ void Magnitudes(std::int64_t first, std::int64_t n, double* magnitudes) {
 }
 
 BiasRule DistanceRule(DistanceValues values) {
-  return std::make_unique<DistanceRuleOf>(std::move(values), false);
+  return std::make_shared<const DistanceRuleOf>(std::move(values), false);
 }
 
 BiasRule IndexRule(std::function<std::int64_t(std::int64_t distance)> index) {
@@ -186,7 +187,7 @@ BiasRule IndexRule(std::function<std::int64_t(std::int64_t distance)> index) {
       indices[s] = static_cast<double>(index(first - s));
     }
   };
-  return std::make_unique<DistanceRuleOf>(std::move(values), true);
+  return std::make_shared<const DistanceRuleOf>(std::move(values), true);
 }
 
 absl::StatusOr<BiasRule> MakeRule(std::monostate) {
@@ -215,21 +216,14 @@ absl::StatusOr<BiasTiles> BiasTiles::Create(const BiasArgs& args) {
   return BiasTiles(*std::move(rule), dtype, args.causal);
 }
 
-BiasTiles::BiasTiles(std::unique_ptr<const Rule> rule, Dtype dtype, bool causal)
+BiasTiles::BiasTiles(std::shared_ptr<const Rule> rule, Dtype dtype, bool causal)
     : rule_(std::move(rule)), dtype_(dtype), causal_(causal) {}
-BiasTiles::BiasTiles(BiasTiles&&) noexcept = default;
-BiasTiles& BiasTiles::operator=(BiasTiles&&) noexcept = default;
-BiasTiles::~BiasTiles() = default;
 
 std::int64_t BiasTiles::heads() const { return rule_->heads(); }
 Dtype BiasTiles::dtype() const { return dtype_; }
 std::int64_t BiasTiles::Nanoseconds(std::int64_t queries,
                                     std::int64_t keys) const {
   return rule_->Nanoseconds(queries, keys);
-}
-
-void BiasTiles::Fill(const BiasRange& tile, void* out) const {
-  Fill(tile, out, tile.key_length, tile.query_length * tile.key_length);
 }
 
 void BiasTiles::Fill(const BiasRange& tile, void* out, std::int64_t row_stride,

@@ -113,14 +113,12 @@ absl::Status ValidateNumbers(const Fire& fire) {
   const auto positive = [](const char* field, double value) {
     if (value == 0) return FieldRequired(field, "is 0; must be positive");
     if (value > 0 && std::isfinite(value)) return absl::OkStatus();
-    return FieldInvalid(field, absl::StrCat(NumberText(value),
-                                            "; must be finite and positive"));
+    return MustBe(field, value, "finite and positive");
   };
   RETURN_IF_ERROR(positive("c", fire.c));
   RETURN_IF_ERROR(positive("threshold", fire.threshold));
   if (fire.epsilon >= 0 && std::isfinite(fire.epsilon)) return absl::OkStatus();
-  return FieldInvalid("epsilon", absl::StrCat(NumberText(fire.epsilon),
-                                              "; must be finite and >= 0"));
+  return MustBe("epsilon", fire.epsilon, "finite and >= 0");
 }
 
 absl::Status ValidateTensors(const Fire& fire) {
@@ -137,7 +135,7 @@ absl::Status ValidateTensors(const Fire& fire) {
 absl::StatusOr<BiasRule> MakeRule(const Fire& fire) {
   RETURN_IF_ERROR(ValidateNumbers(fire));
   RETURN_IF_ERROR(ValidateTensors(fire));
-  return std::make_unique<FireRule>(fire);
+  return std::make_shared<const FireRule>(fire);
 }
 
 }  // namespace posenc::core

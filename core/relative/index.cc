@@ -81,7 +81,7 @@ absl::StatusOr<BiasRule> Make(const DebertaBuckets& buckets) {
 
 absl::StatusOr<BiasRule> Make(const GridIndex& grid) {
   RETURN_IF_ERROR(Prefixed("grid", ValidateGridIndex(grid)));
-  return std::make_unique<GridRule>(grid);
+  return std::make_shared<const GridRule>(grid);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ class BiasTiles::Rule {
   virtual void Fill(const BiasTileWriter& writer) const = 0;
 };
 
-using BiasRule = std::unique_ptr<const BiasTiles::Rule>;
+using BiasRule = std::shared_ptr<const BiasTiles::Rule>;
 
 // Sets the values to |distance|.
 void Magnitudes(std::int64_t first, std::int64_t n, double* magnitudes);

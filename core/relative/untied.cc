@@ -67,8 +67,7 @@ class UntiedRule final : public BiasTiles::Rule {
 
 absl::StatusOr<BiasRule> MakeRule(const UntiedPositions& untied) {
   if (!std::isfinite(untied.scale.value_or(1))) {
-    return FieldInvalid(
-        "scale", absl::StrCat(NumberText(*untied.scale), "; must be finite"));
+    return MustBe("scale", *untied.scale, "finite");
   }
   RETURN_IF_ERROR(CheckTensor("position_queries", untied.position_queries,
                               {{"heads"}, {"rows"}, {"D"}}));
@@ -77,7 +76,7 @@ absl::StatusOr<BiasRule> MakeRule(const UntiedPositions& untied) {
   RETURN_IF_ERROR(
       CheckTensor("position_keys", untied.position_keys,
                   {{"heads", shape[0]}, {"rows", shape[1]}, {"D", shape[2]}}));
-  return std::make_unique<UntiedRule>(untied);
+  return std::make_shared<const UntiedRule>(untied);
 }
 
 }  // namespace posenc::core

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "core/angle/cos_sin_row.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/rope/xpos.h"
 #include "core/simd/dispatch.h"
 #include "core/simd/kernels.h"
@@ -89,8 +90,8 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
           field,
           absl::StrFormat("element %d is %s; xPos with scale_base %g leaves "
                           "float32 beyond %.0f positions from its center, %s",
-                          index, PositionText(p), scale_base, std::floor(reach),
-                          PositionText(xpos.center)),
+                          index, PlainNumber(p), scale_base, std::floor(reach),
+                          PlainNumber(xpos.center)),
           index);
     }
   }
@@ -181,13 +182,8 @@ std::int64_t CosSinEvaluator::MoveTo(double position, Anchor* anchor) const {
   constexpr auto kReach = static_cast<double>(kRows * kRows);
   double offset = position - anchor->base_position_;  // NaN: there is no base
   if (!(offset >= 0 && offset < kReach)) {
-    simd::TrigRow trig = {};
-    trig.position = &position;
-    trig.axes = 1;
-    trig.n = pairs_;
-    trig.factor = &factor_;
-    frequencies_->quarter_turns.Point(0, &trig);
-    FillCosSinRow(trig, anchor->base(), anchor->base() + anchor->pitch_);
+    FillCosSinRow(frequencies_->quarter_turns.Row(&position, &factor_),
+                  anchor->base(), anchor->base() + anchor->pitch_);
     anchor->base_position_ = position;
     offset = 0;
   }
@@ -198,7 +194,8 @@ std::int64_t CosSinEvaluator::MoveTo(double position, Anchor* anchor) const {
     simd::AngleSums sums = {};
     sums.cos = anchor->base();
     sums.sin = anchor->base() + anchor->pitch_;
-    sums.deltas = frequencies_->strides().Row(static_cast<std::size_t>(stride));
+    sums.deltas =
+        frequencies_->deltas().anchors.Row(static_cast<std::size_t>(stride));
     sums.pitch = anchor->pitch_;
     sums.rows = 1;
     sums.n = pairs_;
@@ -212,7 +209,7 @@ std::int64_t CosSinEvaluator::MoveTo(double position, Anchor* anchor) const {
 void CosSinEvaluator::FollowingRows(double position, std::int64_t n, float* cos,
                                     float* sin, std::ptrdiff_t pitch,
                                     bool stream, Anchor* anchor) const {
-  const DeltaRows& deltas = frequencies_->deltas();
+  const DeltaRows& deltas = frequencies_->deltas().rows;
   simd::AngleSums sums = {};
   sums.cos = anchor->row();
   sums.sin = anchor->row() + anchor->pitch_;

@@ -36,15 +36,12 @@ PreparedFrequencies::PreparedFrequencies(const ResolvedRope& rope)
   }
 }
 
-const DeltaRows& PreparedFrequencies::deltas() const {
-  std::call_once(deltas_once_, [this] { deltas_.emplace(quarter_turns, 1); });
+const PreparedFrequencies::Deltas& PreparedFrequencies::deltas() const {
+  std::call_once(deltas_once_, [this] {
+    deltas_.emplace(Deltas{DeltaRows(quarter_turns, 1),
+                           DeltaRows(quarter_turns, DeltaRows::kRows)});
+  });
   return *deltas_;
-}
-
-const DeltaRows& PreparedFrequencies::strides() const {
-  std::call_once(strides_once_,
-                 [this] { strides_.emplace(quarter_turns, DeltaRows::kRows); });
-  return *strides_;
 }
 
 std::size_t PreparedFrequencies::bytes() const {

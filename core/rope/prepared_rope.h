@@ -43,18 +43,21 @@ struct PreparedFrequencies {
   bool can_have_deltas() const { return can_have_deltas_; }
   // The largest magnitude of a frequency, in radians per position.
   double fastest() const { return fastest_; }
-  // The steps from an anchor to its rows, and from a base to its anchors, if
-  // can_have_deltas(). They are computed at the first use; thread-safe.
-  const DeltaRows& deltas() const;
-  const DeltaRows& strides() const;
+  // The steps from an anchor to its rows, and from a base to its anchors.
+  struct Deltas {
+    DeltaRows rows, anchors;
+  };
+  // Requires can_have_deltas(). They are computed at the first use;
+  // thread-safe.
+  const Deltas& deltas() const;
   // The size in bytes, deltas and strides included.
   std::size_t bytes() const;
 
  private:
   bool can_have_deltas_;
   double fastest_ = 0;
-  mutable std::once_flag deltas_once_, strides_once_;
-  mutable std::optional<DeltaRows> deltas_, strides_;
+  mutable std::once_flag deltas_once_;
+  mutable std::optional<Deltas> deltas_;
 };
 
 struct PreparedRope {

@@ -6,7 +6,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -140,7 +139,8 @@ Shape TableShape(const ResolvedRope& rope, std::int64_t rows,
   if (rope.heads > 0) shape.push_back(rope.heads);
   shape.push_back(rows);
   if (layout == TableLayout::kComplex) {
-    shape.insert(shape.end(), {pairs, 2});
+    shape.push_back(pairs);
+    shape.push_back(2);
   } else {
     const RowPattern pattern =
         PatternOf(layout, static_cast<std::size_t>(pairs));
@@ -153,12 +153,7 @@ absl::Status BuildRopeTable(const PreparedRope& prepared,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,
                             const TensorView& sin) {
-  if (!IsFloating(cos.dtype)) {
-    return FieldInvalid("dtype", absl::StrCat(DtypeName(cos.dtype),
-                                              " cannot hold cosines; use "
-                                              "float32, float16, bfloat16 or "
-                                              "float64"));
-  }
+  RETURN_IF_ERROR(CheckFloating("dtype", cos.dtype));
   RETURN_IF_ERROR(
       Prefixed("positions", CheckXPosReach(prepared.rope, positions, "")));
   const std::int64_t tokens = positions.tokens();
