@@ -267,22 +267,14 @@ absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
     return reach(*position, row);
   };
   RETURN_IF_ERROR(check(0));
-  absl::Status status = check(rows - 1);
-  if (status.ok()) return status;
-  // Invariant: row `good` is valid, row `bad` is not, and `status` is the error
-  // of row `bad`.
+  // Invariant: row `good` is valid, and row `bad` is not.
   std::int64_t good = 0, bad = rows - 1;
+  if (check(bad).ok()) return absl::OkStatus();
   while (bad - good > 1) {
     const std::int64_t middle = good + (bad - good) / 2;
-    absl::Status there = check(middle);
-    if (there.ok()) {
-      good = middle;
-    } else {
-      bad = middle;
-      status = std::move(there);
-    }
+    (check(middle).ok() ? good : bad) = middle;
   }
-  return status;
+  return check(bad);
 }
 
 }  // namespace posenc::core

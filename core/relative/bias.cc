@@ -78,10 +78,8 @@ absl::Status CheckInside(absl::string_view start_field,
 class DistanceRuleOf final : public BiasTiles::Rule {
  public:
   DistanceRuleOf(DistanceValues values, bool holds_indices)
-      : of_(std::move(values)), holds_indices_(holds_indices) {}
+      : Rule(values.heads, holds_indices), of_(std::move(values)) {}
 
-  std::int64_t heads() const override { return of_.heads; }
-  bool holds_indices() const override { return holds_indices_; }
   std::int64_t Nanoseconds(std::int64_t queries,
                            std::int64_t keys) const override {
     return of_.nanoseconds * (queries + keys);
@@ -91,7 +89,6 @@ class DistanceRuleOf final : public BiasTiles::Rule {
 
  private:
   const DistanceValues of_;
-  const bool holds_indices_;
 };
 
 // Rows of a tile overlap: values are b(i - j), so row r + 1 is row r shifted by

@@ -22,7 +22,8 @@ std::vector<double> Load(const ConstTensorView& tensor) {
 class FireRule final : public BiasTiles::Rule {
  public:
   explicit FireRule(const Fire& fire)
-      : c_(fire.c),
+      : Rule(fire.b2->shape[0]),
+        c_(fire.c),
         threshold_(fire.threshold),
         epsilon_(fire.epsilon),
         w1_(Load(*fire.w1)),
@@ -30,7 +31,6 @@ class FireRule final : public BiasTiles::Rule {
         w2_(*fire.w2),
         b2_(*fire.b2) {}
 
-  std::int64_t heads() const override { return b2_.shape[0]; }
   // Evaluating a hidden unit takes a nanosecond, and multiplying it by the
   // weight of a head takes a quarter of a nanosecond.
   std::int64_t Nanoseconds(std::int64_t queries,

@@ -12,12 +12,10 @@ namespace {
 
 class GridRule final : public BiasTiles::Rule {
  public:
-  explicit GridRule(const GridIndex& grid) : grid_(grid) {
+  explicit GridRule(const GridIndex& grid) : Rule(1, true), grid_(grid) {
     for (const std::int32_t extent : grid.extents) cells_ *= extent;
   }
 
-  std::int64_t heads() const override { return 1; }
-  bool holds_indices() const override { return true; }
   absl::Status CheckRange(const BiasRange& range) const override {
     return CheckInside(
         range, cells_,

@@ -14,11 +14,11 @@ namespace {
 class UntiedRule final : public BiasTiles::Rule {
  public:
   explicit UntiedRule(const UntiedPositions& untied)
-      : scale_(untied.scale.value_or(1)),
+      : Rule(untied.position_queries->shape[0]),
+        scale_(untied.scale.value_or(1)),
         queries_(*untied.position_queries),
         keys_(*untied.position_keys) {}
 
-  std::int64_t heads() const override { return queries_.shape[0]; }
   absl::Status CheckRange(const BiasRange& range) const override {
     return CheckInside(range, queries_.shape[1], "bias.untied_positions");
   }
