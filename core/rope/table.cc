@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -149,16 +151,16 @@ Shape TableShape(const ResolvedRope& rope, std::int64_t rows,
   return shape;
 }
 
-absl::Status BuildRopeTable(const PreparedRope& prepared,
+absl::Status BuildRopeTable(std::shared_ptr<const PreparedRope> prepared,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,
                             const TensorView& sin) {
   RETURN_IF_ERROR(CheckFloating("dtype", cos.dtype));
   RETURN_IF_ERROR(
-      Prefixed("positions", CheckXPosReach(prepared.rope, positions, "")));
+      Prefixed("positions", CheckXPosReach(prepared->rope, positions, "")));
   const std::int64_t tokens = positions.tokens();
-  const CosSinEvaluator evaluator(prepared.rope, prepared.frequencies,
-                                  Direction::kForward, role, nullptr);
+  const CosSinEvaluator evaluator(std::move(prepared), Direction::kForward,
+                                  role, nullptr);
   if (cos.dtype == Dtype::kFloat32) {
     FillTable<float>(evaluator, positions, tokens, layout, cos, sin);
   } else {

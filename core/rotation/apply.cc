@@ -44,22 +44,20 @@ absl::StatusOr<RotatedTensor> PrepareTensor(
   Pairing from = spec.pairing;
   Pairing to = spec.output_pairing;
   if (args.direction != Direction::kForward) std::swap(from, to);
-  HeadRotation rotation =
-      MakeHeadRotation(in.dtype, args.saturation, layout.head_dim, spec,
-                       SegmentsOf(spec, layout.head_dim), from, to);
+  HeadRotation rotation = MakeHeadRotation(
+      in.dtype, args.saturation, BlockFormat::kNone, layout.head_dim, spec,
+      SegmentsOf(spec, layout.head_dim), from, to);
   return RotatedTensor{*std::move(prepared), layout, std::move(rotation)};
 }
 
 absl::Status CheckAgreement(const HeadLayout& q, const HeadLayout& k) {
   if (q.batch == k.batch && q.tokens == k.tokens) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
-      "k.shape",
-      absl::StrCat("batch ", k.batch, " and sequence ", k.tokens,
-                   ", but q has ", q.batch, " and ", q.tokens,
-                   "; q and k must agree in both"),
-      {{"expected", absl::StrCat("[", q.batch, ", ", q.tokens, "]")},
-       {"actual", absl::StrCat("[", k.batch, ", ", k.tokens, "]")}});
+  return ShapeMismatch("k.shape",
+                       absl::StrCat("batch ", k.batch, " and sequence ",
+                                    k.tokens, ", but q has ", q.batch, " and ",
+                                    q.tokens, "; q and k must agree in both"),
+                       absl::StrCat("[", q.batch, ", ", q.tokens, "]"),
+                       absl::StrCat("[", k.batch, ", ", k.tokens, "]"));
 }
 
 // With these bounds the scale, and its product with an amplitude, are normal
@@ -108,23 +106,14 @@ absl::StatusOr<std::shared_ptr<const TokenPositions>> Expand(
 // The cosines and sines of the tokens' positions.
 class PositionCosSin : public CosSinSource {
  public:
-  PositionCosSin(const ApplyRopeArgs& args, const PreparedRope& prepared,
-                 TensorRole role,
+  PositionCosSin(const ApplyRopeArgs& args,
+                 std::shared_ptr<const PreparedRope> prepared, TensorRole role,
                  std::shared_ptr<const TokenPositions> positions)
-      : evaluator_(prepared.rope, prepared.frequencies, args.direction, role,
+      : evaluator_(std::move(prepared), args.direction, role,
                    args.query_scale.has_value() ? &*args.query_scale : nullptr),
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
         positions_(std::move(positions)),
         at_(positions_ == nullptr ? 0 : positions_->axes()) {}
-  // Does not copy the anchor, which has some KiB.
-  PositionCosSin(const PositionCosSin& other)
-      : CosSinSource(other),
-        evaluator_(other.evaluator_),
-        scaled_(other.scaled_),
-        positions_(other.positions_),
-        at_(other.at_) {}
-  PositionCosSin& operator=(const PositionCosSin&) = delete;
-
   std::unique_ptr<CosSinSource> Clone() const override {
     return std::make_unique<PositionCosSin>(*this);
   }
@@ -140,7 +129,7 @@ class PositionCosSin : public CosSinSource {
                float* rows) override {
     if (!evaluator_.HasSums()) return CosSinSource::FillRun(b, t, n, rows);
     if (anchor_ == nullptr) {
-      anchor_ = std::make_unique<CosSinEvaluator::Anchor>(pairs());
+      anchor_ = std::make_shared<CosSinEvaluator::Anchor>(pairs());
     }
     const std::int64_t first =
         (positions_->shared() ? 0 : b) * positions_->tokens() + t;
@@ -165,7 +154,8 @@ class PositionCosSin : public CosSinSource {
   }
 
   CosSinEvaluator evaluator_;
-  std::unique_ptr<CosSinEvaluator::Anchor> anchor_;  // made at first use
+  // Made at first use. A source that is cloned has none, so none is shared.
+  std::shared_ptr<CosSinEvaluator::Anchor> anchor_;
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;
   // The current token's position on each axis.
@@ -232,7 +222,7 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
   for (int i = 0; i < 2; ++i) {
     if (!tensors[i].has_value()) continue;
     auto source = std::make_unique<const PositionCosSin>(
-        args, *tensors[i]->prepared,
+        args, tensors[i]->prepared,
         i == 0 ? TensorRole::kQuery : TensorRole::kKey, positions);
     (i == 0 ? rotations.q : rotations.k) = std::make_unique<RotationMap>(
         tensors[i]->rotation, args.layout, tensors[i]->layout,

@@ -150,12 +150,10 @@ absl::Status CheckLengths(const CacheLayout& layout, const CachePlaces& places,
                      places.blocks.extent, "; set lengths if it is padded"));
   }
   if (given != sequences) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+    return ShapeMismatch(
         "cache.lengths",
         absl::StrCat(given, " lengths for ", sequences, " sequences"),
-        {{"expected", absl::StrCat(sequences)},
-         {"actual", absl::StrCat(given)}});
+        absl::StrCat(sequences), absl::StrCat(given));
   }
   const std::int64_t block_size = places.tokens.extent;
   for (std::int64_t s = 0; s < given; ++s) {

@@ -1,7 +1,5 @@
 #include "core/rotation/convert_pairing.h"
 
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -79,14 +77,12 @@ absl::StatusOr<PairingRows> PairingRows::Create(const ConvertPairingArgs& args,
   const absl::StatusOr<std::int64_t> count = ElementCount(shape);
   RETURN_IF_ERROR(Prefixed("weight", count.status()));
   if (shape[0] == 0 || shape[0] % args.heads != 0) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+    return ShapeMismatch(
         "weight.shape",
         absl::StrCat(ShapeToString(shape), " has ", shape[0], " rows and ",
                      args.heads,
                      " heads; rows must be heads * head_dim, head_dim > 0"),
-        {{"expected", absl::StrCat("a multiple of ", args.heads)},
-         {"actual", absl::StrCat(shape[0])}});
+        absl::StrCat("a multiple of ", args.heads), absl::StrCat(shape[0]));
   }
   ASSIGN_OR_RETURN(const std::int64_t rotated, RotatedRows(args, shape));
   PairingRows rows;
@@ -109,21 +105,6 @@ std::int64_t PairingRows::Source(std::int64_t row) const {
   const std::int64_t half = rotated_ / 2;
   if (to_half_split_) return slice + (i < half ? 2 * i : 2 * (i - half) + 1);
   return slice + i / 2 + (i % 2 == 0 ? 0 : half);
-}
-
-absl::Status ConvertPairing(const ConvertPairingArgs& args,
-                            const ConstTensorView& weight,
-                            const TensorView& out) {
-  ASSIGN_OR_RETURN(const PairingRows rows,
-                   PairingRows::Create(args, weight.dtype, weight.shape));
-  if (rows.row_bytes() == 0) return absl::OkStatus();
-  const std::size_t bytes = rows.row_bytes();
-  const auto* const src = static_cast<const std::byte*>(weight.data);
-  auto* const dst = static_cast<std::byte*>(out.data);
-  for (std::int64_t row = 0; row < rows.rows(); ++row) {
-    std::memcpy(dst + row * bytes, src + rows.Source(row) * bytes, bytes);
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace posenc::core

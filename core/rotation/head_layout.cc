@@ -71,13 +71,11 @@ absl::Status CheckHeadCount(const ResolvedRope& rope,
                             const ConstTensorView& tensor,
                             const HeadLayout& layout, absl::string_view name) {
   if (rope.heads == 0 || rope.heads == layout.heads) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+  return ShapeMismatch(
       absl::StrCat(name, ".shape"),
       absl::StrCat(ShapeToString(tensor.shape), " has ", layout.heads,
                    " heads; the frequencies are given for ", rope.heads),
-      {{"expected", absl::StrCat(rope.heads)},
-       {"actual", absl::StrCat(layout.heads)}});
+      absl::StrCat(rope.heads), absl::StrCat(layout.heads));
 }
 
 }  // namespace posenc::core

@@ -33,7 +33,8 @@ std::vector<Segment> SegmentsOf(const RopeSpec& spec, std::int64_t head_dim) {
 }
 
 HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
-                              std::int64_t head_dim, const RopeSpec& spec,
+                              BlockFormat format, std::int64_t head_dim,
+                              const RopeSpec& spec,
                               std::vector<Segment> segments, Pairing from,
                               Pairing to) {
   HeadRotation rotation;
@@ -49,16 +50,8 @@ HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
       simd::ActiveKernels().rotate[rotation.dtype_index][PairingIndexOf(from)]
                                   [PairingIndexOf(to)];
   rotation.same_pairing = PairingIndexOf(from) == PairingIndexOf(to);
-  return rotation;
-}
+  if (dtype != Dtype::kInt8) return rotation;
 
-HeadRotation MakeQuantisedRotation(BlockFormat format, std::int64_t head_dim,
-                                   const RopeSpec& spec,
-                                   std::vector<Segment> segments, Pairing from,
-                                   Pairing to) {
-  HeadRotation rotation =
-      MakeHeadRotation(Dtype::kInt8, Saturation::kFinite, head_dim, spec,
-                       std::move(segments), from, to);
   rotation.element = sizeof(float);
   rotation.pass_channel = 0;
   rotation.pass_width = 0;

@@ -79,12 +79,7 @@ absl::StatusOr<std::vector<Segment>> JoinSegments(const RopeSpec& from,
   std::vector<Segment> new_segments = SegmentsOf(to, head_dim);
   if (to.output_pairing == Pairing::kInterleaved) return old_segments;
   if (from.output_pairing == Pairing::kInterleaved) return new_segments;
-  const bool same =
-      std::equal(old_segments.begin(), old_segments.end(), new_segments.begin(),
-                 new_segments.end(), [](const Segment& a, const Segment& b) {
-                   return a.channel == b.channel && a.pairs == b.pairs;
-                 });
-  if (same) return new_segments;
+  if (old_segments == new_segments) return new_segments;
   return NotRepositionable(absl::StrCat(
       "splits slices of ", HalvesName(new_segments),
       " pairs into halves, and old_rope of ", HalvesName(old_segments)));
@@ -118,14 +113,12 @@ absl::Status CheckTargets(const PositionChange& change,
                                  ? change.shifts->at(a, b, t)
                                  : change.shift;
         if (std::fabs(from + shift) <= kMaxPosition) continue;
-        return MakeError(
-            absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
+        return PositionOutOfRange(
             change.shifts.has_value() ? "movement.shifts" : "movement.shift",
             absl::StrFormat("moves token %d of sequence %d from %.17g to "
                             "%.17g; positions are within +-2^31",
                             t, b, from, from + shift),
-            {{"index",
-              absl::StrCat((a * sequences + b) * extents.tokens + t)}});
+            (a * sequences + b) * extents.tokens + t);
       }
     }
   }
@@ -194,11 +187,9 @@ absl::StatusOr<PositionChange> ReadMovement(const Movement& movement,
   } else {
     const std::int64_t shift = std::get<ShiftAll>(movement.target).shift;
     if (shift < -kMaxPosition || shift > kMaxPosition) {
-      faults.Note(
-          MakeError(absl::StatusCode::kOutOfRange,
-                    ErrorReason::kPositionOutOfRange, "movement.shift",
-                    absl::StrCat("is ", shift, "; must be within +-2^31"),
-                    {{"index", "0"}}));
+      faults.Note(PositionOutOfRange(
+          "movement.shift",
+          absl::StrCat("is ", shift, "; must be within +-2^31"), 0));
     }
     change.shift = static_cast<double>(shift);
   }
@@ -286,12 +277,9 @@ absl::StatusOr<std::unique_ptr<RotationMap>> Join(
   }
   const Pairing from = old_rope.spec.output_pairing;
   const Pairing to = new_rope.spec.output_pairing;
-  const HeadRotation rotation =
-      keys.k.dtype == Dtype::kInt8
-          ? MakeQuantisedRotation(args.block_format, layout.head_dim,
-                                  new_rope.spec, *std::move(segments), from, to)
-          : MakeHeadRotation(keys.k.dtype, args.saturation, layout.head_dim,
-                             new_rope.spec, *std::move(segments), from, to);
+  const HeadRotation rotation = MakeHeadRotation(
+      keys.k.dtype, args.saturation, args.block_format, layout.head_dim,
+      new_rope.spec, *std::move(segments), from, to);
   return std::make_unique<RotationMap>(rotation, args.layout, layout,
                                        change->shared(), std::move(source));
 }
