@@ -1,5 +1,6 @@
 #include "core/simd/dispatch.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -13,6 +14,20 @@ namespace {
 
 constexpr const char* kNames[] = {"sse2", "avx2", "avx512", "avx512_bf16",
                                   "neon"};
+
+#ifdef POSENC_HAS_avx512_bf16
+const KernelTable& Avx512Bf16Table() {
+  static const KernelTable table = [] {
+    const KernelTable& bf16 = kAvx512Bf16Kernels;
+    KernelTable kernels = kAvx512Kernels;
+    kernels.name = bf16.name;
+    std::copy_n(&bf16.rotate[kBf16][0][0], 4, &kernels.rotate[kBf16][0][0]);
+    kernels.narrow[kBf16] = bf16.narrow[kBf16];
+    return kernels;
+  }();
+  return table;
+}
+#endif
 
 #ifdef __x86_64__
 // __builtin_cpu_supports, unlike xsimd's own detection, also checks that the
@@ -38,7 +53,7 @@ std::vector<const KernelTable*> DetectKernels() {
 #endif
 #ifdef POSENC_HAS_avx512_bf16
   if (avx512 && __builtin_cpu_supports("avx512bf16")) {
-    supported.push_back(&kAvx512Bf16Kernels);
+    supported.push_back(&Avx512Bf16Table());
   }
 #endif
   return supported;

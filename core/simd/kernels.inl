@@ -1,10 +1,8 @@
 // The kernels, written once for all instruction sets. Each kernels_<isa>.cc
 // defines a struct Isa in its unnamed namespace, and then includes this file.
 // Isa has
-//   Arch                       xsimd's architecture
-//   Floats, Doubles, Words, Ints  batches of this architecture
+//   Arch, Floats, Doubles, Words, Ints  those of Batches, its base
 //   kRegisters                 the number of vector registers
-//   kBf16Planes                true if PlaneStep makes bfloat16 faster
 //   kConvertsBf16              true if there are instructions that convert to
 //                              bfloat16; NarrowBf16, StoreTwoBf16 and
 //                              StorePairsBf16 then use these instructions

@@ -143,7 +143,6 @@ struct Float8 : PairsAsFloats<Float8<IsaType, FormatType, kFinite>> {
   using Words = xsimd::batch<std::uint32_t, typename Isa::Arch>;
   using Conversion = Codes<typename Isa::Arch, Format, kFinite>;
   static constexpr std::size_t kLanes = Batch::size;
-  static constexpr bool kRoundsTogether = false;
 
   static Batch Load(const std::uint8_t* src) {
     return Conversion::Widened(Isa::LoadBytes(src));

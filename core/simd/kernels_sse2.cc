@@ -13,14 +13,8 @@
 namespace posenc::simd {
 namespace {
 
-struct Isa {
-  using Arch = xsimd::sse2;
-  using Floats = xsimd::batch<float, Arch>;
-  using Doubles = xsimd::batch<double, Arch>;
-  using Words = xsimd::batch<std::uint32_t, Arch>;
-  using Ints = xsimd::batch<std::int32_t, Arch>;
+struct Isa : Batches<xsimd::sse2> {
   static constexpr int kRegisters = 16;
-  static constexpr bool kBf16Planes = true;
   static constexpr bool kConvertsBf16 = false;
 
   static Floats SwapPairs(const Floats& x) {
