@@ -182,7 +182,7 @@ void LoadDoubles(const ConstTensorView& tensor, std::int64_t first,
       static_cast<const char*>(tensor.data) + first * size;
   switch (tensor.dtype) {
     case Dtype::kFloat64:
-      std::memcpy(values, bytes, n * sizeof(double));
+      std::copy_n(bytes, n * size, reinterpret_cast<char*>(values));
       return;
     case Dtype::kFloat32:
       return LoadAs<float>(bytes, n, values);
@@ -206,10 +206,11 @@ void LoadDoubles(const ConstTensorView& tensor, std::int64_t first,
 
 void StoreDoubles(const double* values, std::int64_t n, Dtype dtype,
                   void* out) {
+  const auto size = static_cast<std::int64_t>(DtypeSize(dtype));
   char* const bytes = static_cast<char*>(out);
   switch (dtype) {
     case Dtype::kFloat64:
-      std::memcpy(out, values, n * sizeof(double));
+      std::copy_n(reinterpret_cast<const char*>(values), n * size, bytes);
       return;
     case Dtype::kFloat32:
       return StoreAs<float>(values, n, bytes);
@@ -223,7 +224,6 @@ void StoreDoubles(const double* values, std::int64_t n, Dtype dtype,
       break;
   }
   const auto narrow = simd::ActiveKernels().narrow[KernelIndex(dtype)];
-  const auto size = static_cast<std::int64_t>(DtypeSize(dtype));
   float block[kBlock];
   for (std::int64_t at = 0; at < n; at += kBlock) {
     const std::int64_t count = std::min(kBlock, n - at);

@@ -66,9 +66,9 @@ void FillHalfTable(const CosSinEvaluator& evaluator,
 // dtype.
 template <typename T>
 void FillTable(const CosSinEvaluator& evaluator,
-               const TokenPositions& positions, std::int64_t tokens,
-               TableLayout layout, const TensorView& cos,
-               const TensorView& sin) {
+               const TokenPositions& positions, TableLayout layout,
+               const TensorView& cos, const TensorView& sin) {
+  const std::int64_t tokens = positions.tokens();
   const std::size_t pairs = evaluator.pairs();
   const std::size_t values = evaluator.heads() * 2 * pairs;  // of a row
   const RowPattern pattern = PatternOf(layout, pairs);
@@ -158,13 +158,12 @@ absl::Status BuildRopeTable(std::shared_ptr<const PreparedRope> prepared,
   RETURN_IF_ERROR(CheckFloating("dtype", cos.dtype));
   RETURN_IF_ERROR(
       Prefixed("positions", CheckXPosReach(prepared->rope, positions, "")));
-  const std::int64_t tokens = positions.tokens();
   const CosSinEvaluator evaluator(std::move(prepared), Direction::kForward,
                                   role, nullptr);
   if (cos.dtype == Dtype::kFloat32) {
-    FillTable<float>(evaluator, positions, tokens, layout, cos, sin);
+    FillTable<float>(evaluator, positions, layout, cos, sin);
   } else {
-    FillTable<double>(evaluator, positions, tokens, layout, cos, sin);
+    FillTable<double>(evaluator, positions, layout, cos, sin);
   }
   return absl::OkStatus();
 }
