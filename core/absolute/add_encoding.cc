@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -62,43 +63,28 @@ absl::Status CheckShape(const AddEncodingArgs& args,
   return absl::OkStatus();
 }
 
-// Load() converts a row of x's dtype to T; Store() rounds a row of T to x's
-// dtype. T is the type of the arithmetic: float for all dtypes except float64.
+// Converts a row of x's dtype to T, the type of the arithmetic: float for all
+// dtypes except float64.
 template <typename T>
-class RowFormat {
- public:
-  explicit RowFormat(Dtype dtype) : dtype_(dtype), size_(DtypeSize(dtype)) {}
-
-  std::size_t size() const { return size_; }
-
-  void Load(const char* src, std::int64_t n, T* row) const {
-    if constexpr (sizeof(T) == sizeof(float)) {
-      if (size_ == 2) {
-        const simd::KernelTable& kernels = simd::ActiveKernels();
-        (dtype_ == Dtype::kFloat16 ? kernels.widen_f16 : kernels.widen_bf16)(
-            reinterpret_cast<const std::uint16_t*>(src), row, n);
-        return;
-      }
-    }
-    std::memcpy(row, src, n * sizeof(T));
+void Load(Dtype dtype, const char* src, std::int64_t n, T* row) {
+  const auto count = static_cast<std::size_t>(n);
+  if constexpr (std::is_same_v<T, float>) {
+    simd::ActiveKernels().widen[KernelIndex(dtype)](src, row, count);
+  } else {
+    std::memcpy(row, src, count * sizeof(T));
   }
+}
 
-  void Store(const T* row, std::int64_t n, char* dst) const {
-    if constexpr (sizeof(T) == sizeof(float)) {
-      if (size_ == 2) {
-        const simd::KernelTable& kernels = simd::ActiveKernels();
-        (dtype_ == Dtype::kFloat16 ? kernels.narrow_f16 : kernels.narrow_bf16)(
-            row, reinterpret_cast<std::uint16_t*>(dst), n);
-        return;
-      }
-    }
-    std::memcpy(dst, row, n * sizeof(T));
+// Rounds a row of T to x's dtype.
+template <typename T>
+void Store(Dtype dtype, const T* row, std::int64_t n, char* dst) {
+  const auto count = static_cast<std::size_t>(n);
+  if constexpr (std::is_same_v<T, float>) {
+    simd::ActiveKernels().narrow[KernelIndex(dtype)](row, dst, count);
+  } else {
+    std::memcpy(dst, row, count * sizeof(T));
   }
-
- private:
-  Dtype dtype_;
-  std::size_t size_;
-};
+}
 
 // Replaces x, a row of n elements, by its combination with the encoding's row
 // e. Concatenation only scales x; e is then stored behind x.
@@ -136,7 +122,7 @@ class AddMap final : public RowMap {
         combination_(args.combination),
         scale_(static_cast<T>(args.x_scale.value_or(1))),
         positions_(std::move(positions)),
-        format_(dtype),
+        dtype_(dtype),
         tokens_(tokens),
         dim_(dim),
         shared_(positions_ == nullptr || positions_->shared()),
@@ -169,11 +155,11 @@ class AddMap final : public RowMap {
       auto* dst = static_cast<char*>(out);
       for (std::int64_t i = first; i < first + rows; ++i) {
         const T* const e = Encoded(i / map_.tokens_, i % map_.tokens_);
-        map_.format_.Load(src, map_.dim_, row_.data());
+        Load(map_.dtype_, src, map_.dim_, row_.data());
         Combine(map_.combination_, map_.scale_, e, map_.dim_, row_.data());
-        map_.format_.Store(row_.data(), map_.dim_, dst);
+        Store(map_.dtype_, row_.data(), map_.dim_, dst);
         if (!map_.in_place()) {
-          map_.format_.Store(e, map_.dim_, dst + map_.in_bytes());
+          Store(map_.dtype_, e, map_.dim_, dst + map_.in_bytes());
         }
         src += map_.in_bytes();
         dst += map_.out_bytes();
@@ -219,7 +205,7 @@ class AddMap final : public RowMap {
   const Combination combination_;
   const T scale_;
   const std::shared_ptr<const TokenPositions> positions_;
-  const RowFormat<T> format_;
+  const Dtype dtype_;
   const std::int64_t tokens_, dim_;
   const bool shared_;
   // There are no blocks if each sequence has its own positions, or if there is
@@ -238,7 +224,7 @@ absl::StatusOr<Shape> ResultShape(const AddEncodingArgs& args,
         "positions",
         "given for a grid: its cells are the rows of x; leave them out"));
   }
-  if (faults.Note(CheckDtype("x.dtype", x.dtype))) {
+  if (faults.Note(CheckFloating("x.dtype", x.dtype))) {
     faults.Note(CheckScale(args.x_scale, x.dtype));
   }
   faults.Note(CheckShape(args, extents, x.shape));

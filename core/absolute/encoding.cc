@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <iterator>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -43,8 +44,8 @@ std::variant<TrigRows, LearnedRows<T>, GridRows<T>> MakeRows(
 template <typename T>
 void FillTable(AbsoluteRows<T> rows, const TokenPositions* positions,
                std::int64_t first_row, const TensorView& table) {
-  const bool direct = DtypeSize(table.dtype) == sizeof(T);
   const std::int64_t dim = table.shape[1];
+  const std::size_t bytes = dim * DtypeSize(table.dtype);
   std::vector<T> row(dim);
   std::vector<double> at(positions == nullptr ? 0 : positions->axes());
   for (std::int64_t t = 0; t < table.shape[0]; ++t) {
@@ -52,13 +53,11 @@ void FillTable(AbsoluteRows<T> rows, const TokenPositions* positions,
       at[a] = positions->at(static_cast<int>(a), 0, t);
     }
     rows.Row(first_row + t, at.data(), row.data());
-    if (direct) {
-      std::memcpy(static_cast<char*>(table.data) + t * dim * sizeof(T),
-                  row.data(), dim * sizeof(T));
+    char* const out = static_cast<char*>(table.data) + t * bytes;
+    if constexpr (std::is_same_v<T, float>) {
+      std::memcpy(out, row.data(), bytes);
     } else {
-      for (std::int64_t c = 0; c < dim; ++c) {
-        StoreDouble(row[c], table, t * dim + c);
-      }
+      StoreDoubles(row.data(), dim, table.dtype, out);
     }
   }
 }
@@ -100,39 +99,6 @@ absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
       std::visit([](const auto& e) { return Validate(e); }, encoding);
   RETURN_IF_ERROR(Prefixed(kFields[encoding.index()], extents.status()));
   return extents;
-}
-
-absl::Status CheckDtype(absl::string_view field, Dtype dtype) {
-  if (IsFloating(dtype)) return absl::OkStatus();
-  return MustBe(field, DtypeName(dtype),
-                "float32, float16, bfloat16 or float64");
-}
-
-absl::Status CheckMatrix(absl::string_view field,
-                         const std::optional<ConstTensorView>& tensor,
-                         absl::string_view form) {
-  if (!tensor.has_value()) {
-    return FieldRequired(field,
-                         absl::StrCat("not given; must be a tensor ", form));
-  }
-  RETURN_IF_ERROR(CheckDtype(absl::StrCat(field, ".dtype"), tensor->dtype));
-  const Shape& shape = tensor->shape;
-  if (shape.size() == 2 && shape[0] >= 1 && shape[1] >= 1) {
-    return absl::OkStatus();
-  }
-  const std::string actual = ShapeToString(shape);
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
-      absl::StrCat(field, ".shape"),
-      absl::StrCat("is ", actual, "; must be ", form, ", both at least 1"),
-      {{"expected", std::string(form)}, {"actual", actual}});
-}
-
-absl::Status CheckReach(const AbsoluteEncoding& encoding,
-                        const TokenPositions& positions, std::int64_t first) {
-  const auto* learned = std::get_if<LearnedTable>(&encoding);
-  return learned == nullptr ? absl::OkStatus()
-                            : CheckLearnedReach(*learned, positions, first);
 }
 
 AbsoluteTable::AbsoluteTable(const AbsoluteEncoding& encoding, Dtype dtype)

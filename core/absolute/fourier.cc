@@ -21,8 +21,8 @@ constexpr std::int64_t kMostFrequencies = 65536;
 }  // namespace
 
 absl::StatusOr<AbsoluteExtents> Validate(const FourierFeatures& encoding) {
-  RETURN_IF_ERROR(
-      CheckMatrix("frequencies", encoding.frequencies, "[axes, dim / 2]"));
+  RETURN_IF_ERROR(CheckTensor("frequencies", encoding.frequencies,
+                              {{"axes"}, {"dim / 2"}}));
   const ConstTensorView& b = *encoding.frequencies;
   const std::int64_t count = b.shape[0] * b.shape[1];
   if (count > kMostFrequencies) {

@@ -7,6 +7,7 @@
 #include "core/absolute/kinds.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 #include "core/positions/positions.h"
 
 namespace posenc::core {
@@ -39,7 +40,7 @@ absl::Status ValidateSteps(const SincosGrid& encoding) {
       return FieldInvalid(
           absl::StrCat("steps[", a, "]"),
           absl::StrCat("is ", NumberText(step), ", which puts the last of ",
-                       encoding.extents[a], " cells at ", PositionText(last),
+                       encoding.extents[a], " cells at ", PlainNumber(last),
                        "; positions are within +-2^31"));
     }
   }

@@ -1,21 +1,21 @@
 #include "core/absolute/learned.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "core/absolute/kinds.h"
+#include "core/absolute/rows.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 #include "core/simd/dispatch.h"
 
 namespace posenc::core {
 
 absl::StatusOr<AbsoluteExtents> Validate(const LearnedTable& encoding) {
-  RETURN_IF_ERROR(CheckMatrix("table", encoding.table, "[rows, dim]"));
+  RETURN_IF_ERROR(CheckTensor("table", encoding.table, {{"rows"}, {"dim"}}));
   const ConstTensorView& table = *encoding.table;
   // Limits the memory of workers: each worker keeps rows of this width.
   if (table.shape[1] > kMaxAbsoluteDim) {
@@ -39,11 +39,12 @@ absl::StatusOr<AbsoluteExtents> Validate(const LearnedTable& encoding) {
   return AbsoluteExtents{table.shape[1]};
 }
 
-absl::Status CheckLearnedReach(const LearnedTable& encoding,
-                               const TokenPositions& positions,
-                               std::int64_t first) {
-  const bool extended = encoding.hierarchical_alpha.has_value();
-  const auto rows = static_cast<double>(encoding.table->shape[0]);
+absl::Status CheckReach(const AbsoluteEncoding& encoding,
+                        const TokenPositions& positions, std::int64_t first) {
+  const auto* const learned = std::get_if<LearnedTable>(&encoding);
+  if (learned == nullptr) return absl::OkStatus();
+  const bool extended = learned->hierarchical_alpha.has_value();
+  const auto rows = static_cast<double>(learned->table->shape[0]);
   const double reach = extended ? rows * rows : rows;
   const std::vector<double>& values = positions.values();
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -53,14 +54,14 @@ absl::Status CheckLearnedReach(const LearnedTable& encoding,
     const std::string rule =
         !whole
             ? "a trained table has whole positions only"
-            : absl::StrCat("a table of ", encoding.table->shape[0], " rows ",
+            : absl::StrCat("a table of ", learned->table->shape[0], " rows ",
                            extended ? "extended to their square " : "",
-                           "has 0 to ", PositionText(reach - 1),
+                           "has 0 to ", PlainNumber(reach - 1),
                            p < 0 || extended ? "" : "; see hierarchical_alpha");
     const auto index = first + static_cast<std::int64_t>(i);
     return PositionOutOfRange(
         "positions",
-        absl::StrCat("element ", index, " is ", PositionText(p), "; ", rule),
+        absl::StrCat("element ", index, " is ", PlainNumber(p), "; ", rule),
         index);
   }
   return absl::OkStatus();
@@ -72,7 +73,6 @@ LearnedRows<T>::LearnedRows(const LearnedTable& encoding)
       rows_(table_.shape[0]),
       dim_(table_.shape[1]),
       alpha_(encoding.hierarchical_alpha.value_or(0)) {
-  if (DtypeSize(table_.dtype) == 2) wide_.resize(dim_);
   if (alpha_ != 0) {
     first_.resize(dim_);
     outer_.resize(dim_);
@@ -84,22 +84,16 @@ LearnedRows<T>::LearnedRows(const LearnedTable& encoding)
 template <typename T>
 template <typename U>
 void LearnedRows<T>::Load(std::int64_t k, U* row) {
-  const std::size_t bytes = dim_ * DtypeSize(table_.dtype);
-  const char* const src = static_cast<const char*>(table_.data) + k * bytes;
-  const bool same =
-      table_.dtype ==
-      (std::is_same_v<U, float> ? Dtype::kFloat32 : Dtype::kFloat64);
-  if (same) {
-    std::memcpy(row, src, bytes);
-  } else if (wide_.empty()) {
+  if constexpr (std::is_same_v<U, double>) {
+    LoadDoubles(table_, k * dim_, dim_, row);
+  } else if (table_.dtype == Dtype::kFloat64) {
     for (std::int64_t c = 0; c < dim_; ++c) {
-      row[c] = static_cast<U>(ElementAsDouble(table_, k * dim_ + c));
+      row[c] = static_cast<float>(ElementAsDouble(table_, k * dim_ + c));
     }
   } else {
-    const simd::KernelTable& kernels = simd::ActiveKernels();
-    (table_.dtype == Dtype::kFloat16 ? kernels.widen_f16 : kernels.widen_bf16)(
-        reinterpret_cast<const std::uint16_t*>(src), wide_.data(), dim_);
-    std::copy(wide_.begin(), wide_.end(), row);
+    const std::size_t bytes = dim_ * DtypeSize(table_.dtype);
+    simd::ActiveKernels().widen[KernelIndex(table_.dtype)](
+        static_cast<const char*>(table_.data) + k * bytes, row, dim_);
   }
 }
 

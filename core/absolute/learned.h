@@ -14,19 +14,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "core/absolute/encoding.h"
 #include "core/base/tensor.h"
-#include "core/positions/positions.h"
 
 namespace posenc::core {
-
-// Returns OUT_OF_RANGE for a negative or fractional position, or for a position
-// past the end of the table or of its extension. The field is "positions"; the
-// metadata index is `first` plus the position's index in [batch, tokens].
-absl::Status CheckLearnedReach(const LearnedTable& encoding,
-                               const TokenPositions& positions,
-                               std::int64_t first = 0);
 
 // Evaluates rows of a validated encoding at checked positions. T is float or
 // double.
@@ -45,7 +36,6 @@ class LearnedRows {
   ConstTensorView table_;
   std::int64_t rows_, dim_;
   double alpha_;
-  std::vector<float> wide_;                    // a 16-bit row, as float
   std::vector<double> first_, outer_, inner_;  // rows 0, i and j
 };
 

@@ -52,8 +52,10 @@ class AbsoluteTable {
   std::variant<AbsoluteRows<float>, AbsoluteRows<double>> rows_;
 };
 
-// Returns OUT_OF_RANGE if a trained table has no row for a position
-// (learned.h). The error's index is `first` plus the position's index.
+// Returns OUT_OF_RANGE if a trained table has no row for a position: the
+// position is negative or fractional, or past the end of the table or of its
+// extension. The field is "positions"; the index in the metadata is `first`
+// plus the position's index in [batch, tokens].
 absl::Status CheckReach(const AbsoluteEncoding& encoding,
                         const TokenPositions& positions,
                         std::int64_t first = 0);

@@ -35,13 +35,10 @@ void TrigRows::Row(const double* position, T* row) const {
     return;
   }
   constexpr double kFactor = 1;
-  simd::TrigRow trig = {};
-  trig.position = position;
+  simd::TrigRow trig = frequencies_.Row(position, &kFactor);
   trig.position_axis_stride = 1;
-  frequencies_.Point(0, &trig);
   trig.axes = axes_;
   trig.n = sines_;
-  trig.factor = &kFactor;
   const std::size_t n = dim_ / 2;
   if (dim_ % 2 != 0) row[dim_ - 1] = 0;
   if (order_ == SinusoidalOrder::kSinCos) {

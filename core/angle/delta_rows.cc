@@ -13,14 +13,8 @@ DeltaRows::DeltaRows(const QuarterTurnArrays& frequencies, std::size_t step)
   const double one = 1;
   for (std::size_t k = 0; k < kRows; ++k) {
     const auto position = static_cast<double>(k * step);
-    simd::TrigRow row = {};
-    row.position = &position;
-    frequencies.Point(0, &row);
-    row.axes = 1;
-    row.n = frequencies.size();
-    row.factor = &one;
     double* const cosines = rows_.data() + 2 * k * pitch_;
-    FillCosSinRow(row, cosines, cosines + pitch_);
+    FillCosSinRow(frequencies.Row(&position, &one), cosines, cosines + pitch_);
   }
 }
 

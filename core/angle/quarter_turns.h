@@ -77,6 +77,16 @@ struct QuarterTurnArrays {
 
   std::size_t size() const { return hi.size(); }
   void Append(const QuarterTurns& turns);
+  // Returns the row of all frequencies at one position on one axis.
+  simd::TrigRow Row(const double* position, const double* factor) const {
+    simd::TrigRow row = {};
+    row.position = position;
+    row.axes = 1;
+    row.n = size();
+    row.factor = factor;
+    Point(0, &row);
+    return row;
+  }
   // Lets `row` read its frequencies from element `first` on.
   void Point(std::size_t first, simd::TrigRow* row) const {
     row->turns_hi = hi.data() + first;

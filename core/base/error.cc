@@ -90,12 +90,19 @@ absl::Status MustBe(absl::string_view field, absl::string_view value,
   return FieldInvalid(field, absl::StrCat("is ", value, "; must be ", rule));
 }
 
+absl::Status ShapeMismatch(absl::string_view field, absl::string_view fact,
+                           const std::string& expected,
+                           const std::string& actual) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   ErrorReason::kShapeMismatch, field, fact,
+                   {{"expected", expected}, {"actual", actual}});
+}
+
 absl::Status WrongShape(absl::string_view field, const std::string& expected,
                         const std::string& actual) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   ErrorReason::kShapeMismatch, field,
-                   absl::StrCat("is ", actual, "; must be ", expected),
-                   {{"expected", expected}, {"actual", actual}});
+  return ShapeMismatch(field,
+                       absl::StrCat("is ", actual, "; must be ", expected),
+                       expected, actual);
 }
 
 std::optional<ErrorDetails> GetErrorDetails(const absl::Status& status) {

@@ -78,8 +78,12 @@ absl::Status FieldInvalid(absl::string_view field, const First& first,
 absl::Status MustBe(absl::string_view field, absl::string_view value,
                     absl::string_view rule);
 
-// Returns INVALID_ARGUMENT with the reason kShapeMismatch and the fact "is
-// <actual>; must be <expected>".
+// Returns INVALID_ARGUMENT with the reason kShapeMismatch.
+absl::Status ShapeMismatch(absl::string_view field, absl::string_view fact,
+                           const std::string& expected,
+                           const std::string& actual);
+
+// Returns ShapeMismatch with the fact "is <actual>; must be <expected>".
 absl::Status WrongShape(absl::string_view field, const std::string& expected,
                         const std::string& actual);
 

@@ -1,137 +1,102 @@
 #include "core/base/tensor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "core/simd/dispatch.h"
 
 namespace posenc::core {
 namespace {
 
-template <typename T>
-T Load(const void* data, std::int64_t i) {
-  T value;
-  std::memcpy(&value, static_cast<const char*>(data) + i * sizeof(T),
-              sizeof(T));
-  return value;
-}
-
-template <typename T>
-void Store(T value, void* data, std::int64_t i) {
-  std::memcpy(static_cast<char*>(data) + i * sizeof(T), &value, sizeof(T));
-}
-
-// A floating-point format of up to 16 bits: sign, exponent, and `mantissa` bits
-// below the leading bit. A code is the bits of a number. `largest` is a code
-// without the sign bit.
-struct Format {
-  int sign;  // the sign's bit
-  int mantissa;
-  int min_exponent;  // exponent of the smallest normal number
-  int largest;       // code of the largest finite number
-  int overflow;      // code of greater results: infinity or NaN
-  int nan;           // code of every NaN
+// The name of a dtype, and the size of an element in bytes.
+struct Row {
+  absl::string_view name = "unknown";
+  std::size_t size = 0;
 };
-constexpr Format kBinary16 = {0x8000, 10, -14, 0x7bff, 0x7c00, 0x7e00};
-constexpr Format kBfloat16Format = {0x8000, 7, -126, 0x7f7f, 0x7f80, 0x7fc0};
-constexpr Format kE4m3 = {0x80, 3, -6, 0x7e, 0x7f, 0x7f};
-constexpr Format kE5m2 = {0x80, 2, -14, 0x7b, 0x7c, 0x7f};
 
-double Widen(int bits, const Format& format) {
-  const int code = bits & (format.sign - 1);
-  const int fraction = code & ((1 << format.mantissa) - 1);
-  const int biased = code >> format.mantissa;
-  double magnitude;
-  if (code > format.largest) {
-    magnitude = code == format.overflow && code != format.nan
-                    ? std::numeric_limits<double>::infinity()
-                    : std::numeric_limits<double>::quiet_NaN();
-  } else if (biased == 0) {
-    magnitude = std::ldexp(fraction, format.min_exponent - format.mantissa);
-  } else {
-    magnitude = std::ldexp(fraction + (1 << format.mantissa),
-                           biased - 1 + format.min_exponent - format.mantissa);
-  }
-  return (bits & format.sign) != 0 ? -magnitude : magnitude;
+Row RowOf(Dtype dtype) {
+  // In the order of the enum.
+  static constexpr Row kRows[] = {
+      {"float32", 4},       {"float16", 2},     {"bfloat16", 2},
+      {"float64", 8},       {"int32", 4},       {"int64", 8},
+      {"float8_e4m3fn", 1}, {"float8_e5m2", 1}, {"int8", 1}};
+  const int i = static_cast<int>(dtype) - 1;
+  return i >= 0 && i < static_cast<int>(std::size(kRows)) ? kRows[i] : Row();
 }
 
-int Narrow(double value, const Format& format) {
-  const int sign = std::signbit(value) ? format.sign : 0;
-  // In FP8, every NaN becomes the same code, without a sign.
-  const int nan_sign = format.sign == 0x80 ? 0 : sign;
-  if (std::isnan(value)) return nan_sign | format.nan;
-  const double magnitude = std::fabs(value);
-  int code = format.overflow;
-  if (magnitude == 0) {
-    code = 0;
-  } else if (std::isfinite(magnitude)) {
-    const int exponent =
-        std::max(std::ilogb(magnitude), static_cast<int>(format.min_exponent));
-    // The magnitude in units of the last place is below 2^(mantissa + 1). ldexp
-    // scales without error, so that nearbyint is the only rounding. If
-    // nearbyint rounds up to 2^(mantissa + 1), the addition below carries into
-    // the exponent's bits.
-    const auto units = static_cast<int>(
-        std::nearbyint(std::ldexp(magnitude, format.mantissa - exponent)));
-    code =
-        std::min(((exponent - format.min_exponent) << format.mantissa) + units,
-                 format.overflow);
+bool Matches(const Shape& shape, const std::vector<NamedExtent>& extents) {
+  if (shape.size() != extents.size()) return false;
+  for (std::size_t a = 0; a < shape.size(); ++a) {
+    const std::int64_t size = extents[a].size;
+    if (size == -1 ? shape[a] < 1 : shape[a] != size) return false;
   }
-  return code == format.nan ? nan_sign | code : sign | code;
+  return true;
+}
+
+std::string Text(const NamedExtent& extent) {
+  if (extent.size == -1) return extent.name;
+  if (extent.name.empty()) return absl::StrCat(extent.size);
+  return absl::StrCat(extent.name, " = ", extent.size);
+}
+
+constexpr std::int64_t kBlock = 256;  // elements converted at a time
+
+// Rounds to odd: truncates `value` to float32 and sets the lowest bit if the
+// truncation changed the value. The lowest bit keeps the result away from ties
+// between two narrower numbers. So if the result is rounded to a format with at
+// least two bits less, it becomes the number to which `value` itself would be
+// rounded:
+//
+//   value         1.0000000 1 00..01   just above a tie of bfloat16
+//   to nearest    1.0000000 1 00..0    the tie itself, which rounds down: wrong
+//   to odd        1.0000000 1 00..1    still above the tie, which rounds up
+float RoundToOdd(double value) {
+  const auto nearest = static_cast<float>(value);
+  if (std::isnan(value) || nearest == value) return nearest;
+  auto bits = std::bit_cast<std::uint32_t>(nearest);
+  if (std::fabs(static_cast<double>(nearest)) > std::fabs(value)) --bits;
+  return std::bit_cast<float>(bits | 1);
+}
+
+template <typename T>
+void LoadAs(const char* bytes, std::int64_t n, double* values) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    T value;
+    std::memcpy(&value, bytes + i * sizeof(T), sizeof(T));
+    values[i] = static_cast<double>(value);
+  }
+}
+
+template <typename T>
+void StoreAs(const double* values, std::int64_t n, char* bytes) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto value = static_cast<T>(values[i]);
+    std::memcpy(bytes + i * sizeof(T), &value, sizeof(T));
+  }
 }
 
 }  // namespace
 
-std::size_t DtypeSize(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kFloat8E4m3fn:
-    case Dtype::kFloat8E5m2:
-    case Dtype::kInt8:
-      return 1;
-    case Dtype::kFloat16:
-    case Dtype::kBfloat16:
-      return 2;
-    case Dtype::kFloat32:
-    case Dtype::kInt32:
-      return 4;
-    case Dtype::kFloat64:
-    case Dtype::kInt64:
-      return 8;
-  }
-  return 0;
-}
+std::size_t DtypeSize(Dtype dtype) { return RowOf(dtype).size; }
 
-absl::string_view DtypeName(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      return "float32";
-    case Dtype::kFloat16:
-      return "float16";
-    case Dtype::kBfloat16:
-      return "bfloat16";
-    case Dtype::kFloat64:
-      return "float64";
-    case Dtype::kInt32:
-      return "int32";
-    case Dtype::kInt64:
-      return "int64";
-    case Dtype::kFloat8E4m3fn:
-      return "float8_e4m3fn";
-    case Dtype::kFloat8E5m2:
-      return "float8_e5m2";
-    case Dtype::kInt8:
-      return "int8";
-  }
-  return "unknown";
-}
+absl::string_view DtypeName(Dtype dtype) { return RowOf(dtype).name; }
 
 bool IsFloating(Dtype dtype) {
   return dtype == Dtype::kFloat32 || dtype == Dtype::kFloat16 ||
          dtype == Dtype::kBfloat16 || dtype == Dtype::kFloat64;
+}
+
+absl::Status CheckFloating(absl::string_view field, Dtype dtype) {
+  if (IsFloating(dtype)) return absl::OkStatus();
+  return MustBe(field, DtypeName(dtype),
+                "float32, float16, bfloat16 or float64");
 }
 
 bool IsFloat8(Dtype dtype) {
@@ -170,58 +135,113 @@ absl::StatusOr<std::int64_t> ElementCount(const Shape& shape) {
   return empty ? 0 : product;
 }
 
-double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i) {
-  switch (tensor.dtype) {
-    case Dtype::kFloat32:
-      return Load<float>(tensor.data, i);
-    case Dtype::kFloat16:
-      return Widen(Load<std::uint16_t>(tensor.data, i), kBinary16);
-    case Dtype::kBfloat16:
-      return Widen(Load<std::uint16_t>(tensor.data, i), kBfloat16Format);
-    case Dtype::kFloat64:
-      return Load<double>(tensor.data, i);
-    case Dtype::kInt32:
-      return Load<std::int32_t>(tensor.data, i);
-    case Dtype::kInt64:
-      return static_cast<double>(Load<std::int64_t>(tensor.data, i));
-    case Dtype::kFloat8E4m3fn:
-      return Widen(Load<std::uint8_t>(tensor.data, i), kE4m3);
-    case Dtype::kFloat8E5m2:
-      return Widen(Load<std::uint8_t>(tensor.data, i), kE5m2);
-    case Dtype::kInt8:
-      return Load<std::int8_t>(tensor.data, i);
+absl::Status CheckTensor(absl::string_view field,
+                         const std::optional<ConstTensorView>& tensor,
+                         const std::vector<NamedExtent>& extents) {
+  const std::string expected = absl::StrCat(
+      "[",
+      absl::StrJoin(extents, ", ",
+                    [](std::string* out, const NamedExtent& extent) {
+                      out->append(Text(extent));
+                    }),
+      "]");
+  if (!tensor.has_value()) {
+    return FieldRequired(field, absl::StrCat("not set; must be ", expected));
   }
-  return 0;
+  RETURN_IF_ERROR(CheckFloating(absl::StrCat(field, ".dtype"), tensor->dtype));
+  if (Matches(tensor->shape, extents)) return absl::OkStatus();
+  const bool empty =
+      std::count(tensor->shape.begin(), tensor->shape.end(), 0) > 0;
+  return WrongShape(absl::StrCat(field, ".shape"),
+                    absl::StrCat(expected, empty ? ", each at least 1" : ""),
+                    ShapeToString(tensor->shape));
+}
+
+int KernelIndex(Dtype dtype, Saturation saturation) {
+  const bool finite = saturation == Saturation::kFinite;
+  switch (dtype) {
+    case Dtype::kFloat16:
+      return simd::kF16;
+    case Dtype::kBfloat16:
+      return simd::kBf16;
+    case Dtype::kFloat64:
+      return simd::kF64;
+    case Dtype::kFloat8E4m3fn:
+      return finite ? simd::kE4m3Finite : simd::kE4m3;
+    case Dtype::kFloat8E5m2:
+      return finite ? simd::kE5m2Finite : simd::kE5m2;
+    default:
+      return simd::kF32;
+  }
+}
+
+void LoadDoubles(const ConstTensorView& tensor, std::int64_t first,
+                 std::int64_t n, double* values) {
+  const auto size = static_cast<std::int64_t>(DtypeSize(tensor.dtype));
+  const char* const bytes =
+      static_cast<const char*>(tensor.data) + first * size;
+  switch (tensor.dtype) {
+    case Dtype::kFloat64:
+      std::copy_n(bytes, n * size, reinterpret_cast<char*>(values));
+      return;
+    case Dtype::kFloat32:
+      return LoadAs<float>(bytes, n, values);
+    case Dtype::kInt32:
+      return LoadAs<std::int32_t>(bytes, n, values);
+    case Dtype::kInt64:
+      return LoadAs<std::int64_t>(bytes, n, values);
+    case Dtype::kInt8:
+      return LoadAs<std::int8_t>(bytes, n, values);
+    default:
+      break;
+  }
+  const auto widen = simd::ActiveKernels().widen[KernelIndex(tensor.dtype)];
+  float block[kBlock];
+  for (std::int64_t at = 0; at < n; at += kBlock) {
+    const std::int64_t count = std::min(kBlock, n - at);
+    widen(bytes + at * size, block, static_cast<std::size_t>(count));
+    std::copy_n(block, count, values + at);
+  }
+}
+
+void StoreDoubles(const double* values, std::int64_t n, Dtype dtype,
+                  void* out) {
+  const auto size = static_cast<std::int64_t>(DtypeSize(dtype));
+  char* const bytes = static_cast<char*>(out);
+  switch (dtype) {
+    case Dtype::kFloat64:
+      std::copy_n(reinterpret_cast<const char*>(values), n * size, bytes);
+      return;
+    case Dtype::kFloat32:
+      return StoreAs<float>(values, n, bytes);
+    case Dtype::kInt32:
+      return StoreAs<std::int32_t>(values, n, bytes);
+    case Dtype::kInt64:
+      return StoreAs<std::int64_t>(values, n, bytes);
+    case Dtype::kInt8:
+      return StoreAs<std::int8_t>(values, n, bytes);
+    default:
+      break;
+  }
+  const auto narrow = simd::ActiveKernels().narrow[KernelIndex(dtype)];
+  float block[kBlock];
+  for (std::int64_t at = 0; at < n; at += kBlock) {
+    const std::int64_t count = std::min(kBlock, n - at);
+    std::transform(values + at, values + at + count, block, RoundToOdd);
+    narrow(block, bytes + at * size, static_cast<std::size_t>(count));
+  }
+}
+
+double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i) {
+  double value;
+  LoadDoubles(tensor, i, 1, &value);
+  return value;
 }
 
 void StoreDouble(double value, const TensorView& tensor, std::int64_t i) {
-  switch (tensor.dtype) {
-    case Dtype::kFloat32:
-      return Store(static_cast<float>(value), tensor.data, i);
-    case Dtype::kFloat16:
-      return Store(static_cast<std::uint16_t>(Narrow(value, kBinary16)),
-                   tensor.data, i);
-    case Dtype::kBfloat16:
-      return Store(static_cast<std::uint16_t>(Narrow(value, kBfloat16Format)),
-                   tensor.data, i);
-    case Dtype::kFloat64:
-      return Store(value, tensor.data, i);
-    case Dtype::kInt32:
-      return Store(static_cast<std::int32_t>(std::nearbyint(value)),
-                   tensor.data, i);
-    case Dtype::kInt64:
-      return Store(static_cast<std::int64_t>(std::nearbyint(value)),
-                   tensor.data, i);
-    case Dtype::kFloat8E4m3fn:
-      return Store(static_cast<std::uint8_t>(Narrow(value, kE4m3)), tensor.data,
-                   i);
-    case Dtype::kFloat8E5m2:
-      return Store(static_cast<std::uint8_t>(Narrow(value, kE5m2)), tensor.data,
-                   i);
-    case Dtype::kInt8:
-      return Store(static_cast<std::int8_t>(std::nearbyint(value)), tensor.data,
-                   i);
-  }
+  const auto size = static_cast<std::int64_t>(DtypeSize(tensor.dtype));
+  StoreDoubles(&value, 1, tensor.dtype,
+               static_cast<char*>(tensor.data) + i * size);
 }
 
 }  // namespace posenc::core

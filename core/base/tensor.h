@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ absl::string_view DtypeName(Dtype dtype);
 // tensors and of encodings.
 bool IsFloating(Dtype dtype);
 
+// Returns FieldInvalid unless IsFloating().
+absl::Status CheckFloating(absl::string_view field, Dtype dtype);
+
 // True for the FP8 dtypes. Only tensors to rotate, weights, and tables of
 // frequencies from a checkpoint may have these dtypes.
 bool IsFloat8(Dtype dtype);
@@ -66,19 +70,42 @@ struct ConstTensorView {
   const void* data = nullptr;
 };
 
+// An extent, and its name in the proto's comment, if it has one. Size -1 means
+// any size of at least 1.
+struct NamedExtent {
+  std::string name;
+  std::int64_t size = -1;
+};
+
+// Checks that a tensor is present and floating, and has these extents. Errors:
+// FieldRequired if it is absent; FieldInvalid "<field>.dtype"; kShapeMismatch
+// "<field>.shape".
+absl::Status CheckTensor(absl::string_view field,
+                         const std::optional<ConstTensorView>& tensor,
+                         const std::vector<NamedExtent>& extents);
+
 struct TensorView {
   Dtype dtype = Dtype::kFloat32;
   Shape shape;
   void* data = nullptr;
 };
 
-// Returns element i of a tensor of any dtype, widened. It is slow, so use it
-// only for positions and small inputs.
-double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i);
+// The index of the kernels for a floating dtype (simd::DtypeIndex). The
+// saturation matters only for FP8.
+int KernelIndex(Dtype dtype, Saturation saturation = Saturation::kNone);
 
-// Rounds `value` to the tensor's dtype, to nearest even, and stores it as
-// element i. There is only one rounding. FP8 follows Saturation::kNone, and NaN
-// becomes 0x7f.
+// Sets values[i] to element first + i of a tensor of any dtype, without
+// rounding.
+void LoadDoubles(const ConstTensorView& tensor, std::int64_t first,
+                 std::int64_t n, double* values);
+
+// Rounds each value once to `dtype`, to nearest even, and stores the results
+// side by side. FP8 follows Saturation::kNone, and NaN becomes 0x7f. If `dtype`
+// is an integer type, values must be integers in its range.
+void StoreDoubles(const double* values, std::int64_t n, Dtype dtype, void* out);
+
+// The same for element i alone.
+double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i);
 void StoreDouble(double value, const TensorView& tensor, std::int64_t i);
 
 }  // namespace posenc::core

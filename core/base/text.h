@@ -26,8 +26,8 @@ int EditDistance(absl::string_view a, absl::string_view b);
 // largest unit that gives a whole number.
 std::string SizeText(std::int64_t bytes);
 
-// Formats like NumberText, but writes whole numbers below 1e15 with all digits:
-// "500000" instead of "5e+05".
+// Formats a number or a position like NumberText, but writes whole numbers
+// below 1e15 with all digits: "500000" instead of "5e+05".
 std::string PlainNumber(double value);
 
 }  // namespace posenc::core

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/base/text.h"
 #include "core/positions/positions.h"
 
 namespace posenc::core {
@@ -110,20 +111,19 @@ absl::StatusOr<PositionExtents> Validate(const ContextParallelScheme& split) {
   }
   RETURN_IF_ERROR(CheckLeast("context_parallel.size", split.size, 1));
   if (split.rank < 0 || split.rank >= split.size) {
-    return FieldInvalid(
-        "context_parallel.rank",
-        absl::StrCat(split.rank, "; must be 0 to ", split.size - 1,
-                     ", as size is ", split.size));
+    return MustBe(
+        "context_parallel.rank", split.rank,
+        absl::StrCat("0 to ", split.size - 1, ", as size is ", split.size));
   }
   RETURN_IF_ERROR(CheckLengths("context_parallel.lengths", split.lengths));
   const std::int64_t chunks = std::int64_t{2} * split.size;
   for (std::size_t i = 0; i < split.lengths.size(); ++i) {
     const std::int64_t length = split.lengths[i];
     if (length % chunks != 0) {
-      return FieldInvalid(
-          absl::StrCat("context_parallel.lengths[", i, "]"),
-          absl::StrCat(length, "; must be divisible by 2 * size, which is ",
-                       chunks, "; pad it to ", (length / chunks + 1) * chunks));
+      return MustBe(
+          absl::StrCat("context_parallel.lengths[", i, "]"), length,
+          absl::StrCat("divisible by 2 * size, which is ", chunks,
+                       "; pad it to ", (length / chunks + 1) * chunks));
     }
   }
   return PositionExtents{Dtype::kInt32, {Sum(split.lengths) / split.size}};
@@ -140,9 +140,7 @@ absl::Status CheckPerAxis(absl::string_view field,
   }
   for (std::size_t a = 0; a < values.size(); ++a) {
     if (!std::isfinite(values[a])) {
-      return FieldInvalid(
-          absl::StrCat(field, "[", a, "]"),
-          absl::StrCat(NumberText(values[a]), "; must be finite"));
+      return MustBe(absl::StrCat(field, "[", a, "]"), values[a], "finite");
     }
   }
   return absl::OkStatus();
@@ -172,11 +170,9 @@ absl::Status CheckMerge(const GridScheme& grid) {
   }
   for (std::size_t a = axes - 2; a < axes; ++a) {
     if (grid.extents[a] % grid.merge_size != 0) {
-      return FieldInvalid(
-          absl::StrCat("grid.extents[", a, "]"),
-          absl::StrCat(grid.extents[a],
-                       "; must be divisible by merge_size, which is ",
-                       grid.merge_size));
+      return MustBe(
+          absl::StrCat("grid.extents[", a, "]"), grid.extents[a],
+          absl::StrCat("divisible by merge_size, which is ", grid.merge_size));
     }
   }
   return absl::OkStatus();
@@ -207,7 +203,7 @@ absl::StatusOr<PositionExtents> Validate(const GridScheme& grid) {
         return PositionOutOfRange(
             field,
             absl::StrCat(extent, "; the position of cell ", index, " is ",
-                         PositionText(position), ", beyond 2^31"),
+                         PlainNumber(position), ", beyond 2^31"),
             a);
       }
     }
@@ -267,9 +263,8 @@ absl::Status CheckVision(const std::string& field, const VisionGrid& vision) {
   }
   const double step = vision.time_step.value_or(1);
   if (!(std::isfinite(step) && step >= 0)) {
-    return FieldInvalid(
-        absl::StrCat(field, ".time_step"),
-        absl::StrCat(NumberText(step), "; must be finite and not negative"));
+    return MustBe(absl::StrCat(field, ".time_step"), step,
+                  "finite and not negative");
   }
   return absl::OkStatus();
 }
@@ -286,7 +281,7 @@ absl::Status Advance(const std::string& field, std::int64_t index,
   if (last > kMaxInt32) {
     return PositionOutOfRange(
         field,
-        absl::StrCat("its greatest position is ", PositionText(last),
+        absl::StrCat("its greatest position is ", PlainNumber(last),
                      ", more than ", kMaxInt32),
         index);
   }

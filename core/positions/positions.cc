@@ -20,42 +20,42 @@ absl::Status OutOfRange(absl::string_view field, absl::string_view fact,
       field, absl::StrCat(fact, "; positions are within +-2^31"), index);
 }
 
-// Checks that the positions start .. start + count - 1 are in range, without
-// forming a sum that could overflow.
-absl::Status CheckRun(absl::string_view field, std::int64_t start,
-                      std::int64_t count, std::int64_t index) {
-  if (start < -kMaxPosition || start > kMaxPosition) {
-    return OutOfRange(field, absl::StrCat("is ", start), index);
-  }
-  if (count > 0 && count - 1 > kMaxPosition - start) {
-    return OutOfRange(
-        field,
-        absl::StrCat(start, " + ", count - 1,
-                     " is the position of the last of ", count, " tokens"),
-        index);
-  }
-  return absl::OkStatus();
-}
-
-void AppendRun(std::int64_t start, std::int64_t count,
-               std::vector<double>* values) {
-  for (std::int64_t t = 0; t < count; ++t) {
-    values->push_back(static_cast<double>(start + t));
-  }
-}
-
 absl::Status Reserve(const TokenExtents& extents, std::int64_t values) {
   if (!extents.reserve) return absl::OkStatus();
   return extents.reserve(values * static_cast<std::int64_t>(sizeof(double)));
 }
 
-// Positions that are the same on every axis.
-TokenPositions OnEveryAxis(std::vector<double> values, int axes,
-                           std::int64_t batch, std::int64_t tokens) {
+// The consecutive positions of some tokens.
+struct Run {
+  std::int64_t start, count;
+};
+
+// Expands runs, which follow one another, to positions that are the same on
+// every axis, in the shape [axes, batch, tokens]. run_of(i) returns run i, and
+// field_of(i) the name of its field.
+template <typename RunOf, typename FieldOf>
+absl::StatusOr<TokenPositions> ExpandRuns(std::int64_t runs,
+                                          const RunOf& run_of,
+                                          const FieldOf& field_of,
+                                          const TokenExtents& extents, int axes,
+                                          std::int64_t batch,
+                                          std::int64_t tokens) {
+  for (std::int64_t i = 0; i < runs; ++i) {
+    const Run run = run_of(i);
+    RETURN_IF_ERROR(CheckRun(field_of(i), run.start, run.count, i, i));
+  }
+  RETURN_IF_ERROR(Reserve(extents, batch * tokens * axes));
+  std::vector<double> values;
+  values.reserve(batch * tokens * axes);
+  for (std::int64_t i = 0; i < runs; ++i) {
+    const Run run = run_of(i);
+    for (std::int64_t t = 0; t < run.count; ++t) {
+      values.push_back(static_cast<double>(run.start + t));
+    }
+  }
   const std::size_t size = values.size();
-  values.resize(size * axes);
-  for (std::size_t i = size; i < values.size(); ++i) {
-    values[i] = values[i - size];
+  for (std::size_t i = size; i < size * axes; ++i) {
+    values.push_back(values[i - size]);
   }
   return TokenPositions(std::move(values), axes, batch, tokens);
 }
@@ -73,12 +73,12 @@ absl::StatusOr<TokenPositions> Expand(std::monostate,
 absl::StatusOr<TokenPositions> Expand(const StartPosition& positions,
                                       const TokenExtents& extents, int axes) {
   const std::int64_t tokens = extents.batch == 0 ? 0 : extents.tokens;
-  RETURN_IF_ERROR(CheckRun("start", positions.start, tokens, 0));
-  RETURN_IF_ERROR(Reserve(extents, tokens * axes));
-  std::vector<double> values;
-  values.reserve(tokens * axes);
-  AppendRun(positions.start, tokens, &values);
-  return OnEveryAxis(std::move(values), axes, 1, tokens);
+  return ExpandRuns(
+      1,
+      [&](std::int64_t) {
+        return Run{positions.start, tokens};
+      },
+      [](std::int64_t) { return "start"; }, extents, axes, 1, tokens);
 }
 
 absl::StatusOr<TokenPositions> Expand(const SequenceStarts& positions,
@@ -93,17 +93,13 @@ absl::StatusOr<TokenPositions> Expand(const SequenceStarts& positions,
     return WrongShape("starts.values", absl::StrCat("[", extents.batch, "]"),
                       absl::StrCat("[", count, "]"));
   }
-  for (std::int64_t b = 0; b < count; ++b) {
-    RETURN_IF_ERROR(CheckRun(absl::StrCat("starts.values[", b, "]"),
-                             positions.values[b], extents.tokens, b));
-  }
-  RETURN_IF_ERROR(Reserve(extents, count * extents.tokens * axes));
-  std::vector<double> values;
-  values.reserve(count * extents.tokens * axes);
-  for (const std::int64_t start : positions.values) {
-    AppendRun(start, extents.tokens, &values);
-  }
-  return OnEveryAxis(std::move(values), axes, count, extents.tokens);
+  return ExpandRuns(
+      count,
+      [&](std::int64_t b) {
+        return Run{positions.values[b], extents.tokens};
+      },
+      [](std::int64_t b) { return absl::StrCat("starts.values[", b, "]"); },
+      extents, axes, count, extents.tokens);
 }
 
 absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
@@ -131,8 +127,8 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
   const std::int64_t batch = per_sequence ? extents.batch : 1;
   RETURN_IF_ERROR(Reserve(extents, axes * batch * extents.tokens));
   std::vector<double> values(axes * batch * extents.tokens);
+  LoadDoubles(ids, 0, static_cast<std::int64_t>(values.size()), values.data());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = ElementAsDouble(ids, static_cast<std::int64_t>(i));
     // The condition is a negation, because NaN must fail, too.
     if (!(std::fabs(values[i]) <= kMaxPosition)) {
       return OutOfRange(
@@ -153,8 +149,7 @@ absl::StatusOr<TokenPositions> Expand(const PackedSequences& positions,
     return FieldRequired("packed.cu_seqlens", "is empty; must start with 0");
   }
   if (ends[0] != 0) {
-    return FieldInvalid("packed.cu_seqlens[0]",
-                        absl::StrCat(ends[0], "; must be 0"));
+    return MustBe("packed.cu_seqlens[0]", ends[0], "0");
   }
   for (std::size_t i = 1; i < ends.size(); ++i) {
     if (ends[i] < ends[i - 1]) {
@@ -174,22 +169,18 @@ absl::StatusOr<TokenPositions> Expand(const PackedSequences& positions,
     return WrongShape("packed.starts", absl::StrCat("[", sequences, "]"),
                       absl::StrCat("[", positions.starts.size(), "]"));
   }
-  const auto start = [&](std::size_t i) {
-    return positions.starts.empty() ? 0 : positions.starts[i];
-  };
-  for (std::size_t i = 0; i < sequences; ++i) {
-    RETURN_IF_ERROR(CheckRun(
-        positions.starts.empty() ? std::string("packed.cu_seqlens")
-                                 : absl::StrCat("packed.starts[", i, "]"),
-        start(i), ends[i + 1] - ends[i], static_cast<std::int64_t>(i)));
-  }
-  RETURN_IF_ERROR(Reserve(extents, extents.tokens * axes));
-  std::vector<double> values;
-  values.reserve(extents.tokens * axes);
-  for (std::size_t i = 0; i < sequences; ++i) {
-    AppendRun(start(i), ends[i + 1] - ends[i], &values);
-  }
-  return OnEveryAxis(std::move(values), axes, 1, extents.tokens);
+  return ExpandRuns(
+      static_cast<std::int64_t>(sequences),
+      [&](std::int64_t i) {
+        return Run{positions.starts.empty() ? 0 : positions.starts[i],
+                   ends[i + 1] - ends[i]};
+      },
+      [&](std::int64_t i) {
+        return positions.starts.empty()
+                   ? std::string("packed.cu_seqlens")
+                   : absl::StrCat("packed.starts[", i, "]");
+      },
+      extents, axes, 1, extents.tokens);
 }
 
 }  // namespace
@@ -199,6 +190,23 @@ absl::Status PositionOutOfRange(absl::string_view field, absl::string_view fact,
   return MakeError(absl::StatusCode::kOutOfRange,
                    ErrorReason::kPositionOutOfRange, field, fact,
                    {{"index", absl::StrCat(index)}});
+}
+
+absl::Status CheckRun(absl::string_view field, std::int64_t start,
+                      std::int64_t count, std::int64_t first_index,
+                      std::int64_t last_index) {
+  if (start < -kMaxPosition || start > kMaxPosition) {
+    return OutOfRange(field, absl::StrCat("is ", start), first_index);
+  }
+  // start + count - 1 could overflow.
+  if (count > 0 && count - 1 > kMaxPosition - start) {
+    return OutOfRange(
+        field,
+        absl::StrCat(start, " + ", count - 1,
+                     " is the position of the last of ", count, " tokens"),
+        last_index);
+  }
+  return absl::OkStatus();
 }
 
 std::int64_t RunLength(absl::Span<const double> positions) {
@@ -218,16 +226,6 @@ std::int64_t RunLength(absl::Span<const double> positions) {
     ++n;
   }
   return static_cast<std::int64_t>(n);
-}
-
-std::string PositionText(double position) {
-  // Whole numbers below kFull are written with all digits. Positions are far
-  // smaller, but a rejected number may have any value.
-  constexpr double kFull = 1e15;
-  if (position != std::trunc(position) || std::fabs(position) >= kFull) {
-    return NumberText(position);
-  }
-  return absl::StrCat(static_cast<std::int64_t>(position));
 }
 
 absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
@@ -269,22 +267,14 @@ absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
     return reach(*position, row);
   };
   RETURN_IF_ERROR(check(0));
-  absl::Status status = check(rows - 1);
-  if (status.ok()) return status;
-  // Invariant: row `good` is valid, row `bad` is not, and `status` is the error
-  // of row `bad`.
+  // Invariant: row `good` is valid, and row `bad` is not.
   std::int64_t good = 0, bad = rows - 1;
+  if (check(bad).ok()) return absl::OkStatus();
   while (bad - good > 1) {
     const std::int64_t middle = good + (bad - good) / 2;
-    absl::Status there = check(middle);
-    if (there.ok()) {
-      good = middle;
-    } else {
-      bad = middle;
-      status = std::move(there);
-    }
+    (check(middle).ok() ? good : bad) = middle;
   }
-  return status;
+  return check(bad);
 }
 
 }  // namespace posenc::core

@@ -50,8 +50,12 @@ absl::string_view FieldOf(const Positions& positions);
 absl::Status PositionOutOfRange(absl::string_view field, absl::string_view fact,
                                 std::int64_t index);
 
-// Formats a position for a message: 400000 instead of NumberText's 4e+05.
-std::string PositionText(double position);
+// Checks that the positions start .. start + count - 1 are within +-2^31. The
+// index in an error is first_index for the first position, and last_index for
+// the last one.
+absl::Status CheckRun(absl::string_view field, std::int64_t start,
+                      std::int64_t count, std::int64_t first_index,
+                      std::int64_t last_index);
 
 // A function that reserves `bytes` bytes of memory before they are allocated.
 // The caller returns the function's error, which names no field.

@@ -23,8 +23,7 @@ bool IsFractional(const TowerGrid& tower) {
 absl::Status CheckExtent(const std::string& field, std::int64_t extent,
                          std::int64_t divisor) {
   if (extent < 1 || extent > kMaxExtent) {
-    return FieldInvalid(field,
-                        absl::StrCat(extent, "; must be 1 to ", kMaxExtent));
+    return MustBe(field, extent, absl::StrCat("1 to ", kMaxExtent));
   }
   if (extent % divisor != 0) {
     return FieldInvalid(
@@ -116,9 +115,7 @@ absl::StatusOr<PositionExtents> Validate(const VisionScheme& scheme) {
                          "empty; give height and width of each image");
   }
   if (scheme.text_tokens < 0 || scheme.text_tokens > kMaxText) {
-    return FieldInvalid(
-        "vision.text_tokens",
-        absl::StrCat(scheme.text_tokens, "; must be 0 to 2^30"));
+    return MustBe("vision.text_tokens", scheme.text_tokens, "0 to 2^30");
   }
   if (scheme.text_tokens > 0 && scheme.tower.text == TextTokens::kNone) {
     return FieldInvalid("vision.text_tokens",

@@ -28,9 +28,7 @@ absl::Status Validate(const Alibi& alibi) {
   RETURN_IF_ERROR(CheckHeads(alibi.heads));
   if (alibi.max_bias.has_value() &&
       !(*alibi.max_bias > 0 && std::isfinite(*alibi.max_bias))) {
-    return FieldInvalid("max_bias",
-                        absl::StrCat(NumberText(*alibi.max_bias),
-                                     "; must be finite and positive"));
+    return MustBe("max_bias", *alibi.max_bias, "finite and positive");
   }
   if (alibi.slopes.empty()) return absl::OkStatus();
   if (alibi.max_bias.has_value()) {
@@ -46,9 +44,7 @@ absl::Status Validate(const Alibi& alibi) {
   }
   for (std::size_t h = 0; h < alibi.slopes.size(); ++h) {
     if (!std::isfinite(alibi.slopes[h])) {
-      return FieldInvalid(
-          absl::StrCat("slopes[", h, "]"),
-          absl::StrCat(NumberText(alibi.slopes[h]), "; must be finite"));
+      return MustBe(absl::StrCat("slopes[", h, "]"), alibi.slopes[h], "finite");
     }
   }
   return absl::OkStatus();

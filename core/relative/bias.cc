@@ -11,7 +11,6 @@
 #include "core/base/status_macros.h"
 #include "core/positions/positions.h"
 #include "core/relative/check.h"
-#include "core/relative/elements.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {
@@ -38,11 +37,12 @@ absl::Status ValidateRange(const BiasRange& range) {
       faults.Note(CheckCount("query_length", range.query_length));
   const bool keys = faults.Note(CheckCount("key_length", range.key_length));
   if (queries) {
-    faults.Note(
-        CheckPositions("query_start", range.query_start, range.query_length));
+    faults.Note(CheckRun("query_start", range.query_start, range.query_length,
+                         0, range.query_length - 1));
   }
   if (keys) {
-    faults.Note(CheckPositions("key_start", range.key_start, range.key_length));
+    faults.Note(CheckRun("key_start", range.key_start, range.key_length, 0,
+                         range.key_length - 1));
   }
   return faults.status();
 }
@@ -78,10 +78,8 @@ absl::Status CheckInside(absl::string_view start_field,
 class DistanceRuleOf final : public BiasTiles::Rule {
  public:
   DistanceRuleOf(DistanceValues values, bool holds_indices)
-      : of_(std::move(values)), holds_indices_(holds_indices) {}
+      : Rule(values.heads, holds_indices), of_(std::move(values)) {}
 
-  std::int64_t heads() const override { return of_.heads; }
-  bool holds_indices() const override { return holds_indices_; }
   std::int64_t Nanoseconds(std::int64_t queries,
                            std::int64_t keys) const override {
     return of_.nanoseconds * (queries + keys);
@@ -91,7 +89,6 @@ class DistanceRuleOf final : public BiasTiles::Rule {
 
  private:
   const DistanceValues of_;
-  const bool holds_indices_;
 };
 
 // Rows of a tile overlap: values are b(i - j), so row r + 1 is row r shifted by
@@ -174,7 +171,7 @@ void Magnitudes(std::int64_t first, std::int64_t n, double* magnitudes) {
 }
 
 BiasRule DistanceRule(DistanceValues values) {
-  return std::make_unique<DistanceRuleOf>(std::move(values), false);
+  return std::make_shared<const DistanceRuleOf>(std::move(values), false);
 }
 
 BiasRule IndexRule(std::function<std::int64_t(std::int64_t distance)> index) {
@@ -187,7 +184,7 @@ BiasRule IndexRule(std::function<std::int64_t(std::int64_t distance)> index) {
       indices[s] = static_cast<double>(index(first - s));
     }
   };
-  return std::make_unique<DistanceRuleOf>(std::move(values), true);
+  return std::make_shared<const DistanceRuleOf>(std::move(values), true);
 }
 
 absl::StatusOr<BiasRule> MakeRule(std::monostate) {
@@ -216,21 +213,14 @@ absl::StatusOr<BiasTiles> BiasTiles::Create(const BiasArgs& args) {
   return BiasTiles(*std::move(rule), dtype, args.causal);
 }
 
-BiasTiles::BiasTiles(std::unique_ptr<const Rule> rule, Dtype dtype, bool causal)
+BiasTiles::BiasTiles(std::shared_ptr<const Rule> rule, Dtype dtype, bool causal)
     : rule_(std::move(rule)), dtype_(dtype), causal_(causal) {}
-BiasTiles::BiasTiles(BiasTiles&&) noexcept = default;
-BiasTiles& BiasTiles::operator=(BiasTiles&&) noexcept = default;
-BiasTiles::~BiasTiles() = default;
 
 std::int64_t BiasTiles::heads() const { return rule_->heads(); }
 Dtype BiasTiles::dtype() const { return dtype_; }
 std::int64_t BiasTiles::Nanoseconds(std::int64_t queries,
                                     std::int64_t keys) const {
   return rule_->Nanoseconds(queries, keys);
-}
-
-void BiasTiles::Fill(const BiasRange& tile, void* out) const {
-  Fill(tile, out, tile.key_length, tile.query_length * tile.key_length);
 }
 
 void BiasTiles::Fill(const BiasRange& tile, void* out, std::int64_t row_stride,

@@ -101,29 +101,24 @@ class BiasTiles {
   // untied_positions or the cells of a grid.
   static absl::StatusOr<BiasTiles> Create(const BiasArgs& args);
 
-  BiasTiles(BiasTiles&&) noexcept;
-  BiasTiles& operator=(BiasTiles&&) noexcept;
-  ~BiasTiles();
-
   std::int64_t heads() const;
   Dtype dtype() const;
   // Returns roughly how long a tile of these extents takes, without the time
   // for storing its elements. Callers use this to choose tiles and threads.
   std::int64_t Nanoseconds(std::int64_t queries, std::int64_t keys) const;
-  // Writes the values of a tile in the shape [heads, tile.query_length,
-  // tile.key_length], row-major, in dtype(). The tile must be inside the range.
-  void Fill(const BiasRange& tile, void* out) const;
-  // Writes the tile into a larger tensor: `out` points to the tile's first
-  // element, and the strides count elements from one row, or head, to the next.
+  // Writes the values of a tile, [heads, tile.query_length, tile.key_length],
+  // in dtype(). The tile must be inside the range. `out` points to the tile's
+  // first element, and the strides count elements from one row, or head, to the
+  // next.
   void Fill(const BiasRange& tile, void* out, std::int64_t row_stride,
             std::int64_t head_stride) const;
 
   class Rule;
 
  private:
-  BiasTiles(std::unique_ptr<const Rule> rule, Dtype dtype, bool causal);
+  BiasTiles(std::shared_ptr<const Rule> rule, Dtype dtype, bool causal);
 
-  std::unique_ptr<const Rule> rule_;
+  std::shared_ptr<const Rule> rule_;
   Dtype dtype_;
   bool causal_;
 };

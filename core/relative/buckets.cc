@@ -35,9 +35,9 @@ absl::Status ValidateT5(const T5Buckets& buckets) {
   const std::int32_t count = NumBuckets(buckets);
   const std::int32_t fewest = buckets.bidirectional ? 4 : 2;
   if (count < fewest || count > kMaxBuckets) {
-    return FieldInvalid(
-        "num_buckets",
-        absl::StrCat(count, "; must be ", fewest, " .. ", kMaxBuckets,
+    return MustBe(
+        "num_buckets", count,
+        absl::StrCat(fewest, " .. ", kMaxBuckets,
                      buckets.bidirectional
                          ? ", and half of them are for keys after the query"
                          : ""));
@@ -61,10 +61,10 @@ absl::Status ValidateT5(const T5Buckets& buckets) {
 
 absl::Status ValidateClipped(const ClippedDistance& clip) {
   if (clip.left < 0) {
-    return FieldInvalid("left", absl::StrCat(clip.left, "; must be >= 0"));
+    return MustBe("left", clip.left, ">= 0");
   }
   if (clip.right < 0) {
-    return FieldInvalid("right", absl::StrCat(clip.right, "; must be >= 0"));
+    return MustBe("right", clip.right, ">= 0");
   }
   const std::int64_t greatest = std::int64_t{clip.left} + clip.right;
   if (greatest == 0) {
@@ -89,8 +89,7 @@ absl::Status ValidateDeberta(const DebertaBuckets& buckets) {
                          "is 0; must be positive; DeBERTa has 512");
   }
   if (buckets.max_position < 0) {
-    return FieldInvalid("max_position", absl::StrCat(buckets.max_position,
-                                                     "; must be positive"));
+    return MustBe("max_position", buckets.max_position, "positive");
   }
   if (buckets.bucket_size == 0) {
     if (buckets.max_position <= kMaxSpan) return absl::OkStatus();
@@ -100,9 +99,8 @@ absl::Status ValidateDeberta(const DebertaBuckets& buckets) {
                                      "1, must be below 2^31"));
   }
   if (buckets.bucket_size < 2 || buckets.bucket_size > kMaxBuckets) {
-    return FieldInvalid("bucket_size",
-                        absl::StrCat(buckets.bucket_size, "; must be 2 .. ",
-                                     kMaxBuckets, ", or 0 for none"));
+    return MustBe("bucket_size", buckets.bucket_size,
+                  absl::StrCat("2 .. ", kMaxBuckets, ", or 0 for none"));
   }
   const std::int32_t mid = buckets.bucket_size / 2;
   if (buckets.max_position <= mid + 1) {
@@ -123,8 +121,7 @@ absl::Status ValidateGridIndex(const GridIndex& grid) {
   for (std::size_t a = 0; a < grid.extents.size(); ++a) {
     const std::int32_t extent = grid.extents[a];
     if (extent < 1) {
-      return FieldInvalid(absl::StrCat("extents[", a, "]"),
-                          absl::StrCat(extent, "; must be at least 1"));
+      return MustBe(absl::StrCat("extents[", a, "]"), extent, "at least 1");
     }
     // The product cannot overflow: `indices` is below 2^31, and the other
     // factor is below 2^32.

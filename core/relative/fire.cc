@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "core/relative/check.h"
-#include "core/relative/elements.h"
+#include "core/relative/panels.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {
@@ -22,7 +22,8 @@ std::vector<double> Load(const ConstTensorView& tensor) {
 class FireRule final : public BiasTiles::Rule {
  public:
   explicit FireRule(const Fire& fire)
-      : c_(fire.c),
+      : Rule(fire.b2->shape[0]),
+        c_(fire.c),
         threshold_(fire.threshold),
         epsilon_(fire.epsilon),
         w1_(Load(*fire.w1)),
@@ -30,7 +31,6 @@ class FireRule final : public BiasTiles::Rule {
         w2_(*fire.w2),
         b2_(*fire.b2) {}
 
-  std::int64_t heads() const override { return b2_.shape[0]; }
   // Evaluating a hidden unit takes a nanosecond, and multiplying it by the
   // weight of a head takes a quarter of a nanosecond.
   std::int64_t Nanoseconds(std::int64_t queries,
@@ -113,14 +113,12 @@ absl::Status ValidateNumbers(const Fire& fire) {
   const auto positive = [](const char* field, double value) {
     if (value == 0) return FieldRequired(field, "is 0; must be positive");
     if (value > 0 && std::isfinite(value)) return absl::OkStatus();
-    return FieldInvalid(field, absl::StrCat(NumberText(value),
-                                            "; must be finite and positive"));
+    return MustBe(field, value, "finite and positive");
   };
   RETURN_IF_ERROR(positive("c", fire.c));
   RETURN_IF_ERROR(positive("threshold", fire.threshold));
   if (fire.epsilon >= 0 && std::isfinite(fire.epsilon)) return absl::OkStatus();
-  return FieldInvalid("epsilon", absl::StrCat(NumberText(fire.epsilon),
-                                              "; must be finite and >= 0"));
+  return MustBe("epsilon", fire.epsilon, "finite and >= 0");
 }
 
 absl::Status ValidateTensors(const Fire& fire) {
@@ -137,7 +135,7 @@ absl::Status ValidateTensors(const Fire& fire) {
 absl::StatusOr<BiasRule> MakeRule(const Fire& fire) {
   RETURN_IF_ERROR(ValidateNumbers(fire));
   RETURN_IF_ERROR(ValidateTensors(fire));
-  return std::make_unique<FireRule>(fire);
+  return std::make_shared<const FireRule>(fire);
 }
 
 }  // namespace posenc::core

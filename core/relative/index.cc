@@ -12,12 +12,10 @@ namespace {
 
 class GridRule final : public BiasTiles::Rule {
  public:
-  explicit GridRule(const GridIndex& grid) : grid_(grid) {
+  explicit GridRule(const GridIndex& grid) : Rule(1, true), grid_(grid) {
     for (const std::int32_t extent : grid.extents) cells_ *= extent;
   }
 
-  std::int64_t heads() const override { return 1; }
-  bool holds_indices() const override { return true; }
   absl::Status CheckRange(const BiasRange& range) const override {
     return CheckInside(
         range, cells_,
@@ -81,7 +79,7 @@ absl::StatusOr<BiasRule> Make(const DebertaBuckets& buckets) {
 
 absl::StatusOr<BiasRule> Make(const GridIndex& grid) {
   RETURN_IF_ERROR(Prefixed("grid", ValidateGridIndex(grid)));
-  return std::make_unique<GridRule>(grid);
+  return std::make_shared<const GridRule>(grid);
 }
 
 }  // namespace

@@ -33,9 +33,11 @@ struct BiasTileWriter {
 
 class BiasTiles::Rule {
  public:
+  explicit Rule(std::int64_t heads, bool holds_indices = false)
+      : heads_(heads), holds_indices_(holds_indices) {}
   virtual ~Rule() = default;
-  virtual std::int64_t heads() const = 0;
-  virtual bool holds_indices() const { return false; }
+  std::int64_t heads() const { return heads_; }
+  bool holds_indices() const { return holds_indices_; }
   // Returns OUT_OF_RANGE for positions that the rule does not cover.
   virtual absl::Status CheckRange(const BiasRange& /*range*/) const {
     return absl::OkStatus();
@@ -46,9 +48,13 @@ class BiasTiles::Rule {
     return 0;
   }
   virtual void Fill(const BiasTileWriter& writer) const = 0;
+
+ private:
+  const std::int64_t heads_;
+  const bool holds_indices_;
 };
 
-using BiasRule = std::unique_ptr<const BiasTiles::Rule>;
+using BiasRule = std::shared_ptr<const BiasTiles::Rule>;
 
 // Sets the values to |distance|.
 void Magnitudes(std::int64_t first, std::int64_t n, double* magnitudes);

@@ -56,13 +56,8 @@ absl::StatusOr<BiasRule> MakeRule(const Sandwich& sandwich) {
     const double factor = 1;
     for (std::int64_t s = 0; s < n; ++s) {
       const auto distance = static_cast<double>(first - s);
-      simd::TrigRow row = {};
-      row.position = &distance;
-      frequencies.Point(0, &row);
-      row.axes = 1;
-      row.n = frequencies.size();
-      row.factor = &factor;
-      FillCosSinRow(row, cosines.data(), sines.data());
+      FillCosSinRow(frequencies.Row(&distance, &factor), cosines.data(),
+                    sines.data());
       double sum = 0;
       for (const double cosine : cosines) sum += cosine - 1;
       shared[s] = sum;

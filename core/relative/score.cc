@@ -12,7 +12,7 @@
 #include "core/base/status_macros.h"
 #include "core/positions/positions.h"
 #include "core/relative/check.h"
-#include "core/relative/elements.h"
+#include "core/relative/panels.h"
 
 namespace posenc::core {
 namespace {
@@ -287,9 +287,8 @@ absl::Status Check(const ShawScore& shaw, const Content& content) {
 
 absl::Status Check(const TransformerXlScore& xl, const Content& content) {
   if (xl.clamp_distance < 0) {
-    return FieldInvalid("clamp_distance",
-                        absl::StrCat(xl.clamp_distance,
-                                     "; must be >= 0, and 0 means no clamp"));
+    return MustBe("clamp_distance", xl.clamp_distance,
+                  ">= 0, and 0 means no clamp");
   }
   const NamedExtent heads = {"H", content.heads};
   const NamedExtent width = {"D", content.width};
@@ -343,8 +342,9 @@ absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
   const std::int64_t queries = q.shape[2];
   const std::int64_t keys = k.shape[2];
   Faults faults;
-  faults.Note(CheckPositions("query_start", args.query_start, queries));
-  faults.Note(CheckPositions("key_start", args.key_start, keys));
+  faults.Note(
+      CheckRun("query_start", args.query_start, queries, 0, queries - 1));
+  faults.Note(CheckRun("key_start", args.key_start, keys, 0, keys - 1));
   ScoreExtents extents;
   extents.dtype = args.dtype.value_or(
       q.dtype == Dtype::kFloat64 ? Dtype::kFloat64 : Dtype::kFloat32);

@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "core/relative/check.h"
-#include "core/relative/elements.h"
+#include "core/relative/panels.h"
 #include "core/relative/rule.h"
 
 namespace posenc::core {
@@ -14,11 +14,11 @@ namespace {
 class UntiedRule final : public BiasTiles::Rule {
  public:
   explicit UntiedRule(const UntiedPositions& untied)
-      : scale_(untied.scale.value_or(1)),
+      : Rule(untied.position_queries->shape[0]),
+        scale_(untied.scale.value_or(1)),
         queries_(*untied.position_queries),
         keys_(*untied.position_keys) {}
 
-  std::int64_t heads() const override { return queries_.shape[0]; }
   absl::Status CheckRange(const BiasRange& range) const override {
     return CheckInside(range, queries_.shape[1], "bias.untied_positions");
   }
@@ -67,8 +67,7 @@ class UntiedRule final : public BiasTiles::Rule {
 
 absl::StatusOr<BiasRule> MakeRule(const UntiedPositions& untied) {
   if (!std::isfinite(untied.scale.value_or(1))) {
-    return FieldInvalid(
-        "scale", absl::StrCat(NumberText(*untied.scale), "; must be finite"));
+    return MustBe("scale", *untied.scale, "finite");
   }
   RETURN_IF_ERROR(CheckTensor("position_queries", untied.position_queries,
                               {{"heads"}, {"rows"}, {"D"}}));
@@ -77,7 +76,7 @@ absl::StatusOr<BiasRule> MakeRule(const UntiedPositions& untied) {
   RETURN_IF_ERROR(
       CheckTensor("position_keys", untied.position_keys,
                   {{"heads", shape[0]}, {"rows", shape[1]}, {"D", shape[2]}}));
-  return std::make_unique<UntiedRule>(untied);
+  return std::make_shared<const UntiedRule>(untied);
 }
 
 }  // namespace posenc::core

@@ -54,17 +54,6 @@ absl::Status CheckDistances(std::int64_t max_distance, std::int64_t step) {
   return absl::OkStatus();
 }
 
-// Returns the encoding without attention factor, reversal and xPos, with exact
-// angles: the analysis covers the rotation alone.
-ResolvedRope BareRotation(const ResolvedRope& rope) {
-  ResolvedRope bare = rope;
-  bare.attention_factor = 1;
-  bare.spec.reverse = false;
-  bare.spec.angle_precision = AnglePrecision::kExact;
-  bare.spec.xpos.reset();
-  return bare;
-}
-
 }  // namespace
 
 absl::StatusOr<RopeAnalyzer> RopeAnalyzer::Create(
@@ -105,7 +94,7 @@ RopeAnalyzer::RopeAnalyzer(RopeAnalysis analysis, std::int64_t step,
                            const ResolvedRope* compare_with)
     : analysis_(std::move(analysis)),
       step_(step),
-      evaluator_(BareRotation(rope), Direction::kForward, TensorRole::kQuery,
+      evaluator_(Bare(rope.inv_freq), Direction::kForward, TensorRole::kQuery,
                  nullptr) {
   if (compare_with != nullptr) kept_.emplace(rope, *compare_with);
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "core/angle/cos_sin_row.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/rope/xpos.h"
 #include "core/simd/dispatch.h"
 #include "core/simd/kernels.h"
@@ -28,28 +29,27 @@ constexpr double kMaxSumFactor = 0x1p96;
 
 CosSinEvaluator::CosSinEvaluator(const ResolvedRope& rope, Direction direction,
                                  TensorRole role, const QueryScale* query_scale)
-    : CosSinEvaluator(rope, std::make_shared<const PreparedFrequencies>(rope),
-                      direction, role, query_scale) {}
+    : CosSinEvaluator(std::make_shared<const PreparedRope>(rope), direction,
+                      role, query_scale) {}
 
-CosSinEvaluator::CosSinEvaluator(
-    const ResolvedRope& rope,
-    std::shared_ptr<const PreparedFrequencies> frequencies, Direction direction,
-    TensorRole role, const QueryScale* query_scale)
-    : pairs_(rope.spec.nope ? 0 : rope.pairs()),
-      heads_(std::max(rope.heads, 1)),
-      frequency_axes_(rope.frequency_axes),
-      frequencies_(std::move(frequencies)),
-      float32_angles_(rope.spec.angle_precision == AnglePrecision::kFloat32),
-      negate_(rope.spec.reverse != (direction != Direction::kForward)),
+CosSinEvaluator::CosSinEvaluator(std::shared_ptr<const PreparedRope> prepared,
+                                 Direction direction, TensorRole role,
+                                 const QueryScale* query_scale)
+    : prepared_(std::move(prepared)),
+      heads_(std::max(prepared_->rope.heads, 1)),
+      float32_angles_(prepared_->rope.spec.angle_precision ==
+                      AnglePrecision::kFloat32),
+      negate_(prepared_->rope.spec.reverse !=
+              (direction != Direction::kForward)),
       divide_(direction == Direction::kInverse),
-      factor_(divide_ ? 1 / rope.attention_factor : rope.attention_factor),
-      xpos_(rope.spec.xpos),
+      factor_(divide_ ? 1 / prepared_->rope.attention_factor
+                      : prepared_->rope.attention_factor),
       xpos_divides_(role == TensorRole::kKey) {
   if (query_scale != nullptr && role == TensorRole::kQuery) {
     query_scale_ = *query_scale;
   }
   const double factor = std::fabs(factor_);
-  has_sums_ = frequencies_->can_have_deltas() && !query_scale_ &&
+  has_sums_ = prepared_->can_have_deltas() && !query_scale_ &&
               factor <= kMaxSumFactor && factor >= 1 / kMaxSumFactor;
 }
 
@@ -89,8 +89,8 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
           field,
           absl::StrFormat("element %d is %s; xPos with scale_base %g leaves "
                           "float32 beyond %.0f positions from its center, %s",
-                          index, PositionText(p), scale_base, std::floor(reach),
-                          PositionText(xpos.center)),
+                          index, PlainNumber(p), scale_base, std::floor(reach),
+                          PlainNumber(xpos.center)),
           index);
     }
   }
@@ -100,62 +100,64 @@ absl::Status CheckXPosReach(const ResolvedRope& rope,
 template <typename T>
 void CosSinEvaluator::Row(const double* positions, T* row) const {
   const double factor = factor_ * HeadScale(positions);
+  const ResolvedRope& rope = prepared_->rope;
+  const std::vector<std::int32_t>& axis_of_pair = rope.axis_of_pair;
+  const std::size_t pairs = prepared_->pairs;
+  const auto axes = static_cast<std::size_t>(rope.frequency_axes);
   // Pairs are evaluated in steps whose positions, factors and float32 angles
   // fit on the stack. Angles that are sums over the axes are an exception: the
-  // kernel expects the frequencies of the next axis after all pairs_ of one
+  // kernel expects the frequencies of the next axis after all pairs of one
   // axis, so all pairs must be in one kernel call. An encoding with such angles
   // has neither axis_of_pair nor xPos, so its rows do not use the stack.
-  const bool summed = frequency_axes_ > 1 && !float32_angles_;
-  const std::size_t step = summed ? pairs_ : std::min(pairs_, kStackPairs);
+  const bool summed = axes > 1 && !float32_angles_;
+  const std::size_t step = summed ? pairs : std::min(pairs, kStackPairs);
 
   double stack_positions[kStackPairs];
   double stack_factors[kStackPairs];
   for (std::size_t h = 0; h < heads_; ++h) {
-    const std::size_t first = h * frequency_axes_ * pairs_;
-    T* const cos = row + h * 2 * pairs_;
-    T* const sin = cos + pairs_;
-    for (std::size_t begin = 0; begin < pairs_; begin += step) {
-      const std::size_t n = std::min(step, pairs_ - begin);
+    const std::size_t first = h * axes * pairs;
+    T* const cos = row + h * 2 * pairs;
+    T* const sin = cos + pairs;
+    for (std::size_t begin = 0; begin < pairs; begin += step) {
+      const std::size_t n = std::min(step, pairs - begin);
       simd::TrigRow trig = {};
       trig.n = n;
       trig.negate = negate_;
-      trig.axes = summed ? frequency_axes_ : 1;
+      trig.axes = summed ? axes : 1;
       trig.position = positions;
       trig.position_axis_stride = 1;
-      frequencies_->quarter_turns.Point(float32_angles_ ? 0 : first + begin,
-                                        &trig);
+      prepared_->quarter_turns.Point(float32_angles_ ? 0 : first + begin,
+                                     &trig);
       if (float32_angles_) {
         for (std::size_t i = 0; i < n; ++i) {
           float angle = 0;
-          for (std::size_t a = 0; a < frequency_axes_; ++a) {
+          for (std::size_t a = 0; a < axes; ++a) {
             const std::size_t axis =
-                frequencies_->axis_of_pair.empty()
-                    ? a
-                    : frequencies_->axis_of_pair[begin + i];
-            angle +=
-                static_cast<float>(positions[axis]) *
-                frequencies_->float32_inv_freq[first + a * pairs_ + begin + i];
+                axis_of_pair.empty() ? a : axis_of_pair[begin + i];
+            angle += static_cast<float>(positions[axis]) *
+                     prepared_->float32_inv_freq[first + a * pairs + begin + i];
           }
           stack_positions[i] = angle;
         }
         trig.position = stack_positions;
         trig.position_pair_stride = 1;
-      } else if (!frequencies_->axis_of_pair.empty()) {
+      } else if (!axis_of_pair.empty()) {
         for (std::size_t i = 0; i < n; ++i) {
-          stack_positions[i] = positions[frequencies_->axis_of_pair[begin + i]];
+          stack_positions[i] = positions[axis_of_pair[begin + i]];
         }
         trig.position = stack_positions;
         trig.position_pair_stride = 1;
       }
       trig.factor = &factor;
-      if (xpos_) {
-        const double exponent = (positions[0] - xpos_->center) /
-                                xpos_->scale_base.value_or(kXPosScaleBase);
+      if (rope.spec.xpos) {
+        const double exponent =
+            (positions[0] - rope.spec.xpos->center) /
+            rope.spec.xpos->scale_base.value_or(kXPosScaleBase);
         const double sign = xpos_divides_ != divide_ ? -1 : 1;
         for (std::size_t i = 0; i < n; ++i) {
           stack_factors[i] = static_cast<double>(
               factor * std::exp(static_cast<long double>(sign) * exponent *
-                                frequencies_->xpos_log_zeta[begin + i]));
+                                prepared_->xpos_log_zeta[begin + i]));
         }
         trig.factor = stack_factors;
         trig.factor_stride = 1;
@@ -172,7 +174,7 @@ bool CosSinEvaluator::Follow(double position, std::int64_t n) const {
   // Positions must be whole, so that position + k is exact.
   return n >= kFewest && has_sums_ && std::floor(position) == position &&
          (std::fabs(position) + static_cast<double>(n)) *
-                 frequencies_->fastest() <=
+                 prepared_->fastest() <=
              DeltaRows::kMaxRadians;
 }
 
@@ -181,13 +183,8 @@ std::int64_t CosSinEvaluator::MoveTo(double position, Anchor* anchor) const {
   constexpr auto kReach = static_cast<double>(kRows * kRows);
   double offset = position - anchor->base_position_;  // NaN: there is no base
   if (!(offset >= 0 && offset < kReach)) {
-    simd::TrigRow trig = {};
-    trig.position = &position;
-    trig.axes = 1;
-    trig.n = pairs_;
-    trig.factor = &factor_;
-    frequencies_->quarter_turns.Point(0, &trig);
-    FillCosSinRow(trig, anchor->base(), anchor->base() + anchor->pitch_);
+    FillCosSinRow(prepared_->quarter_turns.Row(&position, &factor_),
+                  anchor->base(), anchor->base() + anchor->pitch_);
     anchor->base_position_ = position;
     offset = 0;
   }
@@ -198,10 +195,11 @@ std::int64_t CosSinEvaluator::MoveTo(double position, Anchor* anchor) const {
     simd::AngleSums sums = {};
     sums.cos = anchor->base();
     sums.sin = anchor->base() + anchor->pitch_;
-    sums.deltas = frequencies_->strides().Row(static_cast<std::size_t>(stride));
+    sums.deltas =
+        prepared_->deltas().anchors.Row(static_cast<std::size_t>(stride));
     sums.pitch = anchor->pitch_;
     sums.rows = 1;
-    sums.n = pairs_;
+    sums.n = prepared_->pairs;
     simd::ActiveKernels().add_angles_f64(sums, anchor->row(),
                                          anchor->row() + anchor->pitch_);
     anchor->position_ = start;
@@ -212,12 +210,12 @@ std::int64_t CosSinEvaluator::MoveTo(double position, Anchor* anchor) const {
 void CosSinEvaluator::FollowingRows(double position, std::int64_t n, float* cos,
                                     float* sin, std::ptrdiff_t pitch,
                                     bool stream, Anchor* anchor) const {
-  const DeltaRows& deltas = frequencies_->deltas();
+  const DeltaRows& deltas = prepared_->deltas().rows;
   simd::AngleSums sums = {};
   sums.cos = anchor->row();
   sums.sin = anchor->row() + anchor->pitch_;
   sums.pitch = anchor->pitch_;
-  sums.n = pairs_;
+  sums.n = prepared_->pairs;
   sums.error = DeltaRows::kError * std::fabs(factor_);
   sums.negate = negate_;
   sums.stream = stream;
@@ -247,8 +245,8 @@ void CosSinEvaluator::FollowingRows(double position, std::int64_t n, float* cos,
 void CosSinEvaluator::OwnRow(double position, float* cos, float* sin) const {
   float row[2 * DeltaRows::kMaxPairs];
   Row(&position, row);
-  std::memcpy(cos, row, pairs_ * sizeof(float));
-  std::memcpy(sin, row + pairs_, pairs_ * sizeof(float));
+  std::memcpy(cos, row, prepared_->pairs * sizeof(float));
+  std::memcpy(sin, row + prepared_->pairs, prepared_->pairs * sizeof(float));
 }
 
 void CosSinEvaluator::Rows(absl::Span<const double> positions, float* cos,

@@ -44,15 +44,14 @@ class CosSinEvaluator {
   // The direction decides the sign of the angle and whether attention factor,
   // xPos factor and query scale multiply (forward, adjoint) or divide
   // (inverse).
-  CosSinEvaluator(const ResolvedRope& rope, Direction direction,
-                  TensorRole role, const QueryScale* query_scale);
-  // `frequencies` must be made from `rope`.
-  CosSinEvaluator(const ResolvedRope& rope,
-                  std::shared_ptr<const PreparedFrequencies> frequencies,
+  CosSinEvaluator(std::shared_ptr<const PreparedRope> prepared,
                   Direction direction, TensorRole role,
                   const QueryScale* query_scale);
+  // Prepares the encoding for this evaluator and its copies alone.
+  CosSinEvaluator(const ResolvedRope& rope, Direction direction,
+                  TensorRole role, const QueryScale* query_scale);
 
-  std::size_t pairs() const { return pairs_; }
+  std::size_t pairs() const { return prepared_->pairs; }
   std::size_t heads() const { return heads_; }  // sets of frequencies, >= 1
 
   // Writes the row of a token at positions[axis]: cosines, then sines, in the
@@ -109,15 +108,12 @@ class CosSinEvaluator {
                      std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
   void OwnRow(double position, float* cos, float* sin) const;
 
-  std::size_t pairs_;
+  std::shared_ptr<const PreparedRope> prepared_;
   std::size_t heads_;
-  std::size_t frequency_axes_;
-  std::shared_ptr<const PreparedFrequencies> frequencies_;
   bool float32_angles_;
-  bool negate_;    // rotates by -phi
-  bool divide_;    // by attention factor, xPos factor and query scale
-  double factor_;  // the attention factor, or its inverse
-  std::optional<XPos> xpos_;
+  bool negate_;        // rotates by -phi
+  bool divide_;        // by attention factor, xPos factor and query scale
+  double factor_;      // the attention factor, or its inverse
   bool xpos_divides_;  // true for keys
   std::optional<QueryScale> query_scale_;
   bool has_sums_;

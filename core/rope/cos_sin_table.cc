@@ -10,13 +10,13 @@ constexpr std::size_t kCacheLine = 64;
 CosSinTable::CosSinTable(bool wide, std::size_t values, std::int64_t tokens,
                          bool scaled)
     : wide_(wide),
-      token_bytes_(values * (wide ? sizeof(double) : sizeof(float))),
-      bytes_(static_cast<std::size_t>(tokens) * token_bytes_) {
-  std::size_t space = bytes_ + kCacheLine;
+      token_bytes_(values * (wide ? sizeof(double) : sizeof(float))) {
+  const std::size_t bytes = static_cast<std::size_t>(tokens) * token_bytes_;
+  std::size_t space = bytes + kCacheLine;
   storage_ = std::make_unique_for_overwrite<std::byte[]>(space);
   void* aligned = storage_.get();
   data_ =
-      static_cast<std::byte*>(std::align(kCacheLine, bytes_, aligned, space));
+      static_cast<std::byte*>(std::align(kCacheLine, bytes, aligned, space));
   if (scaled) scales_.resize(tokens);
 }
 

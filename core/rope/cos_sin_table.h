@@ -22,7 +22,6 @@ class CosSinTable {
   // `at` + 1, ...
   void Fill(CosSinSource* source, std::int64_t b, std::int64_t first,
             std::int64_t n, std::int64_t at);
-  std::size_t bytes() const { return bytes_; }
   const std::byte* At(std::int64_t row) const {
     return data_ + static_cast<std::size_t>(row) * token_bytes_;
   }
@@ -31,7 +30,6 @@ class CosSinTable {
  private:
   bool wide_;
   std::size_t token_bytes_;
-  std::size_t bytes_;
   std::unique_ptr<std::byte[]> storage_;
   std::byte* data_;  // in storage_, aligned to a cache line
   std::vector<double> scales_;

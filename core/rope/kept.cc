@@ -36,16 +36,8 @@ std::vector<double> Frequencies(const ResolvedRope& rope) {
   return frequencies;
 }
 
-// Returns an encoding of one axis with these frequencies and attention factor
-// 1.
-ResolvedRope Bare(const std::vector<double>& frequencies) {
-  ResolvedRope rope;
-  rope.spec.rotary_dim = static_cast<std::int32_t>(2 * frequencies.size());
-  rope.spec.pairing = Pairing::kHalfSplit;
-  rope.inv_freq = frequencies;
-  return rope;
-}
-
+// Returns the frequencies of a, then as many of b; zeros extend the shorter
+// list.
 std::vector<double> Joined(std::vector<double> a, std::vector<double> b) {
   const std::size_t pairs = std::max(a.size(), b.size());
   a.resize(pairs);
@@ -54,13 +46,15 @@ std::vector<double> Joined(std::vector<double> a, std::vector<double> b) {
   return a;
 }
 
-bool HalvesAreEqual(const std::vector<double>& joined) {
-  const auto middle =
-      joined.begin() + static_cast<std::ptrdiff_t>(joined.size() / 2);
-  return std::equal(joined.begin(), middle, middle);
-}
-
 }  // namespace
+
+ResolvedRope Bare(const std::vector<double>& frequencies) {
+  ResolvedRope rope;
+  rope.spec.rotary_dim = static_cast<std::int32_t>(2 * frequencies.size());
+  rope.spec.pairing = Pairing::kHalfSplit;
+  rope.inv_freq = frequencies;
+  return rope;
+}
 
 std::vector<std::int64_t> TriedDistances(std::int64_t length) {
   std::vector<std::int64_t> distances;
@@ -86,13 +80,14 @@ Kept::Kept(const ResolvedRope& reference, const ResolvedRope& other,
 }
 
 Kept::Kept(std::vector<double> reference, std::vector<double> other)
-    : Kept(Joined(std::move(reference), std::move(other))) {}
-
-Kept::Kept(const std::vector<double>& joined)
-    : pairs_(joined.size() / 2),
-      equal_(HalvesAreEqual(joined)),
-      evaluator_(Bare(joined), Direction::kForward, TensorRole::kKey, nullptr),
-      row_(2 * joined.size()) {}
+    : pairs_(std::max(reference.size(), other.size())),
+      evaluator_(Bare(Joined(reference, other)), Direction::kForward,
+                 TensorRole::kKey, nullptr),
+      row_(4 * pairs_) {
+  reference.resize(pairs_);
+  other.resize(pairs_);
+  equal_ = reference == other;
+}
 
 double Kept::At(std::int64_t distance) {
   if (equal_ || distance == 0 || !status_.ok()) return 1;

@@ -68,17 +68,18 @@ class Kept {
   const absl::Status& status() const { return status_; }
 
  private:
-  // `joined` has the reference's frequencies, then the same number of
-  // frequencies of the other encoding.
-  explicit Kept(const std::vector<double>& joined);
-
   std::size_t pairs_;
   bool equal_;
   StopAsked stop_;
   absl::Status status_;
   CosSinEvaluator evaluator_;
-  std::vector<double> row_;  // scratch: cosines, then sines, of `joined`
+  // Scratch: cosines of the reference and of the other encoding, then sines.
+  std::vector<double> row_;
 };
+
+// Returns an encoding of one axis with these frequencies, attention factor 1,
+// exact angles and neither reversal nor xPos.
+ResolvedRope Bare(const std::vector<double>& frequencies);
 
 // Returns the distances that FirstDistance tries, ascending, 1 to `length`.
 std::vector<std::int64_t> TriedDistances(std::int64_t length);

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 #include "core/rope/xpos.h"
 
 namespace posenc::core {
-PreparedFrequencies::PreparedFrequencies(const ResolvedRope& rope)
-    : axis_of_pair(rope.axis_of_pair) {
-  const std::size_t pairs = rope.spec.nope ? 0 : rope.pairs();
+
+PreparedRope::PreparedRope(ResolvedRope resolved)
+    : rope(std::move(resolved)), pairs(rope.spec.nope ? 0 : rope.pairs()) {
   can_have_deltas_ = pairs > 0 && pairs <= DeltaRows::kMaxPairs &&
                      rope.heads <= 1 && rope.frequency_axes == 1 &&
                      rope.axis_of_pair.empty() && !rope.spec.xpos.has_value() &&
@@ -36,19 +37,17 @@ PreparedFrequencies::PreparedFrequencies(const ResolvedRope& rope)
   }
 }
 
-const DeltaRows& PreparedFrequencies::deltas() const {
-  std::call_once(deltas_once_, [this] { deltas_.emplace(quarter_turns, 1); });
+const PreparedRope::Deltas& PreparedRope::deltas() const {
+  std::call_once(deltas_once_, [this] {
+    deltas_.emplace(Deltas{DeltaRows(quarter_turns, 1),
+                           DeltaRows(quarter_turns, DeltaRows::kRows)});
+  });
   return *deltas_;
 }
 
-const DeltaRows& PreparedFrequencies::strides() const {
-  std::call_once(strides_once_,
-                 [this] { strides_.emplace(quarter_turns, DeltaRows::kRows); });
-  return *strides_;
-}
-
-std::size_t PreparedFrequencies::bytes() const {
-  return sizeof(*this) + axis_of_pair.size() * sizeof(std::int32_t) +
+std::size_t PreparedRope::bytes() const {
+  return sizeof(*this) + rope.inv_freq.size() * sizeof(double) +
+         rope.axis_of_pair.size() * sizeof(std::int32_t) +
          quarter_turns.size() * 3 * sizeof(double) +
          float32_inv_freq.size() * sizeof(float) +
          xpos_log_zeta.size() * sizeof(double) +

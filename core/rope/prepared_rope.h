@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,12 +24,15 @@ namespace posenc::core {
 // factors and float32 angles on its stack.
 inline constexpr std::size_t kStackPairs = 256;
 
-// An encoding's frequencies, and all other precomputed data for its cos/sin
-// rows. The data is computed once, and used for every direction and role.
-struct PreparedFrequencies {
-  explicit PreparedFrequencies(const ResolvedRope& rope);
+// An encoding, and the precomputed data for its cos/sin rows. The data is
+// computed once, and used for every direction and role.
+class PreparedRope {
+ public:
+  explicit PreparedRope(ResolvedRope resolved);
 
-  std::vector<std::int32_t> axis_of_pair;
+  const ResolvedRope rope;
+  // The number of rotated pairs; 0 for NoPE.
+  const std::size_t pairs;
   // The frequencies, in the shape [heads, frequency_axes, pairs]. With FLOAT32
   // angles there are kStackPairs elements of frequency 1 instead.
   QuarterTurnArrays quarter_turns;
@@ -43,27 +45,21 @@ struct PreparedFrequencies {
   bool can_have_deltas() const { return can_have_deltas_; }
   // The largest magnitude of a frequency, in radians per position.
   double fastest() const { return fastest_; }
-  // The steps from an anchor to its rows, and from a base to its anchors, if
-  // can_have_deltas(). They are computed at the first use; thread-safe.
-  const DeltaRows& deltas() const;
-  const DeltaRows& strides() const;
-  // The size in bytes, deltas and strides included.
+  // The steps from an anchor to its rows, and from a base to its anchors.
+  struct Deltas {
+    DeltaRows rows, anchors;
+  };
+  // Requires can_have_deltas(). They are computed at the first use;
+  // thread-safe.
+  const Deltas& deltas() const;
+  // The size in bytes, deltas included.
   std::size_t bytes() const;
 
  private:
   bool can_have_deltas_;
   double fastest_ = 0;
-  mutable std::once_flag deltas_once_, strides_once_;
-  mutable std::optional<DeltaRows> deltas_, strides_;
-};
-
-struct PreparedRope {
-  explicit PreparedRope(ResolvedRope resolved)
-      : rope(std::move(resolved)),
-        frequencies(std::make_shared<const PreparedFrequencies>(rope)) {}
-
-  const ResolvedRope rope;
-  const std::shared_ptr<const PreparedFrequencies> frequencies;
+  mutable std::once_flag deltas_once_;
+  mutable std::optional<Deltas> deltas_;
 };
 
 // Returns the encoding for heads of head_dim channels. Field paths of its

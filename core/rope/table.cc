@@ -3,37 +3,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 
 namespace posenc::core {
-
-Shape TableShape(const ResolvedRope& rope, std::int64_t rows,
-                 TableLayout layout) {
-  const std::int64_t pairs = rope.spec.nope ? 0 : rope.pairs();
-  Shape shape;
-  if (rope.heads > 0) shape.push_back(rope.heads);
-  shape.push_back(rows);
-  switch (layout) {
-    case TableLayout::kHalf:
-      shape.push_back(pairs);
-      break;
-    case TableLayout::kDuplicated:
-    case TableLayout::kPairRepeated:
-      shape.push_back(2 * pairs);
-      break;
-    case TableLayout::kComplex:
-      shape.push_back(pairs);
-      shape.push_back(2);
-      break;
-  }
-  return shape;
-}
 
 namespace {
 
@@ -87,37 +66,40 @@ void FillHalfTable(const CosSinEvaluator& evaluator,
 // dtype.
 template <typename T>
 void FillTable(const CosSinEvaluator& evaluator,
-               const TokenPositions& positions, std::int64_t tokens,
-               TableLayout layout, const TensorView& cos,
-               const TensorView& sin) {
+               const TokenPositions& positions, TableLayout layout,
+               const TensorView& cos, const TensorView& sin) {
+  const std::int64_t tokens = positions.tokens();
   const std::size_t pairs = evaluator.pairs();
   const std::size_t values = evaluator.heads() * 2 * pairs;  // of a row
   const RowPattern pattern = PatternOf(layout, pairs);
   const bool complex = layout == TableLayout::kComplex;
-  // Values of 16 bits are evaluated in float64 and rounded once.
-  const bool direct = DtypeSize(cos.dtype) == sizeof(T);
-  const auto put = [&](const TensorView& out, std::size_t i, T value) {
-    if (direct) {
-      std::memcpy(static_cast<char*>(out.data) + i * sizeof(T), &value,
-                  sizeof(T));
+  const std::size_t row_bytes = pattern.width * DtypeSize(cos.dtype);
+  std::vector<T> cos_row(pattern.width), sin_row(pattern.width);
+  const auto store = [&](const std::vector<T>& row, const TensorView& out,
+                         std::size_t index) {
+    char* const to = static_cast<char*>(out.data) + index * row_bytes;
+    if constexpr (std::is_same_v<T, float>) {
+      std::memcpy(to, row.data(), row_bytes);
     } else {
-      StoreDouble(value, out, static_cast<std::int64_t>(i));
+      StoreDoubles(row.data(), static_cast<std::int64_t>(row.size()), out.dtype,
+                   to);
     }
   };
   const auto lay_out = [&](std::int64_t t, const T* row) {
     for (std::size_t h = 0; h < evaluator.heads(); ++h) {
       const T* const c = row + h * 2 * pairs;
       const T* const s = c + pairs;
-      const std::size_t base = (h * tokens + t) * pattern.width;
       for (std::size_t i = 0; i < pairs; ++i) {
-        const std::size_t first = base + i * pattern.step;
-        put(cos, first, c[i]);
-        put(complex ? cos : sin, complex ? first + 1 : first, s[i]);
+        const std::size_t first = i * pattern.step;
+        cos_row[first] = c[i];
+        (complex ? cos_row[first + 1] : sin_row[first]) = s[i];
         if (pattern.again != 0) {
-          put(cos, first + pattern.again, c[i]);
-          put(sin, first + pattern.again, s[i]);
+          cos_row[first + pattern.again] = c[i];
+          sin_row[first + pattern.again] = s[i];
         }
       }
+      store(cos_row, cos, h * tokens + t);
+      if (!complex) store(sin_row, sin, h * tokens + t);
     }
   };
 
@@ -126,8 +108,8 @@ void FillTable(const CosSinEvaluator& evaluator,
       if (layout == TableLayout::kHalf) {
         return FillHalfTable(evaluator, positions, cos, sin);
       }
-      constexpr std::size_t kDeltaRows = DeltaRows::kRows;
       CosSinEvaluator::Anchor anchor(pairs);
+      constexpr std::size_t kDeltaRows = DeltaRows::kRows;
       std::vector<float> rows(kDeltaRows * values);
       const auto all = absl::MakeConstSpan(positions.values());
       for (std::size_t t = 0; t < all.size(); t += kDeltaRows) {
@@ -152,25 +134,36 @@ void FillTable(const CosSinEvaluator& evaluator,
 
 }  // namespace
 
-absl::Status BuildRopeTable(const PreparedRope& prepared,
+Shape TableShape(const ResolvedRope& rope, std::int64_t rows,
+                 TableLayout layout) {
+  const std::int64_t pairs = rope.spec.nope ? 0 : rope.pairs();
+  Shape shape;
+  if (rope.heads > 0) shape.push_back(rope.heads);
+  shape.push_back(rows);
+  if (layout == TableLayout::kComplex) {
+    shape.push_back(pairs);
+    shape.push_back(2);
+  } else {
+    const RowPattern pattern =
+        PatternOf(layout, static_cast<std::size_t>(pairs));
+    shape.push_back(static_cast<std::int64_t>(pattern.width));
+  }
+  return shape;
+}
+
+absl::Status BuildRopeTable(std::shared_ptr<const PreparedRope> prepared,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,
                             const TensorView& sin) {
-  if (!IsFloating(cos.dtype)) {
-    return FieldInvalid("dtype", absl::StrCat(DtypeName(cos.dtype),
-                                              " cannot hold cosines; use "
-                                              "float32, float16, bfloat16 or "
-                                              "float64"));
-  }
+  RETURN_IF_ERROR(CheckFloating("dtype", cos.dtype));
   RETURN_IF_ERROR(
-      Prefixed("positions", CheckXPosReach(prepared.rope, positions, "")));
-  const std::int64_t tokens = positions.tokens();
-  const CosSinEvaluator evaluator(prepared.rope, prepared.frequencies,
-                                  Direction::kForward, role, nullptr);
+      Prefixed("positions", CheckXPosReach(prepared->rope, positions, "")));
+  const CosSinEvaluator evaluator(std::move(prepared), Direction::kForward,
+                                  role, nullptr);
   if (cos.dtype == Dtype::kFloat32) {
-    FillTable<float>(evaluator, positions, tokens, layout, cos, sin);
+    FillTable<float>(evaluator, positions, layout, cos, sin);
   } else {
-    FillTable<double>(evaluator, positions, tokens, layout, cos, sin);
+    FillTable<double>(evaluator, positions, layout, cos, sin);
   }
   return absl::OkStatus();
 }

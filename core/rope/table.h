@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "core/base/tensor.h"
@@ -30,7 +31,7 @@ Shape TableShape(const ResolvedRope& rope, std::int64_t rows,
 // Fills `cos` and `sin` (kComplex: only `cos`; sin.data is null), which have
 // TableShape and any floating dtype. float32 values are correctly rounded;
 // other values are evaluated in float64 and rounded once.
-absl::Status BuildRopeTable(const PreparedRope& prepared,
+absl::Status BuildRopeTable(std::shared_ptr<const PreparedRope> prepared,
                             const TokenPositions& positions, TableLayout layout,
                             TensorRole role, const TensorView& cos,
                             const TensorView& sin);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/rotation/rotation_map.h"
 
 namespace posenc::core {
@@ -34,32 +35,29 @@ absl::StatusOr<RotatedTensor> PrepareTensor(
       other.has_value() && other->layout.head_dim == layout.head_dim
           ? other->prepared
           : args.rope(layout.head_dim);
-  if (!prepared.ok()) return Prefixed("rope", prepared.status());
+  RETURN_IF_ERROR(Prefixed("rope", prepared.status()));
   const ResolvedRope& rope = (*prepared)->rope;
-  const absl::Status status = CheckHeadCount(rope, in, layout, name);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckHeadCount(rope, in, layout, name));
   const RopeSpec& spec = rope.spec;
   // A forward rotation reads `pairing`; the other directions read
   // `output_pairing`.
   Pairing from = spec.pairing;
   Pairing to = spec.output_pairing;
   if (args.direction != Direction::kForward) std::swap(from, to);
-  HeadRotation rotation =
-      MakeHeadRotation(in.dtype, args.saturation, layout.head_dim, spec,
-                       SegmentsOf(spec, layout.head_dim), from, to);
+  HeadRotation rotation = MakeHeadRotation(
+      in.dtype, args.saturation, BlockFormat::kNone, layout.head_dim, spec,
+      SegmentsOf(spec, layout.head_dim), from, to);
   return RotatedTensor{*std::move(prepared), layout, std::move(rotation)};
 }
 
 absl::Status CheckAgreement(const HeadLayout& q, const HeadLayout& k) {
   if (q.batch == k.batch && q.tokens == k.tokens) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
-      "k.shape",
-      absl::StrCat("batch ", k.batch, " and sequence ", k.tokens,
-                   ", but q has ", q.batch, " and ", q.tokens,
-                   "; q and k must agree in both"),
-      {{"expected", absl::StrCat("[", q.batch, ", ", q.tokens, "]")},
-       {"actual", absl::StrCat("[", k.batch, ", ", k.tokens, "]")}});
+  return ShapeMismatch("k.shape",
+                       absl::StrCat("batch ", k.batch, " and sequence ",
+                                    k.tokens, ", but q has ", q.batch, " and ",
+                                    q.tokens, "; q and k must agree in both"),
+                       absl::StrCat("[", q.batch, ", ", q.tokens, "]"),
+                       absl::StrCat("[", k.batch, ", ", k.tokens, "]"));
 }
 
 // With these bounds the scale, and its product with an amplitude, are normal
@@ -74,14 +72,12 @@ absl::Status CheckQueryScale(const QueryScale& scale, bool has_q) {
   }
   // The conditions fail for NaN, too.
   if (!(scale.beta >= 0 && scale.beta <= kMaxBeta)) {
-    return FieldInvalid("query_scale.beta",
-                        absl::StrCat(scale.beta, "; must be 0 to 2^40"));
+    return MustBe("query_scale.beta", scale.beta, "0 to 2^40");
   }
   if (!(scale.floor_scale >= kMinFloorScale) ||
       !std::isfinite(scale.floor_scale)) {
-    return FieldInvalid(
-        "query_scale.floor_scale",
-        absl::StrCat(scale.floor_scale, "; must be finite and at least 2^-40"));
+    return MustBe("query_scale.floor_scale", scale.floor_scale,
+                  "finite and at least 2^-40");
   }
   return absl::OkStatus();
 }
@@ -96,42 +92,28 @@ absl::StatusOr<std::shared_ptr<const TokenPositions>> Expand(
       !std::holds_alternative<std::monostate>(args.positions)) {
     return nullptr;
   }
-  TokenExtents extents;
-  extents.batch = layout.batch;
-  extents.tokens = layout.tokens;
-  extents.packed = args.layout == Layout::kThd;
-  extents.reserve = args.reserve;
-  absl::StatusOr<TokenPositions> expanded = ExpandPositions(
-      args.positions, extents, rope == nullptr ? 1 : rope->axes(),
-      rope != nullptr && rope->needs_ids());
-  if (!expanded.ok()) return expanded.status();
+  const TokenExtents extents = {layout.batch, layout.tokens,
+                                args.layout == Layout::kThd, args.reserve};
+  ASSIGN_OR_RETURN(TokenPositions expanded,
+                   ExpandPositions(args.positions, extents,
+                                   rope == nullptr ? 1 : rope->axes(),
+                                   rope != nullptr && rope->needs_ids()));
   if (rope == nullptr) return nullptr;
-  const absl::Status reached =
-      CheckXPosReach(*rope, *expanded, FieldOf(args.positions));
-  if (!reached.ok()) return reached;
-  return std::make_shared<const TokenPositions>(*std::move(expanded));
+  RETURN_IF_ERROR(CheckXPosReach(*rope, expanded, FieldOf(args.positions)));
+  return std::make_shared<const TokenPositions>(std::move(expanded));
 }
 
 // The cosines and sines of the tokens' positions.
 class PositionCosSin : public CosSinSource {
  public:
-  PositionCosSin(const ApplyRopeArgs& args, const PreparedRope& prepared,
-                 TensorRole role,
+  PositionCosSin(const ApplyRopeArgs& args,
+                 std::shared_ptr<const PreparedRope> prepared, TensorRole role,
                  std::shared_ptr<const TokenPositions> positions)
-      : evaluator_(prepared.rope, prepared.frequencies, args.direction, role,
+      : evaluator_(std::move(prepared), args.direction, role,
                    args.query_scale.has_value() ? &*args.query_scale : nullptr),
         scaled_(args.query_scale.has_value() && role == TensorRole::kQuery),
         positions_(std::move(positions)),
         at_(positions_ == nullptr ? 0 : positions_->axes()) {}
-  // Does not copy the anchor, which has some KiB.
-  PositionCosSin(const PositionCosSin& other)
-      : CosSinSource(other),
-        evaluator_(other.evaluator_),
-        scaled_(other.scaled_),
-        positions_(other.positions_),
-        at_(other.at_) {}
-  PositionCosSin& operator=(const PositionCosSin&) = delete;
-
   std::unique_ptr<CosSinSource> Clone() const override {
     return std::make_unique<PositionCosSin>(*this);
   }
@@ -147,7 +129,7 @@ class PositionCosSin : public CosSinSource {
                float* rows) override {
     if (!evaluator_.HasSums()) return CosSinSource::FillRun(b, t, n, rows);
     if (anchor_ == nullptr) {
-      anchor_ = std::make_unique<CosSinEvaluator::Anchor>(pairs());
+      anchor_ = std::make_shared<CosSinEvaluator::Anchor>(pairs());
     }
     const std::int64_t first =
         (positions_->shared() ? 0 : b) * positions_->tokens() + t;
@@ -172,7 +154,8 @@ class PositionCosSin : public CosSinSource {
   }
 
   CosSinEvaluator evaluator_;
-  std::unique_ptr<CosSinEvaluator::Anchor> anchor_;  // made at first use
+  // Made at first use. A source that is cloned has none, so none is shared.
+  std::shared_ptr<CosSinEvaluator::Anchor> anchor_;
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;
   // The current token's position on each axis.
@@ -188,14 +171,12 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
     return FieldRequired("q",
                          "q and k are both unset; at least one must be set");
   }
-  const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
-  if (!order.ok()) return order.status();
+  ASSIGN_OR_RETURN(const LayoutOrder order, FindLayout(args.layout));
   Faults faults;
   if (args.direction < Direction::kForward ||
       args.direction > Direction::kAdjoint) {
-    faults.Note(FieldInvalid(
-        "direction", absl::StrCat(static_cast<int>(args.direction),
-                                  "; must be forward, inverse or adjoint")));
+    faults.Note(MustBe("direction", static_cast<int>(args.direction),
+                       "forward, inverse or adjoint"));
   }
   if (args.query_scale.has_value()) {
     faults.Note(CheckQueryScale(*args.query_scale, q != nullptr));
@@ -209,7 +190,7 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
     const char* const name = i == 0 ? "q" : "k";
     faults.Note(CheckSaturation(args.saturation, inputs[i]->dtype, name));
     const absl::StatusOr<HeadLayout> layout =
-        ReadHeadLayout(*inputs[i], *order, /*takes_int8=*/false);
+        ReadHeadLayout(*inputs[i], order, /*takes_int8=*/false);
     if (!faults.Note(Prefixed(name, layout.status()))) continue;
     layouts[i] = *layout;
     absl::StatusOr<RotatedTensor> tensor =
@@ -241,7 +222,7 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
   for (int i = 0; i < 2; ++i) {
     if (!tensors[i].has_value()) continue;
     auto source = std::make_unique<const PositionCosSin>(
-        args, *tensors[i]->prepared,
+        args, tensors[i]->prepared,
         i == 0 ? TensorRole::kQuery : TensorRole::kKey, positions);
     (i == 0 ? rotations.q : rotations.k) = std::make_unique<RotationMap>(
         tensors[i]->rotation, args.layout, tensors[i]->layout,
@@ -253,10 +234,9 @@ absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
 absl::Status ApplyRope(const ApplyRopeArgs& args, const ConstTensorView* q,
                        const TensorView* q_out, const ConstTensorView* k,
                        const TensorView* k_out) {
-  const absl::StatusOr<Rotations> rotations = PrepareApplyRope(args, q, k);
-  if (!rotations.ok()) return rotations.status();
-  if (q != nullptr) MapAll(*rotations->q, q->data, q_out->data);
-  if (k != nullptr) MapAll(*rotations->k, k->data, k_out->data);
+  ASSIGN_OR_RETURN(const Rotations rotations, PrepareApplyRope(args, q, k));
+  if (q != nullptr) MapAll(*rotations.q, q->data, q_out->data);
+  if (k != nullptr) MapAll(*rotations.k, k->data, k_out->data);
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/base/text.h"
 
 namespace posenc::core {
@@ -102,8 +103,7 @@ absl::StatusOr<Shape> Extents(const std::string& letters, const Shape& shape) {
         "k.shape", absl::StrCat(text, " has rank ", shape.size(), "; ", letters,
                                 " has ", letters.size()));
   }
-  const absl::Status countable = Prefixed("k", ElementCount(shape).status());
-  if (!countable.ok()) return countable;
+  RETURN_IF_ERROR(Prefixed("k", ElementCount(shape).status()));
   const std::size_t part = letters.find('K');
   if (part != std::string::npos && extents[part] != 2) {
     return FieldInvalid("k.shape",
@@ -117,60 +117,10 @@ void ReadDimensions(const std::string& letters, const Shape& extents,
                     Dtype dtype, CachePlaces* places) {
   std::size_t step = DtypeSize(dtype);
   for (std::size_t i = letters.size(); i-- > 0;) {
-    const CacheDimension dimension = {extents[i], step};
+    places->*DimensionOf(letters[i]) = {extents[i], step};
     step *= static_cast<std::size_t>(extents[i]);
-    switch (letters[i]) {
-      case 'B':
-        places->blocks = dimension;
-        break;
-      case 'T':
-        places->tokens = dimension;
-        break;
-      case 'H':
-        places->heads = dimension;
-        break;
-      case 'K':
-        places->parts = dimension;
-        break;
-      case 'L':
-        places->layers = dimension;
-        break;
-      default:
-        places->head_dim = dimension.extent;
-    }
   }
   places->outer = letters.substr(0, letters.find('B'));
-}
-
-// The extents of a tensor that has a list of numbers for each sequence.
-struct Table {
-  std::int64_t sequences = 1, width = 0;
-};
-
-absl::StatusOr<Table> ReadTable(absl::string_view field,
-                                const ConstTensorView& tensor) {
-  if (tensor.dtype != Dtype::kInt32 && tensor.dtype != Dtype::kInt64) {
-    return FieldInvalid(
-        absl::StrCat(field, ".dtype"),
-        absl::StrCat(DtypeName(tensor.dtype), "; must be int32 or int64"));
-  }
-  const std::size_t rank = tensor.shape.size();
-  if (rank != 1 && rank != 2) {
-    return FieldInvalid(absl::StrCat(field, ".shape"),
-                        absl::StrCat(ShapeToString(tensor.shape), " has rank ",
-                                     rank, "; must be 1 or 2"));
-  }
-  const Table table = {rank == 2 ? tensor.shape[0] : 1, tensor.shape.back()};
-  // A table without elements could have any number of sequences, even in a
-  // request of a few bytes.
-  if (table.width == 0 && table.sequences > 1) {
-    return FieldInvalid(
-        absl::StrCat(field, ".shape"),
-        absl::StrCat(ShapeToString(tensor.shape), " has no elements for its ",
-                     table.sequences,
-                     " sequences; leave out sequences without tokens"));
-  }
-  return table;
 }
 
 // Extends the last of the runs by `run`, if the tokens of `run` continue it;
@@ -187,80 +137,93 @@ void Add(const SlotRun& run, std::vector<SlotRun>* runs) {
   runs->push_back(run);
 }
 
-absl::Status OutOfRange(absl::string_view field, std::int64_t index,
-                        double value, absl::string_view things,
-                        std::int64_t count) {
-  return FieldInvalid(
-      field, absl::StrCat("element ", index, " is ", PositionText(value),
-                          "; k has ", count, " ", things));
-}
-
-absl::Status ReadBlockTable(const CacheLayout& layout, CachePlaces* places) {
-  constexpr absl::string_view kField = "cache.block_table";
-  const absl::StatusOr<Table> table = ReadTable(kField, *layout.block_table);
-  if (!table.ok()) return table.status();
-  const std::int64_t block_size = places->tokens.extent;
-  const std::int64_t blocks = places->blocks.extent;
+// Checks the lengths of the sequences of a block table with `width` blocks for
+// each of `sequences` sequences.
+absl::Status CheckLengths(const CacheLayout& layout, const CachePlaces& places,
+                          std::int64_t sequences, std::int64_t width) {
   const auto given = static_cast<std::int64_t>(layout.lengths.size());
-  if (given > 0 && given != table->sequences) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
-        "cache.lengths",
-        absl::StrCat(given, " lengths for ", table->sequences, " sequences"),
-        {{"expected", absl::StrCat(table->sequences)},
-         {"actual", absl::StrCat(given)}});
-  }
-  if (given == 0 && table->width > blocks) {
+  if (given == 0) {
+    if (width <= places.blocks.extent) return absl::OkStatus();
     return FieldInvalid(
-        kField, absl::StrCat("names ", table->width,
-                             " blocks for a sequence, and k has ", blocks,
-                             "; set lengths if it is padded"));
+        "cache.block_table",
+        absl::StrCat("names ", width, " blocks for a sequence, and k has ",
+                     places.blocks.extent, "; set lengths if it is padded"));
   }
-  places->sequences = table->sequences;
-  for (std::int64_t s = 0; s < table->sequences; ++s) {
-    const std::int64_t length =
-        given > 0 ? layout.lengths[s] : table->width * block_size;
-    if (length < 0 ||
-        (length > 0 && (length - 1) / block_size >= table->width)) {
-      return FieldInvalid(
-          absl::StrCat("cache.lengths[", s, "]"),
-          absl::StrCat(length, " tokens do not fit ", table->width,
-                       " blocks of ", block_size));
-    }
-    places->length = std::max(places->length, length);
-    for (std::int64_t token = 0; token < length; token += block_size) {
-      const std::int64_t entry = s * table->width + token / block_size;
-      const double block = ElementAsDouble(*layout.block_table, entry);
-      if (!(block >= 0 && block < static_cast<double>(blocks))) {
-        return OutOfRange(kField, entry, block, "blocks", blocks);
-      }
-      Add({static_cast<std::int64_t>(block) * block_size, s, token,
-           std::min(block_size, length - token)},
-          &places->runs);
+  if (given != sequences) {
+    return ShapeMismatch(
+        "cache.lengths",
+        absl::StrCat(given, " lengths for ", sequences, " sequences"),
+        absl::StrCat(sequences), absl::StrCat(given));
+  }
+  const std::int64_t block_size = places.tokens.extent;
+  for (std::int64_t s = 0; s < given; ++s) {
+    const std::int64_t length = layout.lengths[s];
+    if (length < 0 || (length > 0 && (length - 1) / block_size >= width)) {
+      return FieldInvalid(absl::StrCat("cache.lengths[", s, "]"),
+                          absl::StrCat(length, " tokens do not fit ", width,
+                                       " blocks of ", block_size));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadSlots(const CacheLayout& layout, CachePlaces* places) {
-  constexpr absl::string_view kField = "cache.slots";
-  const absl::StatusOr<Table> table = ReadTable(kField, *layout.slots);
-  if (!table.ok()) return table.status();
-  if (!layout.lengths.empty()) {
+// Reads the tensor `field`, which has a list of blocks, or of slots, for each
+// sequence.
+absl::Status ReadRuns(absl::string_view field, const CacheLayout& layout,
+                      CachePlaces* places) {
+  const bool by_slots = layout.slots.has_value();
+  const ConstTensorView& tensor =
+      by_slots ? *layout.slots : *layout.block_table;
+  if (tensor.dtype != Dtype::kInt32 && tensor.dtype != Dtype::kInt64) {
+    return MustBe(absl::StrCat(field, ".dtype"), DtypeName(tensor.dtype),
+                  "int32 or int64");
+  }
+  const std::string shape_field = absl::StrCat(field, ".shape");
+  const std::size_t rank = tensor.shape.size();
+  if (rank != 1 && rank != 2) {
+    return FieldInvalid(shape_field,
+                        absl::StrCat(ShapeToString(tensor.shape), " has rank ",
+                                     rank, "; must be 1 or 2"));
+  }
+  const std::int64_t sequences = rank == 2 ? tensor.shape[0] : 1;
+  const std::int64_t width = tensor.shape.back();
+  // A table without elements could have any number of sequences, even in a
+  // request of a few bytes.
+  if (width == 0 && sequences > 1) {
+    return FieldInvalid(
+        shape_field,
+        absl::StrCat(ShapeToString(tensor.shape), " has no elements for its ",
+                     sequences,
+                     " sequences; leave out sequences without tokens"));
+  }
+  if (!by_slots) {
+    RETURN_IF_ERROR(CheckLengths(layout, *places, sequences, width));
+  } else if (!layout.lengths.empty()) {
     return FieldInvalid("cache.lengths",
                         "beside slots; a token without a slot is -1");
   }
-  places->sequences = table->sequences;
-  places->length = table->width;
-  for (std::int64_t i = 0; i < table->sequences * table->width; ++i) {
-    const double slot = ElementAsDouble(*layout.slots, i);
-    if (slot == -1) continue;
-    if (!(slot >= 0 && slot < static_cast<double>(places->slots))) {
-      return OutOfRange(kField, i, slot, "slots", places->slots);
+  places->sequences = sequences;
+  // An element names this many slots, which hold consecutive tokens.
+  const std::int64_t size = by_slots ? 1 : places->tokens.extent;
+  const std::int64_t count = places->slots / size;
+  for (std::int64_t s = 0; s < sequences; ++s) {
+    const std::int64_t length =
+        layout.lengths.empty() ? width * size : layout.lengths[s];
+    places->length = std::max(places->length, length);
+    for (std::int64_t token = 0; token < length; token += size) {
+      const std::int64_t i = s * width + token / size;
+      const double value = ElementAsDouble(tensor, i);
+      if (by_slots && value == -1) continue;
+      if (!(value >= 0 && value < static_cast<double>(count))) {
+        return FieldInvalid(
+            field,
+            absl::StrCat("element ", i, " is ", PlainNumber(value), "; k has ",
+                         count, by_slots ? " slots" : " blocks"));
+      }
+      Add({static_cast<std::int64_t>(value) * size, s, token,
+           std::min(size, length - token)},
+          &places->runs);
     }
-    Add({static_cast<std::int64_t>(slot), i / table->width, i % table->width,
-         1},
-        &places->runs);
   }
   return absl::OkStatus();
 }
@@ -313,6 +276,15 @@ absl::Status ReadLayers(const CacheLayout& layout, CachePlaces* places) {
 
 }  // namespace
 
+CacheDimension CachePlaces::*DimensionOf(char letter) {
+  return letter == 'B'   ? &CachePlaces::blocks
+         : letter == 'T' ? &CachePlaces::tokens
+         : letter == 'H' ? &CachePlaces::heads
+         : letter == 'D' ? &CachePlaces::channels
+         : letter == 'K' ? &CachePlaces::parts
+                         : &CachePlaces::layers;
+}
+
 bool CachePlaces::Moves(std::int64_t layer) const {
   return moved_layers.empty() ||
          std::binary_search(moved_layers.begin(), moved_layers.end(), layer);
@@ -321,10 +293,8 @@ bool CachePlaces::Moves(std::int64_t layer) const {
 absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
                                        const ConstTensorView& k,
                                        const ReserveFunction& reserve) {
-  const absl::StatusOr<std::string> letters = Letters(layout.dimensions);
-  if (!letters.ok()) return letters.status();
-  const absl::StatusOr<Shape> extents = Extents(*letters, k.shape);
-  if (!extents.ok()) return extents.status();
+  ASSIGN_OR_RETURN(const std::string letters, Letters(layout.dimensions));
+  ASSIGN_OR_RETURN(const Shape extents, Extents(letters, k.shape));
   const bool by_slots = layout.slots.has_value();
   if (by_slots == layout.block_table.has_value()) {
     return by_slots
@@ -334,34 +304,28 @@ absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
                                "them must say which tokens k holds");
   }
   CachePlaces places;
-  ReadDimensions(*letters, *extents, k.dtype, &places);
-  absl::Status status = ReadLayers(layout, &places);
-  if (!status.ok()) return status;
+  ReadDimensions(letters, extents, k.dtype, &places);
+  RETURN_IF_ERROR(ReadLayers(layout, &places));
   // If an extent is 0, the other extents may be of any size, so the steps below
   // cannot use them.
-  if (std::find(extents->begin(), extents->end(), 0) != extents->end()) {
+  if (std::find(extents.begin(), extents.end(), 0) != extents.end()) {
     return places;
   }
   places.slots = places.blocks.extent * places.tokens.extent;
-  const Shape& table = (by_slots ? layout.slots : layout.block_table)->shape;
-  const absl::StatusOr<std::int64_t> runs = ElementCount(table);
-  if (!runs.ok()) {
-    return Prefixed(by_slots ? "cache.slots" : "cache.block_table",
-                    runs.status());
-  }
+  const absl::string_view field =
+      by_slots ? "cache.slots" : "cache.block_table";
+  const absl::StatusOr<std::int64_t> runs =
+      ElementCount((by_slots ? layout.slots : layout.block_table)->shape);
+  RETURN_IF_ERROR(Prefixed(field, runs.status()));
   if (reserve) {
-    status = reserve(*runs * static_cast<std::int64_t>(sizeof(SlotRun)));
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(
+        reserve(*runs * static_cast<std::int64_t>(sizeof(SlotRun))));
   }
   // Allocates the runs at once. A vector that grows would need up to three
   // times the memory that was reserved above.
   places.runs.reserve(*runs);
-  status =
-      by_slots ? ReadSlots(layout, &places) : ReadBlockTable(layout, &places);
-  if (status.ok()) {
-    status = SortRuns(by_slots ? "cache.slots" : "cache.block_table", &places);
-  }
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(ReadRuns(field, layout, &places));
+  RETURN_IF_ERROR(SortRuns(field, &places));
   return places;
 }
 

@@ -45,9 +45,8 @@ struct SlotRun {
 };
 
 struct CachePlaces {
-  CacheDimension blocks, tokens, heads, parts, layers;
-  // The width of a head in elements, or in bytes if heads consist of blocks.
-  std::int64_t head_dim = 0;
+  // `channels` counts elements, or bytes if heads consist of blocks.
+  CacheDimension blocks, tokens, heads, channels, parts, layers;
   std::int64_t slots = 0;
   // The letters of the dimensions before the blocks, outermost first.
   std::string outer;
@@ -57,6 +56,9 @@ struct CachePlaces {
   std::int64_t length = 0;    // number of tokens of the longest sequence
   std::vector<SlotRun> runs;  // in the order of slots
 };
+
+// The dimension of a letter of CacheLayout::dimensions.
+CacheDimension CachePlaces::*DimensionOf(char letter);
 
 // Finds where k holds the tokens, without reading k's data. `reserve` reserves
 // the memory of the runs; it may be empty. Errors name fields of `k` and

@@ -11,12 +11,6 @@
 namespace posenc::core {
 namespace {
 
-const CacheDimension& Outer(const CachePlaces& places, char letter) {
-  return letter == 'H'   ? places.heads
-         : letter == 'K' ? places.parts
-                         : places.layers;
-}
-
 // Returns the number of tokens of a row.
 std::int64_t RowTokens(const CachePlaces& places) {
   const bool adjacent =
@@ -33,7 +27,8 @@ std::size_t RowBytes(const CachePlaces& places) {
 std::int64_t Rows(const CachePlaces& places) {
   if (places.slots == 0) return 0;
   std::int64_t rows = places.slots / RowTokens(places);
-  for (const char letter : places.outer) rows *= Outer(places, letter).extent;
+  for (const char letter : places.outer)
+    rows *= (places.*DimensionOf(letter)).extent;
   return rows;
 }
 
@@ -90,7 +85,7 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
     Indexes fixed;
     for (std::size_t i = places_.outer.size(); i-- > 0;) {
       const char letter = places_.outer[i];
-      const std::int64_t extent = Outer(places_, letter).extent;
+      const std::int64_t extent = (places_.*DimensionOf(letter)).extent;
       std::int64_t& index = letter == 'H'   ? fixed.head
                             : letter == 'K' ? fixed.part
                                             : fixed.layer;

@@ -1,9 +1,8 @@
 #include "core/rotation/convert_pairing.h"
 
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/rope/frequencies.h"
 
 namespace posenc::core {
@@ -14,9 +13,8 @@ absl::Status CheckPairing(absl::string_view field, Pairing pairing) {
     return FieldRequired(field, "is unset; must be half-split or interleaved");
   }
   if (pairing != Pairing::kHalfSplit && pairing != Pairing::kInterleaved) {
-    return FieldInvalid(field, absl::StrCat(static_cast<int>(pairing),
-                                            "; must be half-split or "
-                                            "interleaved"));
+    return MustBe(field, static_cast<int>(pairing),
+                  "half-split or interleaved");
   }
   return absl::OkStatus();
 }
@@ -75,29 +73,26 @@ absl::StatusOr<PairingRows> PairingRows::Create(const ConvertPairingArgs& args,
     faults.Note(FieldInvalid(
         "weight.shape", "[] is a scalar; must be [heads * head_dim, ...]"));
   }
-  if (!faults.none()) return faults.status();
+  RETURN_IF_ERROR(faults.status());
   const absl::StatusOr<std::int64_t> count = ElementCount(shape);
-  if (!count.ok()) return Prefixed("weight", count.status());
+  RETURN_IF_ERROR(Prefixed("weight", count.status()));
   if (shape[0] == 0 || shape[0] % args.heads != 0) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+    return ShapeMismatch(
         "weight.shape",
         absl::StrCat(ShapeToString(shape), " has ", shape[0], " rows and ",
                      args.heads,
                      " heads; rows must be heads * head_dim, head_dim > 0"),
-        {{"expected", absl::StrCat("a multiple of ", args.heads)},
-         {"actual", absl::StrCat(shape[0])}});
+        absl::StrCat("a multiple of ", args.heads), absl::StrCat(shape[0]));
   }
-  const absl::StatusOr<std::int64_t> rotated = RotatedRows(args, shape);
-  if (!rotated.ok()) return rotated.status();
+  ASSIGN_OR_RETURN(const std::int64_t rotated, RotatedRows(args, shape));
   PairingRows rows;
   rows.to_half_split_ = args.new_pairing == Pairing::kHalfSplit;
   rows.same_ = args.old_pairing == args.new_pairing;
   rows.rows_ = shape[0];
   rows.head_dim_ = shape[0] / args.heads;
-  rows.rotated_ = *rotated;
+  rows.rotated_ = rotated;
   rows.first_ =
-      args.slice == RotarySlice::kTrailing ? rows.head_dim_ - *rotated : 0;
+      args.slice == RotarySlice::kTrailing ? rows.head_dim_ - rotated : 0;
   rows.row_bytes_ =
       static_cast<std::size_t>(*count / shape[0]) * DtypeSize(dtype);
   return rows;
@@ -110,22 +105,6 @@ std::int64_t PairingRows::Source(std::int64_t row) const {
   const std::int64_t half = rotated_ / 2;
   if (to_half_split_) return slice + (i < half ? 2 * i : 2 * (i - half) + 1);
   return slice + i / 2 + (i % 2 == 0 ? 0 : half);
-}
-
-absl::Status ConvertPairing(const ConvertPairingArgs& args,
-                            const ConstTensorView& weight,
-                            const TensorView& out) {
-  const absl::StatusOr<PairingRows> rows =
-      PairingRows::Create(args, weight.dtype, weight.shape);
-  if (!rows.ok()) return rows.status();
-  if (rows->row_bytes() == 0) return absl::OkStatus();
-  const std::size_t bytes = rows->row_bytes();
-  const auto* const src = static_cast<const std::byte*>(weight.data);
-  auto* const dst = static_cast<std::byte*>(out.data);
-  for (std::int64_t row = 0; row < rows->rows(); ++row) {
-    std::memcpy(dst + row * bytes, src + rows->Source(row) * bytes, bytes);
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace posenc::core

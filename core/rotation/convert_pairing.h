@@ -52,10 +52,4 @@ class PairingRows {
   std::size_t row_bytes_ = 0;
 };
 
-// Converts a whole weight. `out` has the weight's dtype and shape, and does not
-// overlap the weight. Returns the errors of PairingRows::Create().
-absl::Status ConvertPairing(const ConvertPairingArgs& args,
-                            const ConstTensorView& weight,
-                            const TensorView& out);
-
 }  // namespace posenc::core

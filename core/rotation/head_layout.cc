@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace posenc::core {
 
@@ -12,9 +13,7 @@ absl::StatusOr<LayoutOrder> FindLayout(Layout layout) {
                                             {"THD", 3, -1, 0, 1}};
   const int i = static_cast<int>(layout) - 1;
   if (i >= 0 && i < 4) return kOrders[i];
-  return FieldInvalid("layout",
-                      absl::StrCat(static_cast<int>(layout),
-                                   "; must be BSHD, BHSD, SBHD or THD"));
+  return MustBe("layout", static_cast<int>(layout), "BSHD, BHSD, SBHD or THD");
 }
 
 absl::Status CheckHeadDtype(Dtype dtype, bool takes_int8) {
@@ -31,8 +30,7 @@ absl::Status CheckHeadDtype(Dtype dtype, bool takes_int8) {
 absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
                                           const LayoutOrder& order,
                                           bool takes_int8) {
-  const absl::Status dtype = CheckHeadDtype(tensor.dtype, takes_int8);
-  if (!dtype.ok()) return dtype;
+  RETURN_IF_ERROR(CheckHeadDtype(tensor.dtype, takes_int8));
   const Shape& shape = tensor.shape;
   if (static_cast<int>(shape.size()) != order.rank) {
     return FieldInvalid(
@@ -40,8 +38,7 @@ absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
         absl::StrCat(ShapeToString(shape), " has rank ", shape.size(),
                      "; layout ", order.name, " has rank ", order.rank));
   }
-  const absl::Status countable = ElementCount(shape).status();
-  if (!countable.ok()) return countable;
+  RETURN_IF_ERROR(ElementCount(shape).status());
   if (shape.back() == 0) {
     return FieldInvalid("shape", absl::StrCat(ShapeToString(shape),
                                               " has head_dim 0; must be > 0"));
@@ -67,21 +64,18 @@ absl::Status CheckSaturation(Saturation saturation, Dtype dtype,
                      "; say whether results past its largest number become "
                      "that number (finite) or not (none)"));
   }
-  return FieldInvalid("saturation", absl::StrCat(static_cast<int>(saturation),
-                                                 "; must be finite or none"));
+  return MustBe("saturation", static_cast<int>(saturation), "finite or none");
 }
 
 absl::Status CheckHeadCount(const ResolvedRope& rope,
                             const ConstTensorView& tensor,
                             const HeadLayout& layout, absl::string_view name) {
   if (rope.heads == 0 || rope.heads == layout.heads) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, ErrorReason::kShapeMismatch,
+  return ShapeMismatch(
       absl::StrCat(name, ".shape"),
       absl::StrCat(ShapeToString(tensor.shape), " has ", layout.heads,
                    " heads; the frequencies are given for ", rope.heads),
-      {{"expected", absl::StrCat(rope.heads)},
-       {"actual", absl::StrCat(layout.heads)}});
+      absl::StrCat(rope.heads), absl::StrCat(layout.heads));
 }
 
 }  // namespace posenc::core

@@ -7,24 +7,6 @@
 namespace posenc::core {
 namespace {
 
-int DtypeIndexOf(Dtype dtype, Saturation saturation) {
-  const bool finite = saturation == Saturation::kFinite;
-  switch (dtype) {
-    case Dtype::kFloat16:
-      return simd::kF16;
-    case Dtype::kBfloat16:
-      return simd::kBf16;
-    case Dtype::kFloat64:
-      return simd::kF64;
-    case Dtype::kFloat8E4m3fn:
-      return finite ? simd::kE4m3Finite : simd::kE4m3;
-    case Dtype::kFloat8E5m2:
-      return finite ? simd::kE5m2Finite : simd::kE5m2;
-    default:
-      return simd::kF32;
-  }
-}
-
 int PairingIndexOf(Pairing pairing) {
   return pairing == Pairing::kInterleaved ? simd::kInterleaved : simd::kHalf;
 }
@@ -51,12 +33,13 @@ std::vector<Segment> SegmentsOf(const RopeSpec& spec, std::int64_t head_dim) {
 }
 
 HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
-                              std::int64_t head_dim, const RopeSpec& spec,
+                              BlockFormat format, std::int64_t head_dim,
+                              const RopeSpec& spec,
                               std::vector<Segment> segments, Pairing from,
                               Pairing to) {
   HeadRotation rotation;
   rotation.dtype = dtype;
-  rotation.dtype_index = DtypeIndexOf(dtype, saturation);
+  rotation.dtype_index = KernelIndex(dtype, saturation);
   rotation.element = DtypeSize(dtype);
   rotation.head = static_cast<std::size_t>(head_dim) * rotation.element;
   rotation.segments = std::move(segments);
@@ -67,16 +50,8 @@ HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
       simd::ActiveKernels().rotate[rotation.dtype_index][PairingIndexOf(from)]
                                   [PairingIndexOf(to)];
   rotation.same_pairing = PairingIndexOf(from) == PairingIndexOf(to);
-  return rotation;
-}
+  if (dtype != Dtype::kInt8) return rotation;
 
-HeadRotation MakeQuantisedRotation(BlockFormat format, std::int64_t head_dim,
-                                   const RopeSpec& spec,
-                                   std::vector<Segment> segments, Pairing from,
-                                   Pairing to) {
-  HeadRotation rotation =
-      MakeHeadRotation(Dtype::kInt8, Saturation::kFinite, head_dim, spec,
-                       std::move(segments), from, to);
   rotation.element = sizeof(float);
   rotation.pass_channel = 0;
   rotation.pass_width = 0;

@@ -22,6 +22,8 @@ struct Segment {
   std::int64_t channel;
   std::int64_t first_pair;
   std::int64_t pairs;
+
+  bool operator==(const Segment&) const = default;
 };
 
 // The segments of a head of head_dim channels; none for NoPE.
@@ -52,17 +54,14 @@ struct HeadRotation {
   bool same_pairing = true;  // input and output have the same pairing
 };
 
-// `spec` decides which channels pass through. It does not decide the segments,
-// because they may belong to two encodings. Saturation matters only for FP8.
+// Describes the rotation of heads of head_dim channels. `spec` decides which
+// channels pass through. It does not decide the segments, because they may
+// belong to two encodings. Saturation matters only for FP8, and `format` only
+// for int8.
 HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,
-                              std::int64_t head_dim, const RopeSpec& spec,
+                              BlockFormat format, std::int64_t head_dim,
+                              const RopeSpec& spec,
                               std::vector<Segment> segments, Pairing from,
                               Pairing to);
-
-// Like MakeHeadRotation(), for int8 keys.
-HeadRotation MakeQuantisedRotation(BlockFormat format, std::int64_t head_dim,
-                                   const RopeSpec& spec,
-                                   std::vector<Segment> segments, Pairing from,
-                                   Pairing to);
 
 }  // namespace posenc::core

@@ -157,7 +157,7 @@ void WidenBlocks(const std::byte* src, std::size_t n, float* dst) {
     for (std::size_t j = 0; j < count; ++j) {
       std::memcpy(&bits[j], src + j * kBlockBytes<Format>, sizeof(bits[j]));
     }
-    simd::ActiveKernels().widen_f16(bits, scales, count);
+    simd::ActiveKernels().widen[simd::kF16](bits, scales, count);
     for (std::size_t j = 0; j < count; ++j) {
       Format::Widen(src + sizeof(bits[j]), scales[j], dst);
       src += kBlockBytes<Format>;
@@ -185,7 +185,7 @@ void NarrowBlocks(const float* src, std::size_t n, std::byte* dst) {
         std::memset(quants, 0, Format::kQuantBytes);
       }
     }
-    simd::ActiveKernels().narrow_f16(scales, bits, count);
+    simd::ActiveKernels().narrow[simd::kF16](scales, bits, count);
     for (std::size_t j = 0; j < count; ++j) {
       const std::uint16_t scale = finite[j] ? bits[j] : kNanScale;
       std::memcpy(dst, &scale, sizeof(scale));

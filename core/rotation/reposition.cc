@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "core/rotation/cache_map.h"
 #include "core/rotation/reposition_cos_sin.h"
 #include "core/rotation/rotation_map.h"
@@ -78,12 +79,7 @@ absl::StatusOr<std::vector<Segment>> JoinSegments(const RopeSpec& from,
   std::vector<Segment> new_segments = SegmentsOf(to, head_dim);
   if (to.output_pairing == Pairing::kInterleaved) return old_segments;
   if (from.output_pairing == Pairing::kInterleaved) return new_segments;
-  const bool same =
-      std::equal(old_segments.begin(), old_segments.end(), new_segments.begin(),
-                 new_segments.end(), [](const Segment& a, const Segment& b) {
-                   return a.channel == b.channel && a.pairs == b.pairs;
-                 });
-  if (same) return new_segments;
+  if (old_segments == new_segments) return new_segments;
   return NotRepositionable(absl::StrCat(
       "splits slices of ", HalvesName(new_segments),
       " pairs into halves, and old_rope of ", HalvesName(old_segments)));
@@ -117,14 +113,12 @@ absl::Status CheckTargets(const PositionChange& change,
                                  ? change.shifts->at(a, b, t)
                                  : change.shift;
         if (std::fabs(from + shift) <= kMaxPosition) continue;
-        return MakeError(
-            absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange,
+        return PositionOutOfRange(
             change.shifts.has_value() ? "movement.shifts" : "movement.shift",
             absl::StrFormat("moves token %d of sequence %d from %.17g to "
                             "%.17g; positions are within +-2^31",
                             t, b, from, from + shift),
-            {{"index",
-              absl::StrCat((a * sequences + b) * extents.tokens + t)}});
+            (a * sequences + b) * extents.tokens + t);
       }
     }
   }
@@ -157,10 +151,8 @@ absl::StatusOr<PositionChange> ReadMovement(const Movement& movement,
   PositionChange change;
   const auto expand = [&](const Positions& positions, const ResolvedRope& rope,
                           std::optional<TokenPositions>* to) -> absl::Status {
-    absl::StatusOr<TokenPositions> expanded =
-        ExpandPositions(positions, extents, rope.axes(), rope.needs_ids());
-    if (!expanded.ok()) return expanded.status();
-    *to = *std::move(expanded);
+    ASSIGN_OR_RETURN(*to, ExpandPositions(positions, extents, rope.axes(),
+                                          rope.needs_ids()));
     return absl::OkStatus();
   };
 
@@ -195,17 +187,14 @@ absl::StatusOr<PositionChange> ReadMovement(const Movement& movement,
   } else {
     const std::int64_t shift = std::get<ShiftAll>(movement.target).shift;
     if (shift < -kMaxPosition || shift > kMaxPosition) {
-      faults.Note(
-          MakeError(absl::StatusCode::kOutOfRange,
-                    ErrorReason::kPositionOutOfRange, "movement.shift",
-                    absl::StrCat("is ", shift, "; must be within +-2^31"),
-                    {{"index", "0"}}));
+      faults.Note(PositionOutOfRange(
+          "movement.shift",
+          absl::StrCat("is ", shift, "; must be within +-2^31"), 0));
     }
     change.shift = static_cast<double>(shift);
   }
-  if (!faults.none()) return faults.status();
-  const absl::Status status = CheckTargets(change, extents, new_rope.axes());
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(faults.status());
+  RETURN_IF_ERROR(CheckTargets(change, extents, new_rope.axes()));
   return change;
 }
 
@@ -272,19 +261,14 @@ absl::StatusOr<std::unique_ptr<RotationMap>> Join(
   absl::StatusOr<std::vector<Segment>> segments =
       JoinSegments(old_rope.spec, new_rope.spec, layout.head_dim);
   if (!segments.ok()) return keys.Fault(segments.status());
-  TokenExtents extents;
-  extents.batch = layout.batch;
-  extents.tokens = layout.tokens;
-  extents.packed = args.layout == Layout::kThd;
-  extents.reserve = args.reserve;
+  const TokenExtents extents = {layout.batch, layout.tokens,
+                                args.layout == Layout::kThd, args.reserve};
   auto change = std::make_shared<PositionChange>();
   // The shape of a tensor without elements may have any number of tokens, and
   // expanding their positions could take any amount of memory.
   if (!layout.empty()) {
-    absl::StatusOr<PositionChange> read =
-        ReadMovement(args.movement, keys, old_rope, new_rope, extents);
-    if (!read.ok()) return read.status();
-    *change = *std::move(read);
+    ASSIGN_OR_RETURN(*change, ReadMovement(args.movement, keys, old_rope,
+                                           new_rope, extents));
   }
   auto source = std::make_unique<RepositionCosSin>(old_rope, new_rope, change);
   if (!layout.empty()) {
@@ -293,12 +277,9 @@ absl::StatusOr<std::unique_ptr<RotationMap>> Join(
   }
   const Pairing from = old_rope.spec.output_pairing;
   const Pairing to = new_rope.spec.output_pairing;
-  const HeadRotation rotation =
-      keys.k.dtype == Dtype::kInt8
-          ? MakeQuantisedRotation(args.block_format, layout.head_dim,
-                                  new_rope.spec, *std::move(segments), from, to)
-          : MakeHeadRotation(keys.k.dtype, args.saturation, layout.head_dim,
-                             new_rope.spec, *std::move(segments), from, to);
+  const HeadRotation rotation = MakeHeadRotation(
+      keys.k.dtype, args.saturation, args.block_format, layout.head_dim,
+      new_rope.spec, *std::move(segments), from, to);
   return std::make_unique<RotationMap>(rotation, args.layout, layout,
                                        change->shared(), std::move(source));
 }
@@ -337,14 +318,13 @@ absl::StatusOr<std::unique_ptr<RotationMap>> PrepareKeys(
 // Returns the extents that the keys of every layer of a cache have.
 absl::StatusOr<HeadLayout> ReadCacheHeads(const ConstTensorView& k,
                                           const CachePlaces& places) {
-  const absl::Status dtype = CheckHeadDtype(k.dtype, /*takes_int8=*/true);
-  if (!dtype.ok()) return dtype;
-  if (places.head_dim == 0) {
+  RETURN_IF_ERROR(CheckHeadDtype(k.dtype, /*takes_int8=*/true));
+  if (places.channels.extent == 0) {
     return FieldInvalid("shape", absl::StrCat(ShapeToString(k.shape),
                                               " has head_dim 0; must be > 0"));
   }
   return HeadLayout{places.sequences, places.length, places.heads.extent,
-                    places.head_dim};
+                    places.channels.extent};
 }
 
 // Limit for the different pairs of an old and a new encoding. Each pair takes
@@ -371,10 +351,9 @@ absl::Status LayerFault(const Keys& layer, absl::string_view field,
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
                                                       Keys layer,
                                                       CachePlaces places) {
-  const absl::Status int8 = CheckInt8(args, layer.k, places.head_dim);
-  if (!int8.ok()) return int8;
-  const std::int64_t head_dim =
-      HeadChannels(args, layer.k.dtype, places.head_dim);
+  const std::int64_t width = places.channels.extent;
+  RETURN_IF_ERROR(CheckInt8(args, layer.k, width));
+  const std::int64_t head_dim = HeadChannels(args, layer.k.dtype, width);
   const std::vector<std::int64_t>& layers = args.cache->model_layers;
   using Prepared = std::shared_ptr<const PreparedRope>;
   std::vector<std::pair<Prepared, Prepared>> ropes;
@@ -402,10 +381,8 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
     ropes.push_back(pair);
     args.old_rope = [rope = *from](std::int64_t) { return rope; };
     args.new_rope = [rope = *to](std::int64_t) { return rope; };
-    absl::StatusOr<std::unique_ptr<RotationMap>> moved =
-        PrepareKeys(args, layer);
-    if (!moved.ok()) return moved.status();
-    keys.push_back(*std::move(moved));
+    keys.emplace_back();
+    ASSIGN_OR_RETURN(keys.back(), PrepareKeys(args, layer));
   }
   // Layers without rotation need no worker: CacheMap copies all rows first.
   for (std::int32_t& at : keys_of_layer) {
@@ -418,18 +395,16 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
 // Prepares the rotations of a paged cache.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareCache(RepositionArgs args,
                                                      const ConstTensorView& k) {
-  absl::StatusOr<CachePlaces> places = FindPlaces(*args.cache, k, args.reserve);
-  if (!places.ok()) return places.status();
+  ASSIGN_OR_RETURN(CachePlaces places,
+                   FindPlaces(*args.cache, k, args.reserve));
   args.layout = Layout::kBshd;
-  Keys layer = {k, ReadCacheHeads(k, *places)};
+  const Keys layer = {k, ReadCacheHeads(k, places)};
   if (!args.cache->model_layers.empty()) {
-    return PrepareLayers(std::move(args), std::move(layer), *std::move(places));
+    return PrepareLayers(std::move(args), layer, std::move(places));
   }
-  absl::StatusOr<std::unique_ptr<RotationMap>> moved = PrepareKeys(args, layer);
-  if (!moved.ok()) return moved.status();
-  CacheMap::Keys keys;
-  keys.push_back(*std::move(moved));
-  return std::make_unique<CacheMap>(*std::move(places), std::move(keys),
+  CacheMap::Keys keys(1);
+  ASSIGN_OR_RETURN(keys[0], PrepareKeys(args, layer));
+  return std::make_unique<CacheMap>(std::move(places), std::move(keys),
                                     std::vector<std::int32_t>());
 }
 
@@ -438,17 +413,15 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareCache(RepositionArgs args,
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k) {
   if (args.cache) return PrepareCache(args, k);
-  const absl::StatusOr<LayoutOrder> order = FindLayout(args.layout);
-  if (!order.ok()) return order.status();
-  return PrepareKeys(args, {k, ReadHeadLayout(k, *order, /*takes_int8=*/true)});
+  ASSIGN_OR_RETURN(const LayoutOrder order, FindLayout(args.layout));
+  return PrepareKeys(args, {k, ReadHeadLayout(k, order, /*takes_int8=*/true)});
 }
 
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
                         const TensorView& k_out) {
-  const absl::StatusOr<std::unique_ptr<RowMap>> map =
-      PrepareReposition(args, k);
-  if (!map.ok()) return map.status();
-  MapAll(**map, k.data, k_out.data);
+  ASSIGN_OR_RETURN(const std::unique_ptr<RowMap> map,
+                   PrepareReposition(args, k));
+  MapAll(*map, k.data, k_out.data);
   return absl::OkStatus();
 }
 

@@ -244,13 +244,13 @@ absl::Status RepositionCosSin::CheckReach(std::int64_t batch,
         const double exponent =
             static_cast<double>(DecayExponent(i)) + std::log(ratio_);
         if (std::fabs(exponent) <= kMaxXPosExponent) continue;
-        return MakeError(
-            absl::StatusCode::kOutOfRange, ErrorReason::kPositionOutOfRange, "",
+        return PositionOutOfRange(
+            "",
             absl::StrFormat("token %d of sequence %d moves by %.17g, which "
                             "scales its pair %d by e^%.1f for xPos; e^-87 to "
                             "e^87 is within float32",
                             t, b, distance_[0], i, exponent),
-            {{"index", absl::StrCat(b * tokens + t)}});
+            b * tokens + t);
       }
     }
   }

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/rotation/quantised_rows.h"
-#include "core/rotation/scale_channels.h"
 #include "core/simd/dispatch.h"
 
 // Evaluating a token's cosines and sines costs more than rotating one head with
@@ -60,6 +59,36 @@ constexpr std::int64_t kMostFloats = 4096;
 // float64. The bounds are a fraction of a third-level cache, because other
 // calls use the cache, too.
 constexpr std::size_t kMaxBytesOfAll[] = {8 << 20, 16 << 20};
+
+// The number of channels that are scaled at a time, on the stack.
+constexpr std::size_t kScaledBlock = 256;
+
+// Sets dst[i] to src[i] * scale for the rotation's pass_width channels, in
+// float32 (float64 for float64), rounded once. dst is equal to src, or the two
+// do not overlap.
+void ScaleChannels(const HeadRotation& rotation, const std::byte* src,
+                   std::byte* dst, double scale) {
+  const auto n = static_cast<std::size_t>(rotation.pass_width);
+  if (rotation.dtype_index == simd::kF64) {
+    for (std::size_t i = 0; i < n; ++i) {
+      double x;
+      std::memcpy(&x, src + i * sizeof(x), sizeof(x));
+      x *= scale;
+      std::memcpy(dst + i * sizeof(x), &x, sizeof(x));
+    }
+    return;
+  }
+  const auto factor = static_cast<float>(scale);
+  const simd::KernelTable& kernels = simd::ActiveKernels();
+  float wide[kScaledBlock];
+  for (std::size_t i = 0; i < n; i += kScaledBlock) {
+    const std::size_t count = std::min(kScaledBlock, n - i);
+    const std::size_t offset = i * rotation.element;
+    kernels.widen[rotation.dtype_index](src + offset, wide, count);
+    for (std::size_t j = 0; j < count; ++j) wide[j] *= factor;
+    kernels.narrow[rotation.dtype_index](wide, dst + offset, count);
+  }
+}
 
 }  // namespace
 
@@ -299,9 +328,11 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
     const std::size_t width = span.channels * sizeof(float);
     const auto count = static_cast<std::size_t>(rows.tokens * heads.count);
     floats_.resize(count * span.channels);
-    ForEachHead(rows, heads, [&](std::size_t i, std::size_t offset) {
+    float* next = floats_.data();
+    ForEachHead(rows, heads, [&](std::int64_t, std::size_t offset) {
       Dequantise(span.format, src + offset + span.first_byte, span.blocks,
-                 floats_.data() + i * span.channels);
+                 next);
+      next += span.channels;
     });
     const auto* const in = reinterpret_cast<const std::byte*>(floats_.data());
     auto* out = reinterpret_cast<std::byte*>(floats_.data());
@@ -313,27 +344,27 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
                    {heads.first, heads.count, width,
                     width * static_cast<std::size_t>(heads.count)},
                    in, out);
-    const float* const rotated =
+    const float* rotated =
         rotation.same_pairing ? floats_.data() : rotated_.data();
     const bool passes =
         span.blocks * BlockOf(span.format).bytes < rotation.head;
-    ForEachHead(rows, heads, [&](std::size_t i, std::size_t offset) {
+    ForEachHead(rows, heads, [&](std::int64_t, std::size_t offset) {
       if (passes && dst != src) {
         std::memcpy(dst + offset, src + offset, rotation.head);
       }
-      Quantise(span.format, rotated + i * span.channels, span.blocks,
+      Quantise(span.format, rotated, span.blocks,
                dst + offset + span.first_byte);
+      rotated += span.channels;
     });
   }
 
-  // Calls f(index, offset in bytes) for each head of each token.
+  // Calls f(token, offset in bytes) for each head of each token.
   template <typename F>
   static void ForEachHead(const Rows& rows, const Heads& heads, F f) {
-    std::size_t i = 0;
     for (std::int64_t t = 0; t < rows.tokens; ++t) {
       for (std::int64_t h = 0; h < heads.count; ++h) {
-        f(i++, static_cast<std::size_t>(t) * heads.token_bytes +
-                   static_cast<std::size_t>(h) * heads.bytes);
+        f(t, static_cast<std::size_t>(t) * heads.token_bytes +
+                 static_cast<std::size_t>(h) * heads.bytes);
       }
     }
   }
@@ -379,22 +410,18 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
                     std::byte* dst) const {
     const HeadRotation& rotation = map_.rotation_;
     const std::size_t pass = rotation.pass_channel * rotation.element;
-    for (std::int64_t t = 0; t < rows.tokens; ++t) {
-      for (std::int64_t i = 0; i < heads.count; ++i) {
-        const std::size_t offset =
-            static_cast<std::size_t>(t) * heads.token_bytes +
-            static_cast<std::size_t>(i) * heads.bytes + pass;
-        // A factor of 1 must not change a bit: a product would make a
-        // signalling NaN quiet.
-        if (map_.scaled_ && rows.table->Scale(rows.first + t) != 1) {
-          ScaleChannels(rotation, src + offset, dst + offset,
-                        rows.table->Scale(rows.first + t));
-        } else if (dst != src) {
-          std::memcpy(dst + offset, src + offset,
-                      rotation.pass_width * rotation.element);
-        }
+    ForEachHead(rows, heads, [&](std::int64_t t, std::size_t offset) {
+      const double scale = map_.scaled_ ? rows.table->Scale(rows.first + t) : 1;
+      // A factor of 1 must not change a bit: a product would make a signalling
+      // NaN quiet.
+      if (scale != 1) {
+        ScaleChannels(rotation, src + offset + pass, dst + offset + pass,
+                      scale);
+      } else if (dst != src) {
+        std::memcpy(dst + offset + pass, src + offset + pass,
+                    rotation.pass_width * rotation.element);
       }
-    }
+    });
   }
 
   const RotationMap& map_;

@@ -7,11 +7,22 @@
 namespace posenc::core {
 
 template <typename Byte>
+PieceArray<Byte>::PieceArray(Data data, std::size_t size)
+    : PieceArray(List{absl::MakeSpan(static_cast<Byte*>(data), size)}) {}
+
+template <typename Byte>
 PieceArray<Byte>::PieceArray(List pieces) : pieces_(std::move(pieces)) {
   std::size_t end = 0;
   for (const absl::Span<Byte> piece : pieces_) {
     ends_.push_back(end += piece.size());
   }
+}
+
+template <typename Byte>
+PieceArray<Byte>::operator PieceArray<const char>() const
+    requires(!std::is_const_v<Byte>) {
+  return PieceArray<const char>(
+      PieceArray<const char>::List(pieces_.begin(), pieces_.end()));
 }
 
 template <typename Byte>
@@ -24,54 +35,39 @@ absl::Span<Byte> PieceArray<Byte>::From(std::size_t offset) const {
 }
 
 template <typename Byte>
-void PieceArray<Byte>::Read(std::size_t offset, std::size_t bytes,
-                            void* to) const {
-  auto* out = static_cast<char*>(to);
-  while (bytes > 0) {
-    const absl::Span<Byte> piece = From(offset).subspan(0, bytes);
-    std::memcpy(out, piece.data(), piece.size());
-    out += piece.size();
-    offset += piece.size();
-    bytes -= piece.size();
-  }
-}
-
-template class PieceArray<char>;
-template class PieceArray<const char>;
-
-Pieces::Pieces(void* data, std::size_t size)
-    : Pieces(List{absl::MakeSpan(static_cast<char*>(data), size)}) {}
-
-Pieces::Pieces(List pieces) : PieceArray(std::move(pieces)) {}
-
-void Pieces::Write(std::size_t offset, std::size_t bytes,
-                   const void* from) const {
-  const auto* in = static_cast<const char*>(from);
-  while (bytes > 0) {
-    const absl::Span<char> piece = From(offset).subspan(0, bytes);
-    std::memcpy(piece.data(), in, piece.size());
-    in += piece.size();
-    offset += piece.size();
-    bytes -= piece.size();
-  }
-}
-
-ConstPieces::ConstPieces(const void* data, std::size_t size)
-    : ConstPieces(List{absl::MakeSpan(static_cast<const char*>(data), size)}) {}
-
-ConstPieces::ConstPieces(List pieces) : PieceArray(std::move(pieces)) {}
-
-ConstPieces::ConstPieces(const Pieces& pieces)
-    : PieceArray(List(pieces.pieces().begin(), pieces.pieces().end())) {}
-
-ConstPieces ConstPieces::Part(std::size_t offset, std::size_t bytes) const {
+PieceArray<Byte> PieceArray<Byte>::Part(std::size_t offset,
+                                        std::size_t bytes) const {
   List part;
   while (bytes > 0) {
     part.push_back(From(offset).subspan(0, bytes));
     offset += part.back().size();
     bytes -= part.back().size();
   }
-  return ConstPieces(std::move(part));
+  return PieceArray(std::move(part));
 }
+
+template <typename Byte>
+void PieceArray<Byte>::Read(std::size_t offset, std::size_t bytes,
+                            void* to) const {
+  auto* out = static_cast<char*>(to);
+  for (const absl::Span<Byte> piece : Part(offset, bytes).pieces_) {
+    std::memcpy(out, piece.data(), piece.size());
+    out += piece.size();
+  }
+}
+
+template <typename Byte>
+void PieceArray<Byte>::Write(std::size_t offset, std::size_t bytes,
+                             const void* from) const
+    requires(!std::is_const_v<Byte>) {
+  const auto* in = static_cast<const char*>(from);
+  for (const absl::Span<Byte> piece : Part(offset, bytes).pieces_) {
+    std::memcpy(piece.data(), in, piece.size());
+    in += piece.size();
+  }
+}
+
+template class PieceArray<char>;
+template class PieceArray<const char>;
 
 }  // namespace posenc::core

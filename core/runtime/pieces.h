@@ -9,33 +9,43 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 
 namespace posenc::core {
 
-// The base class of Pieces and ConstPieces. Byte is char or const char. An
-// array of up to two pieces is copied without an allocation.
+// Byte is char or const char. An array of up to two pieces is copied without an
+// allocation.
 template <typename Byte>
 class PieceArray {
  public:
   using List = absl::InlinedVector<absl::Span<Byte>, 2>;
+  using Data = std::conditional_t<std::is_const_v<Byte>, const void*, void*>;
+
+  PieceArray() = default;
+  // An array of one piece.
+  PieceArray(Data data, std::size_t size);
+  explicit PieceArray(List pieces);
+  // Implicit, like the conversion from T* to const T*.
+  operator PieceArray<const char>()
+      const  // NOLINT(google-explicit-constructor)
+      requires(!std::is_const_v<Byte>);
 
   std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
 
   // Returns the bytes from `offset` to the end of the piece that holds this
   // offset; empty at the end of the array.
   absl::Span<Byte> From(std::size_t offset) const;
+  // Returns a part of the array. The part must lie inside the array.
+  PieceArray Part(std::size_t offset, std::size_t bytes) const;
 
   // Copies the `bytes` bytes that begin at `offset`, across pieces, to `to`.
   void Read(std::size_t offset, std::size_t bytes, void* to) const;
-
- protected:
-  PieceArray() = default;
-  explicit PieceArray(List pieces);
-
-  const List& pieces() const { return pieces_; }
+  // Copies `bytes` bytes from `from` to `offset`, across pieces.
+  void Write(std::size_t offset, std::size_t bytes, const void* from) const
+      requires(!std::is_const_v<Byte>);
 
  private:
   List pieces_;
@@ -44,31 +54,7 @@ class PieceArray {
   absl::InlinedVector<std::size_t, 2> ends_;
 };
 
-class Pieces : public PieceArray<char> {
- public:
-  Pieces() = default;
-  // An array of one piece.
-  Pieces(void* data, std::size_t size);
-  explicit Pieces(List pieces);
-
-  // Copies `bytes` bytes from `from` to `offset`, across pieces.
-  void Write(std::size_t offset, std::size_t bytes, const void* from) const;
-
- private:
-  friend class ConstPieces;
-};
-
-class ConstPieces : public PieceArray<const char> {
- public:
-  ConstPieces() = default;
-  // An array of one piece.
-  ConstPieces(const void* data, std::size_t size);
-  explicit ConstPieces(List pieces);
-  // Implicit, like the conversion from T* to const T*.
-  ConstPieces(const Pieces& pieces);  // NOLINT(google-explicit-constructor)
-
-  // Returns a part of the array. The part must lie inside the array.
-  ConstPieces Part(std::size_t offset, std::size_t bytes) const;
-};
+using Pieces = PieceArray<char>;
+using ConstPieces = PieceArray<const char>;
 
 }  // namespace posenc::core

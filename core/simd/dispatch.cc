@@ -18,11 +18,11 @@ constexpr const char* kNames[] = {"sse2", "avx2", "avx512", "avx512_bf16",
 #ifdef POSENC_HAS_avx512_bf16
 const KernelTable& Avx512Bf16Table() {
   static const KernelTable table = [] {
+    const KernelTable& bf16 = kAvx512Bf16Kernels;
     KernelTable kernels = kAvx512Kernels;
-    kernels.name = "avx512_bf16";
-    std::copy_n(&kAvx512Bf16Kernels.rotate[0][0], 4,
-                &kernels.rotate[kBf16][0][0]);
-    kernels.narrow_bf16 = kAvx512Bf16Kernels.narrow;
+    kernels.name = bf16.name;
+    std::copy_n(&bf16.rotate[kBf16][0][0], 4, &kernels.rotate[kBf16][0][0]);
+    kernels.narrow[kBf16] = bf16.narrow[kBf16];
     return kernels;
   }();
   return table;
@@ -30,16 +30,6 @@ const KernelTable& Avx512Bf16Table() {
 #endif
 
 #ifdef __x86_64__
-// Clang accepts the name "f16c" only from version 16 on. With an older Clang
-// there is no check, because all CPUs with AVX2 have F16C.
-bool HasF16c() {
-#if defined(__clang__) && __clang_major__ < 16
-  return true;
-#else
-  return __builtin_cpu_supports("f16c");
-#endif
-}
-
 // __builtin_cpu_supports, unlike xsimd's own detection, also checks that the
 // operating system saves the vector registers.
 std::vector<const KernelTable*> DetectKernels() {
@@ -49,8 +39,8 @@ std::vector<const KernelTable*> DetectKernels() {
   supported.push_back(&kSse2Kernels);  // part of x86-64
 #endif
 #ifdef POSENC_HAS_avx2
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      HasF16c()) {
+  // All CPUs with AVX2 have F16C, whose name Clang accepts from version 16 on.
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     supported.push_back(&kAvx2Kernels);
   }
 #endif

@@ -40,7 +40,7 @@ struct TrigRow {
 //   cos[r][i] = cos phi_i * cos delta_r,i - sin phi_i * sin delta_r,i
 //   sin[r][i] = sin phi_i * cos delta_r,i + cos phi_i * sin delta_r,i
 // Each result is computed in float64 and rounded once to float32. Each float64
-// row has space for n values, with n rounded up to a multiple of 16.
+// row is padded with zeros up to a multiple of 16 values.
 struct AngleSums {
   const double* cos;  // of phi, times any factor
   const double* sin;
@@ -98,9 +98,9 @@ struct RotateJob {
 
 using RotateKernel = void (*)(const RotateJob&);
 
-// Indices of KernelTable::rotate. If a result is too large for FP8, it becomes
-// infinity (E5M2) or NaN (E4M3). With kE4m3Finite and kE5m2Finite it becomes
-// the largest finite number.
+// Indices of a table's kernels for a dtype. If a result is too large for FP8,
+// it becomes infinity (E5M2) or NaN (E4M3). With kE4m3Finite and kE5m2Finite it
+// becomes the largest finite number.
 enum DtypeIndex {
   kF32 = 0,
   kF16 = 1,
@@ -137,20 +137,10 @@ struct KernelTable {
   // the memory: one wait for each 16 KiB costs 7 % (AVX-512, Zen 5).
   void (*end_streams)();
 
-  // These set dst[i] to src[i]. Widening is exact, narrowing rounds to nearest
-  // even. The pointers may have any alignment.
-  void (*widen_f16)(const std::uint16_t* src, float* dst, std::size_t n);
-  void (*widen_bf16)(const std::uint16_t* src, float* dst, std::size_t n);
-  void (*narrow_f16)(const float* src, std::uint16_t* dst, std::size_t n);
-  void (*narrow_bf16)(const float* src, std::uint16_t* dst, std::size_t n);
-  void (*widen_e4m3)(const std::uint8_t* src, float* dst, std::size_t n);
-  void (*widen_e5m2)(const std::uint8_t* src, float* dst, std::size_t n);
-  void (*narrow_e4m3)(const float* src, std::uint8_t* dst, std::size_t n);
-  void (*narrow_e4m3_finite)(const float* src, std::uint8_t* dst,
-                             std::size_t n);
-  void (*narrow_e5m2)(const float* src, std::uint8_t* dst, std::size_t n);
-  void (*narrow_e5m2_finite)(const float* src, std::uint8_t* dst,
-                             std::size_t n);
+  // [DtypeIndex], null for kF64. These set dst[i] to src[i]. Widening is exact,
+  // narrowing rounds to nearest even. The pointers may have any alignment.
+  void (*widen[8])(const void* src, float* dst, std::size_t n);
+  void (*narrow[8])(const float* src, void* dst, std::size_t n);
 };
 
 }  // namespace posenc::simd

@@ -1,10 +1,8 @@
 // The kernels, written once for all instruction sets. Each kernels_<isa>.cc
 // defines a struct Isa in its unnamed namespace, and then includes this file.
 // Isa has
-//   Arch                       xsimd's architecture
-//   Floats, Doubles, Words, Ints  batches of this architecture
+//   Arch, Floats, Doubles, Words, Ints  those of Batches, its base
 //   kRegisters                 the number of vector registers
-//   kBf16Planes                true if PlaneStep makes bfloat16 faster
 //   kConvertsBf16              true if there are instructions that convert to
 //                              bfloat16; NarrowBf16, StoreTwoBf16 and
 //                              StorePairsBf16 then use these instructions
@@ -43,42 +41,38 @@
 namespace posenc::simd {
 namespace {
 
-// Fills the table to[pairing in][pairing out].
+// Fills the table's entries for a dtype.
 template <class Dtype>
-constexpr void SetPairings(RotateKernel (*to)[2]) {
-  to[kHalf][kHalf] = &Rotate<Dtype, kHalf, kHalf>;
-  to[kHalf][kInterleaved] = &Rotate<Dtype, kHalf, kInterleaved>;
-  to[kInterleaved][kHalf] = &Rotate<Dtype, kInterleaved, kHalf>;
-  to[kInterleaved][kInterleaved] = &Rotate<Dtype, kInterleaved, kInterleaved>;
+constexpr void SetDtype(DtypeIndex dtype, KernelTable* table) {
+  auto& rotate = table->rotate[dtype];
+  rotate[kHalf][kHalf] = &Rotate<Dtype, kHalf, kHalf>;
+  rotate[kHalf][kInterleaved] = &Rotate<Dtype, kHalf, kInterleaved>;
+  rotate[kInterleaved][kHalf] = &Rotate<Dtype, kInterleaved, kHalf>;
+  rotate[kInterleaved][kInterleaved] =
+      &Rotate<Dtype, kInterleaved, kInterleaved>;
+  if constexpr (std::is_same_v<typename Dtype::Real, float>) {
+    table->widen[dtype] = &Widen<Dtype>;
+    table->narrow[dtype] = &Narrow<Dtype>;
+  }
 }
 
 template <class Isa>
 constexpr KernelTable MakeKernels(const char* name) {
   KernelTable table = {};
   table.name = name;
-  SetPairings<F32<Isa>>(table.rotate[kF32]);
-  SetPairings<F16<Isa>>(table.rotate[kF16]);
-  SetPairings<Bf16<Isa>>(table.rotate[kBf16]);
-  SetPairings<F64<Isa>>(table.rotate[kF64]);
-  SetPairings<E4m3<Isa, false>>(table.rotate[kE4m3]);
-  SetPairings<E4m3<Isa, true>>(table.rotate[kE4m3Finite]);
-  SetPairings<E5m2<Isa, false>>(table.rotate[kE5m2]);
-  SetPairings<E5m2<Isa, true>>(table.rotate[kE5m2Finite]);
+  SetDtype<F32<Isa>>(kF32, &table);
+  SetDtype<F16<Isa>>(kF16, &table);
+  SetDtype<Bf16<Isa>>(kBf16, &table);
+  SetDtype<F64<Isa>>(kF64, &table);
+  SetDtype<E4m3<Isa, false>>(kE4m3, &table);
+  SetDtype<E4m3<Isa, true>>(kE4m3Finite, &table);
+  SetDtype<E5m2<Isa, false>>(kE5m2, &table);
+  SetDtype<E5m2<Isa, true>>(kE5m2Finite, &table);
   table.trig_row_f32 = &TrigRows<Isa, float>;
   table.trig_row_f64 = &TrigRowsF64<Isa>;
   table.add_angles = &AddAngles<Isa>;
   table.add_angles_f64 = &AddAnglesF64<Isa>;
   table.end_streams = &Isa::EndStreams;
-  table.widen_f16 = &Widen<F16<Isa>>;
-  table.widen_bf16 = &Widen<Bf16<Isa>>;
-  table.narrow_f16 = &Narrow<F16<Isa>>;
-  table.narrow_bf16 = &Narrow<Bf16<Isa>>;
-  table.widen_e4m3 = &Widen<E4m3<Isa, false>>;
-  table.widen_e5m2 = &Widen<E5m2<Isa, false>>;
-  table.narrow_e4m3 = &Narrow<E4m3<Isa, false>>;
-  table.narrow_e4m3_finite = &Narrow<E4m3<Isa, true>>;
-  table.narrow_e5m2 = &Narrow<E5m2<Isa, false>>;
-  table.narrow_e5m2_finite = &Narrow<E5m2<Isa, true>>;
   return table;
 }
 

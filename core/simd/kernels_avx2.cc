@@ -11,14 +11,8 @@
 namespace posenc::simd {
 namespace {
 
-struct Isa {
-  using Arch = xsimd::fma3<xsimd::avx2>;
-  using Floats = xsimd::batch<float, Arch>;
-  using Doubles = xsimd::batch<double, Arch>;
-  using Words = xsimd::batch<std::uint32_t, Arch>;
-  using Ints = xsimd::batch<std::int32_t, Arch>;
+struct Isa : Batches<xsimd::fma3<xsimd::avx2>> {
   static constexpr int kRegisters = 16;
-  static constexpr bool kBf16Planes = true;
   static constexpr bool kConvertsBf16 = false;
   using Bf16Rounding = RoundingHalfUp<Isa>;
 

@@ -13,9 +13,6 @@ namespace {
 // (Bf16Rounding) is 1.2 times as fast as one branch for each line (heads of 128
 // in the second-level cache, Zen 5).
 struct Avx512Bf16 : Avx512 {
-  // PlaneStep is not faster (Xeon), because the instruction's results would
-  // have to be interleaved.
-  static constexpr bool kBf16Planes = false;
   static constexpr bool kConvertsBf16 = true;
 
   // The check passes if no result is zero.
@@ -77,11 +74,12 @@ struct Avx512Bf16 : Avx512 {
 
 }  // namespace
 
-constinit const Bf16Kernels kAvx512Bf16Kernels = [] {
-  Bf16Kernels kernels = {};
-  SetPairings<Bf16<Avx512Bf16>>(kernels.rotate);
-  kernels.narrow = &Narrow<Bf16<Avx512Bf16>>;
-  return kernels;
+// Has the kernels for bfloat16 alone; the others would be those of avx512.
+constinit const KernelTable kAvx512Bf16Kernels = [] {
+  KernelTable table = {};
+  table.name = "avx512_bf16";
+  SetDtype<Bf16<Avx512Bf16>>(kBf16, &table);
+  return table;
 }();
 
 }  // namespace posenc::simd

@@ -4,8 +4,6 @@
 //   Load, Store                        one batch of consecutive elements
 //   LoadTwo, StoreTwo                  two consecutive batches
 //   LoadInterleaved, StoreInterleaved  x0 y0 x1 y1 ... as two batches
-//   kRoundsTogether                    true if all stores of a slice are
-//                                      checked together
 //
 // kStream uses non-temporal stores. dst must then be aligned to the size of the
 // stored vector.
@@ -16,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <xsimd/xsimd.hpp>
 
 namespace posenc::simd {
@@ -32,6 +31,16 @@ To BitCast(const From& x) {
 #endif
 }
 
+// The vectors of an instruction set. Arch is xsimd's architecture.
+template <class ArchType>
+struct Batches {
+  using Arch = ArchType;
+  using Floats = xsimd::batch<float, Arch>;
+  using Doubles = xsimd::batch<double, Arch>;
+  using Words = xsimd::batch<std::uint32_t, Arch>;
+  using Ints = xsimd::batch<std::int32_t, Arch>;
+};
+
 template <class IsaType, class T>
 struct Native {
   using Isa = IsaType;
@@ -40,10 +49,10 @@ struct Native {
   using Batch = xsimd::batch<T, typename Isa::Arch>;
   using Complex = xsimd::batch<std::complex<T>, typename Isa::Arch>;
   static constexpr std::size_t kLanes = Batch::size;
-  static constexpr bool kRoundsTogether = false;
 
   static Batch Load(const T* src) { return Batch::load_unaligned(src); }
   static void Store(const Batch& x, T* dst) { x.store_unaligned(dst); }
+  static void Narrow(const Batch& x, T* dst) { Store(x, dst); }
   static void LoadTwo(const T* src, Batch* x, Batch* y) {
     *x = Load(src);
     *y = Load(src + kLanes);
@@ -113,7 +122,6 @@ struct F16 : PairsAsFloats<F16<IsaType>> {
   using Real = float;
   using Batch = xsimd::batch<float, typename Isa::Arch>;
   static constexpr std::size_t kLanes = Batch::size;
-  static constexpr bool kRoundsTogether = false;
 
   static Batch Load(const std::uint16_t* src) { return Isa::LoadF16(src); }
   static void Store(const Batch& x, std::uint16_t* dst) {
@@ -201,9 +209,6 @@ struct Bf16 {
   using Batch = xsimd::batch<float, typename Isa::Arch>;
   using Words = xsimd::batch<std::uint32_t, typename Isa::Arch>;
   static constexpr std::size_t kLanes = Batch::size;
-  static constexpr bool kRoundsTogether = requires {
-    typename Isa::Bf16Rounding;
-  };
 
   static Batch Load(const std::uint16_t* src) { return Isa::LoadBf16(src); }
   // Expects that the lower halves of NaNs are 0, as after loading bfloat16
@@ -273,6 +278,10 @@ struct Bf16 {
   }
 };
 
+template <class Dtype>
+inline constexpr bool kIsBf16 =
+    std::is_same_v<Dtype, Bf16<typename Dtype::Isa>>;
+
 // Calls convert(src, dst) for each group of kLanes elements. If fewer than
 // kLanes of the n elements are left, converts them in padded copies.
 template <std::size_t kLanes, class From, class To, class Function>
@@ -289,17 +298,21 @@ void ConvertAll(const From* src, To* dst, std::size_t n,
 }
 
 template <class Dtype>
-void Widen(const typename Dtype::Storage* src, float* dst, std::size_t n) {
-  ConvertAll<Dtype::kLanes>(src, dst, n, [](const auto* from, float* to) {
-    Dtype::Load(from).store_unaligned(to);
-  });
+void Widen(const void* src, float* dst, std::size_t n) {
+  using Storage = typename Dtype::Storage;
+  ConvertAll<Dtype::kLanes>(static_cast<const Storage*>(src), dst, n,
+                            [](const Storage* from, float* to) {
+                              Dtype::Load(from).store_unaligned(to);
+                            });
 }
 
 template <class Dtype>
-void Narrow(const float* src, typename Dtype::Storage* dst, std::size_t n) {
-  ConvertAll<Dtype::kLanes>(src, dst, n, [](const float* from, auto* to) {
-    Dtype::Narrow(Dtype::Batch::load_unaligned(from), to);
-  });
+void Narrow(const float* src, void* dst, std::size_t n) {
+  using Storage = typename Dtype::Storage;
+  ConvertAll<Dtype::kLanes>(
+      src, static_cast<Storage*>(dst), n, [](const float* from, Storage* to) {
+        Dtype::Narrow(Dtype::Batch::load_unaligned(from), to);
+      });
 }
 
 }  // namespace

@@ -14,14 +14,8 @@
 namespace posenc::simd {
 namespace {
 
-struct Isa {
-  using Arch = xsimd::neon64;
-  using Floats = xsimd::batch<float, Arch>;
-  using Doubles = xsimd::batch<double, Arch>;
-  using Words = xsimd::batch<std::uint32_t, Arch>;
-  using Ints = xsimd::batch<std::int32_t, Arch>;
+struct Isa : Batches<xsimd::neon64> {
   static constexpr int kRegisters = 32;
-  static constexpr bool kBf16Planes = true;
   static constexpr bool kConvertsBf16 = false;
   using Bf16Rounding = RoundingHalfUp<Isa>;
 

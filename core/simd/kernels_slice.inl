@@ -48,7 +48,10 @@ constexpr bool SliceFitsRegisters() {
 // True if a slice's lines are rounded quickly, and checked afterwards.
 template <class Step, std::size_t kSteps>
 constexpr bool RoundsTogether() {
-  return Step::Dtype::kRoundsTogether && Step::kLines > 0 &&
+  constexpr bool kRounds = kIsBf16<typename Step::Dtype> && requires {
+    typename Step::Dtype::Isa::Bf16Rounding;
+  };
+  return kRounds && Step::kLines > 0 &&
          kSteps * Step::kLines * 2 <= Step::Dtype::Isa::kRegisters;
 }
 

@@ -8,18 +8,13 @@
 
 #include "core/simd/kernel_tables.h"
 #include "core/simd/kernels_convert.inl"
+#include "core/simd/kernels_float8.inl"
 
 namespace posenc::simd {
 namespace {
 
-struct Isa {
-  using Arch = xsimd::sse2;
-  using Floats = xsimd::batch<float, Arch>;
-  using Doubles = xsimd::batch<double, Arch>;
-  using Words = xsimd::batch<std::uint32_t, Arch>;
-  using Ints = xsimd::batch<std::int32_t, Arch>;
+struct Isa : Batches<xsimd::sse2> {
   static constexpr int kRegisters = 16;
-  static constexpr bool kBf16Planes = true;
   static constexpr bool kConvertsBf16 = false;
 
   static Floats SwapPairs(const Floats& x) {
@@ -59,74 +54,14 @@ struct Isa {
     }
   }
 
-  // Returns mask ? a : b.
-  static __m128i Select(__m128i mask, __m128i a, __m128i b) {
-    return _mm_or_si128(_mm_and_si128(mask, a), _mm_andnot_si128(mask, b));
-  }
-
-  // float16 has 5 exponent bits with bias 15, and 10 mantissa bits.
+  using F16Codes = Codes<Arch, F16Format, false>;
   static Floats LoadF16(const std::uint16_t* src) {
-    const __m128i half = _mm_unpacklo_epi16(
+    return F16Codes::Widened(_mm_unpacklo_epi16(
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(src)),
-        _mm_setzero_si128());
-    const __m128i sign =
-        _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 16);
-    const __m128i bits =
-        _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x7fff)), 13);
-    const __m128i normal = _mm_add_epi32(bits, _mm_set1_epi32(112 << 23));
-    // 2^-14 * (1 + m / 1024) - 2^-14 is the subnormal m * 2^-24 exactly.
-    const __m128i smallest_normal = _mm_set1_epi32(113 << 23);
-    const __m128i subnormal = _mm_castps_si128(
-        _mm_sub_ps(_mm_castsi128_ps(_mm_add_epi32(bits, smallest_normal)),
-                   _mm_castsi128_ps(smallest_normal)));
-    const __m128i infinity = _mm_set1_epi32(0x7c00 << 13);
-    const __m128i is_nan = _mm_cmpgt_epi32(bits, infinity);
-    const __m128i special =
-        _mm_or_si128(_mm_or_si128(bits, _mm_set1_epi32(0x7f800000)),
-                     _mm_and_si128(is_nan, _mm_set1_epi32(0x00400000)));
-    const __m128i is_subnormal =
-        _mm_cmplt_epi32(bits, _mm_set1_epi32(0x0400 << 13));
-    const __m128i is_special =
-        _mm_or_si128(is_nan, _mm_cmpeq_epi32(bits, infinity));
-    const __m128i magnitude =
-        Select(is_special, special, Select(is_subnormal, subnormal, normal));
-    return _mm_castsi128_ps(_mm_or_si128(magnitude, sign));
+        _mm_setzero_si128()));
   }
-
   static void StoreF16(const Floats& x, std::uint16_t* dst) {
-    const __m128i all = _mm_castps_si128(x);
-    const __m128i sign =
-        _mm_and_si128(all, _mm_set1_epi32(static_cast<int>(0x80000000u)));
-    const __m128i bits = _mm_xor_si128(all, sign);
-    // Changes the bias, then rounds to nearest even. A carry out of the largest
-    // finite number gives infinity.
-    const __m128i odd =
-        _mm_and_si128(_mm_srli_epi32(bits, 13), _mm_set1_epi32(1));
-    const __m128i normal = _mm_srli_epi32(
-        _mm_add_epi32(_mm_sub_epi32(bits, _mm_set1_epi32((112 << 23) - 0xfff)),
-                      odd),
-        13);
-    // In 1/2 + |x| the last bit has the value 2^-24, as in a subnormal float16.
-    const __m128i half_one = _mm_set1_epi32(126 << 23);
-    const __m128i subnormal =
-        _mm_sub_epi32(_mm_castps_si128(_mm_add_ps(_mm_castsi128_ps(bits),
-                                                  _mm_castsi128_ps(half_one))),
-                      half_one);
-    const __m128i infinity = _mm_set1_epi32(0x7f800000);
-    const __m128i is_nan = _mm_cmpgt_epi32(bits, infinity);
-    const __m128i payload =
-        _mm_and_si128(_mm_srli_epi32(bits, 13), _mm_set1_epi32(0x03ff));
-    const __m128i special = _mm_or_si128(
-        _mm_set1_epi32(0x7c00),
-        _mm_and_si128(is_nan, _mm_or_si128(payload, _mm_set1_epi32(0x0200))));
-    const __m128i is_subnormal =
-        _mm_cmplt_epi32(bits, _mm_set1_epi32(113 << 23));
-    // Magnitudes of 2^16 or more become infinity or NaN.
-    const __m128i is_special =
-        _mm_cmpgt_epi32(bits, _mm_set1_epi32((143 << 23) - 1));
-    const __m128i magnitude =
-        Select(is_special, special, Select(is_subnormal, subnormal, normal));
-    StoreHigh16(Words(_mm_or_si128(_mm_slli_epi32(magnitude, 16), sign)), dst);
+    StoreHigh16(F16Codes::Narrowed(x) << 16, dst);
   }
 
   template <int>

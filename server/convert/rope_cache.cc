@@ -4,9 +4,7 @@ namespace posenc::server {
 
 std::size_t RopeCache::Bytes(const Entry& entry) {
   // The key is stored twice: in the list and in the map.
-  return 2 * entry.first.size() +
-         entry.second->rope.inv_freq.size() * sizeof(double) +
-         sizeof(core::PreparedRope) + entry.second->frequencies->bytes();
+  return 2 * entry.first.size() + entry.second->bytes();
 }
 
 std::shared_ptr<const core::PreparedRope> RopeCache::Find(

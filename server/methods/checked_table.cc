@@ -280,7 +280,7 @@ absl::uint128 CheckedTable::FieldBytes(std::int64_t n) const {
 absl::Status CheckedTable::Fill(std::int64_t first, std::int64_t n,
                                 absl::Span<const core::TensorView> out) const {
   if (rope_) {
-    return core::BuildRopeTable(*rope_, PositionsOf(first, n), layout_, role_,
+    return core::BuildRopeTable(rope_, PositionsOf(first, n), layout_, role_,
                                 out[0],
                                 out.size() > 1 ? out[1] : core::TensorView{});
   }

@@ -23,7 +23,7 @@ TableWork TableOf(void* cos_data, void* sin_data) {
   return {
       rope, [rope, positions = *std::move(positions), cos = view(cos_data),
              sin = view(sin_data)] {
-        Require(core::BuildRopeTable(*rope, positions, core::TableLayout::kHalf,
+        Require(core::BuildRopeTable(rope, positions, core::TableLayout::kHalf,
                                      core::TensorRole::kQuery, cos, sin));
       }};
 }

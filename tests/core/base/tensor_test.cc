@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "gmock/gmock.h"
@@ -110,6 +113,72 @@ TEST(TensorTest, EveryInt8ComesBack) {
   }
   EXPECT_EQ(core::DtypeSize(Dtype::kInt8), 1u);
   EXPECT_EQ(core::DtypeName(Dtype::kInt8), "int8");
+}
+
+TEST(StoreDoublesTest, RoundsOnceToNearestEven) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  std::mt19937_64 generator(1);
+  std::vector<double> values = {0,
+                                -0.,
+                                infinity,
+                                -infinity,
+                                65519.999,
+                                65520,
+                                -65504,
+                                0x1p-24,
+                                0x1p-25,
+                                0x1.0000001p-25,
+                                1 + 0x1p-11,
+                                1 + 0x1p-11 + 0x1p-40,
+                                1 + 0x1p-8,
+                                1 + 0x1p-8 + 0x1p-40,
+                                1e300,
+                                -1e300,
+                                3.4028235677973366e38,
+                                1e-310,
+                                0x1p-134,
+                                0x1.0000001p-134};
+  for (int n = 0; n < 200000; ++n) {
+    const std::uint64_t bits = generator();
+    const int exponent = static_cast<int>(bits % 300) - 160;
+    const double value =
+        std::ldexp(static_cast<double>(bits >> 11), exponent - 53);
+    values.push_back(bits & 512 ? -value : value);
+    // Halfway between float32 numbers, and close to halfway.
+    values.push_back(static_cast<float>(value) *
+                     (1 + std::ldexp(1, -static_cast<int>(8 + bits % 45))));
+  }
+  const auto n = static_cast<std::int64_t>(values.size());
+  for (const auto& [dtype, format] :
+       {std::pair(Dtype::kFloat16, reference::kFloat16),
+        std::pair(Dtype::kBfloat16, reference::kBfloat16)}) {
+    std::vector<std::uint16_t> stored(values.size());
+    StoreDoubles(values.data(), n, dtype, stored.data());
+    std::vector<double> read(values.size());
+    LoadDoubles({dtype, {n}, stored.data()}, 0, n, read.data());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(stored[i], Encode16(format, values[i])) << values[i];
+      ASSERT_EQ(read[i], Decode16(format, stored[i]));
+    }
+  }
+  std::vector<float> stored(values.size());
+  StoreDoubles(values.data(), n, Dtype::kFloat32, stored.data());
+  std::vector<double> read(values.size());
+  LoadDoubles({Dtype::kFloat32, {n}, stored.data()}, 0, n, read.data());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(stored[i], static_cast<float>(values[i]));
+    ASSERT_EQ(read[i], static_cast<double>(stored[i]));
+  }
+}
+
+TEST(StoreDoublesTest, NansStayNans) {
+  const double nan = std::nan("");
+  for (const Dtype dtype :
+       {Dtype::kFloat16, Dtype::kBfloat16, Dtype::kFloat32, Dtype::kFloat64}) {
+    char bytes[8];
+    StoreDoubles(&nan, 1, dtype, bytes);
+    EXPECT_TRUE(std::isnan(ElementAsDouble({dtype, {1}, bytes}, 0)));
+  }
 }
 
 TEST(TensorTest, KnownBitPatterns) {

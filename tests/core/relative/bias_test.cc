@@ -28,7 +28,8 @@ constexpr std::int64_t kMaxPosition = std::int64_t{1} << 31;
 OwnedTensor Fill(const BiasTiles& tiles, const BiasRange& tile) {
   OwnedTensor out(tiles.dtype(),
                   {tiles.heads(), tile.query_length, tile.key_length});
-  tiles.Fill(tile, out.data());
+  tiles.Fill(tile, out.data(), tile.key_length,
+             tile.query_length * tile.key_length);
   return out;
 }
 

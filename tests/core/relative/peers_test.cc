@@ -72,7 +72,8 @@ std::vector<double> Build(const Bias& bias, const BiasRange& range,
   if (!tiles.ok()) return {};
   OwnedTensor out(tiles->dtype(),
                   {tiles->heads(), range.query_length, range.key_length});
-  tiles->Fill(range, out.data());
+  tiles->Fill(range, out.data(), range.key_length,
+              range.query_length * range.key_length);
   std::vector<double> values;
   for (std::int64_t n = 0; n < out.count(); ++n) values.push_back(out[n]);
   return values;

@@ -77,8 +77,7 @@ TEST_F(RefusalsTest, ValuesThatAreNotOfTheirEnumAreInvalid) {
   convert.old_pairing = Pairing::kInterleaved;
   convert.new_pairing = static_cast<Pairing>(7);
   convert.heads = 2;
-  ExpectInvalid(ConvertPairing(convert, {Dtype::kFloat32, {8, 2}, data_.data()},
-                               {Dtype::kFloat32, {8, 2}, out_.data()}),
+  ExpectInvalid(PairingRows::Create(convert, Dtype::kFloat32, {8, 2}).status(),
                 "new_pairing", {"7"});
   EXPECT_TRUE(Untouched());
 }

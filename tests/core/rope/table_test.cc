@@ -64,7 +64,7 @@ Table<T> Build(const ResolvedRope& rope, const TokenPositions& positions,
   const bool complex = layout == TableLayout::kComplex;
   if (!complex) table.sin.resize(count);
   const absl::Status status = BuildRopeTable(
-      PreparedRope(rope), positions, layout, role,
+      std::make_shared<const PreparedRope>(rope), positions, layout, role,
       {dtype, table.shape, table.cos.data()},
       {dtype, table.shape, complex ? nullptr : table.sin.data()});
   EXPECT_TRUE(status.ok()) << status;

@@ -382,9 +382,10 @@ TEST(ApplyProperties, EveryTokenIsEvaluatedOnceInEveryLayout) {
     for (const bool shared : {false, true}) {
       int count = 0;
       const core::RotationMap map(
-          core::MakeHeadRotation(Dtype::kFloat32, core::Saturation::kNone, 2,
-                                 spec, core::SegmentsOf(spec, 2),
-                                 Pairing::kHalfSplit, Pairing::kHalfSplit),
+          core::MakeHeadRotation(Dtype::kFloat32, core::Saturation::kNone,
+                                 core::BlockFormat::kNone, 2, spec,
+                                 core::SegmentsOf(spec, 2), Pairing::kHalfSplit,
+                                 Pairing::kHalfSplit),
           layout, extents, shared, std::make_unique<CountingSource>(&count));
       std::vector<float> x(3 * 50 * 4 * 2, 1);
       core::MapAll(map, x.data(), x.data());

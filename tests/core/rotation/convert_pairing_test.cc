@@ -17,6 +17,22 @@ namespace {
 constexpr int kHeads = 3, kHeadDim = 20, kInputs = 11;
 constexpr int kRows = kHeads * kHeadDim;
 
+absl::Status ConvertPairing(const ConvertPairingArgs& args,
+                            const ConstTensorView& weight,
+                            const TensorView& out) {
+  const absl::StatusOr<PairingRows> rows =
+      PairingRows::Create(args, weight.dtype, weight.shape);
+  if (!rows.ok()) return rows.status();
+  const std::size_t bytes = rows->row_bytes();
+  for (std::int64_t row = 0; row < rows->rows(); ++row) {
+    std::memcpy(
+        static_cast<char*>(out.data) + row * bytes,
+        static_cast<const char*>(weight.data) + rows->Source(row) * bytes,
+        bytes);
+  }
+  return absl::OkStatus();
+}
+
 std::vector<double> Convert(const ConvertPairingArgs& args, const Shape& shape,
                             const std::vector<double>& in) {
   std::vector<double> out(in.size(), -1);

@@ -27,20 +27,22 @@ using reference::kFloat16;
 std::uint32_t Bits(float x) { return std::bit_cast<std::uint32_t>(x); }
 float Float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
+DtypeIndex IndexOf(const Format16& format) {
+  return format.mantissa_bits == 10 ? kF16 : kBf16;
+}
+
 class ConvertTest : public reference::KernelTest<> {
  protected:
   std::vector<float> Widen(const Format16& format,
                            const std::vector<std::uint16_t>& src) const {
     std::vector<float> dst(src.size());
-    (format.mantissa_bits == 10 ? kernels_->widen_f16 : kernels_->widen_bf16)(
-        src.data(), dst.data(), src.size());
+    kernels_->widen[IndexOf(format)](src.data(), dst.data(), src.size());
     return dst;
   }
   std::vector<std::uint16_t> Narrow(const Format16& format,
                                     const std::vector<float>& src) const {
     std::vector<std::uint16_t> dst(src.size());
-    (format.mantissa_bits == 10 ? kernels_->narrow_f16 : kernels_->narrow_bf16)(
-        src.data(), dst.data(), src.size());
+    kernels_->narrow[IndexOf(format)](src.data(), dst.data(), src.size());
     return dst;
   }
 };
@@ -180,16 +182,15 @@ TEST_P(ConvertTest, EveryLengthAndMisalignmentStaysWithinItsBuffers) {
         }
         wide[shift + n] = -7;
         narrow[shift + n] = 0xabcd;
-        const bool f16 = format.mantissa_bits == 10;
-        (f16 ? kernels_->widen_f16 : kernels_->widen_bf16)(
-            narrow.get() + shift, wide.get() + shift, n);
+        kernels_->widen[IndexOf(format)](narrow.get() + shift,
+                                         wide.get() + shift, n);
         EXPECT_EQ(wide[shift + n], -7);
         for (std::size_t i = 0; i < n; ++i) {
           EXPECT_EQ(wide[shift + i], Decode16(format, narrow[shift + i]));
           narrow[shift + i] = 0;
         }
-        (f16 ? kernels_->narrow_f16 : kernels_->narrow_bf16)(
-            wide.get() + shift, narrow.get() + shift, n);
+        kernels_->narrow[IndexOf(format)](wide.get() + shift,
+                                          narrow.get() + shift, n);
         for (std::size_t i = 0; i < n; ++i) {
           EXPECT_EQ(narrow[shift + i], 0x3c00 + 37 * i);
         }

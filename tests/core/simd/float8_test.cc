@@ -38,25 +38,19 @@ struct Rounding {
   const Format8* format;
   bool finite;
   DtypeIndex dtype;
-  void (*const KernelTable::*widen)(const std::uint8_t*, float*, std::size_t);
-  void (*const KernelTable::*narrow)(const float*, std::uint8_t*, std::size_t);
   // Hashes of ml_dtypes' codes for all float16 and bfloat16 numbers, and for
   // RandomFloats() (tests/reference/float8_codes.py).
   std::uint64_t float16, bfloat16, random;
 };
 constexpr Rounding kRoundings[] = {
-    {"e4m3", &reference::kE4m3, false, kE4m3, &KernelTable::widen_e4m3,
-     &KernelTable::narrow_e4m3, 0x80b3b2f080175525, 0xe990f48673483715,
-     0x1067f92c82953d11},
-    {"e4m3_finite", &reference::kE4m3, true, kE4m3Finite,
-     &KernelTable::widen_e4m3, &KernelTable::narrow_e4m3_finite,
-     0x55456763debf12a5, 0xd8b2feb674a31125, 0xe46612250837da3},
-    {"e5m2", &reference::kE5m2, false, kE5m2, &KernelTable::widen_e5m2,
-     &KernelTable::narrow_e5m2, 0x304feac115993fa5, 0xa701dd201af279e5,
-     0x6aae78b86d5a7705},
-    {"e5m2_finite", &reference::kE5m2, true, kE5m2Finite,
-     &KernelTable::widen_e5m2, &KernelTable::narrow_e5m2_finite,
-     0xd102d7d39f29d5a5, 0x22c10a2b6f34bb85, 0x9ba0a47fe7ce9253},
+    {"e4m3", &reference::kE4m3, false, kE4m3, 0x80b3b2f080175525,
+     0xe990f48673483715, 0x1067f92c82953d11},
+    {"e4m3_finite", &reference::kE4m3, true, kE4m3Finite, 0x55456763debf12a5,
+     0xd8b2feb674a31125, 0xe46612250837da3},
+    {"e5m2", &reference::kE5m2, false, kE5m2, 0x304feac115993fa5,
+     0xa701dd201af279e5, 0x6aae78b86d5a7705},
+    {"e5m2_finite", &reference::kE5m2, true, kE5m2Finite, 0xd102d7d39f29d5a5,
+     0x22c10a2b6f34bb85, 0x9ba0a47fe7ce9253},
 };
 
 std::uint32_t Bits(float x) { return std::bit_cast<std::uint32_t>(x); }
@@ -70,12 +64,12 @@ class Float8Test
 
   Floats Widen(const Codes& src) const {
     Floats dst(src.size());
-    (kernels_->*rounding().widen)(src.data(), dst.data(), src.size());
+    kernels_->widen[rounding().dtype](src.data(), dst.data(), src.size());
     return dst;
   }
   Codes Narrow(const Floats& src) const {
     Codes dst(src.size());
-    (kernels_->*rounding().narrow)(src.data(), dst.data(), src.size());
+    kernels_->narrow[rounding().dtype](src.data(), dst.data(), src.size());
     return dst;
   }
   void ExpectNarrowsRight(const Floats& floats) const {
@@ -227,15 +221,15 @@ TEST_P(Float8Test, EveryLengthAndMisalignmentStaysWithinItsBuffers) {
       }
       wide[shift + n] = -7;
       narrow[shift + n] = 0xab;
-      (kernels_->*rounding().widen)(narrow.get() + shift, wide.get() + shift,
-                                    n);
+      kernels_->widen[rounding().dtype](narrow.get() + shift,
+                                        wide.get() + shift, n);
       EXPECT_EQ(wide[shift + n], -7);
       for (std::size_t i = 0; i < n; ++i) {
         EXPECT_EQ(wide[shift + i], Decode8(format(), narrow[shift + i]));
         narrow[shift + i] = 0;
       }
-      (kernels_->*rounding().narrow)(wide.get() + shift, narrow.get() + shift,
-                                     n);
+      kernels_->narrow[rounding().dtype](wide.get() + shift,
+                                         narrow.get() + shift, n);
       for (std::size_t i = 0; i < n; ++i) {
         EXPECT_EQ(narrow[shift + i], 0x21 + i);
       }

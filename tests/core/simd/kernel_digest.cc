@@ -61,7 +61,7 @@ std::vector<float> RandomFloats() {
 }
 
 template <typename T>
-void AddNarrowed(void (*narrow)(const float*, T*, std::size_t),
+void AddNarrowed(void (*narrow)(const float*, void*, std::size_t),
                  const std::vector<float>& floats, Digest* digest) {
   std::vector<T> narrowed(floats.size());
   narrow(floats.data(), narrowed.data(), floats.size());
@@ -70,7 +70,7 @@ void AddNarrowed(void (*narrow)(const float*, T*, std::size_t),
 
 // Adds the results for codes up to `end`. The codes after `end` are NaNs.
 template <typename T>
-void AddWidened(void (*widen)(const T*, float*, std::size_t), int end,
+void AddWidened(void (*widen)(const void*, float*, std::size_t), int end,
                 Digest* digest) {
   std::vector<T> codes;
   for (int code = 0; code <= end; ++code) codes.push_back(static_cast<T>(code));
@@ -82,16 +82,16 @@ void AddWidened(void (*widen)(const T*, float*, std::size_t), int end,
 std::uint64_t Conversions(const KernelTable& kernels) {
   Digest digest;
   const std::vector<float> floats = RandomFloats();
-  AddNarrowed(kernels.narrow_f16, floats, &digest);
-  AddNarrowed(kernels.narrow_bf16, floats, &digest);
-  AddNarrowed(kernels.narrow_e4m3, floats, &digest);
-  AddNarrowed(kernels.narrow_e4m3_finite, floats, &digest);
-  AddNarrowed(kernels.narrow_e5m2, floats, &digest);
-  AddNarrowed(kernels.narrow_e5m2_finite, floats, &digest);
-  AddWidened(kernels.widen_f16, 0x7c00, &digest);
-  AddWidened(kernels.widen_bf16, 0x7f80, &digest);
-  AddWidened(kernels.widen_e4m3, 0x7e, &digest);
-  AddWidened(kernels.widen_e5m2, 0x7c, &digest);
+  AddNarrowed<std::uint16_t>(kernels.narrow[kF16], floats, &digest);
+  AddNarrowed<std::uint16_t>(kernels.narrow[kBf16], floats, &digest);
+  AddNarrowed<std::uint8_t>(kernels.narrow[kE4m3], floats, &digest);
+  AddNarrowed<std::uint8_t>(kernels.narrow[kE4m3Finite], floats, &digest);
+  AddNarrowed<std::uint8_t>(kernels.narrow[kE5m2], floats, &digest);
+  AddNarrowed<std::uint8_t>(kernels.narrow[kE5m2Finite], floats, &digest);
+  AddWidened<std::uint16_t>(kernels.widen[kF16], 0x7c00, &digest);
+  AddWidened<std::uint16_t>(kernels.widen[kBf16], 0x7f80, &digest);
+  AddWidened<std::uint8_t>(kernels.widen[kE4m3], 0x7e, &digest);
+  AddWidened<std::uint8_t>(kernels.widen[kE5m2], 0x7c, &digest);
   return digest.value();
 }
 

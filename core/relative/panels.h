@@ -1,21 +1,11 @@
-// Elements of tensors in float64, and products of their rows.
+// Products of rows of float64 numbers.
 
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "core/base/tensor.h"
-
 namespace posenc::core {
-
-// Sets values[i] to element first + i of a floating tensor, without rounding.
-void LoadDoubles(const ConstTensorView& tensor, std::int64_t first,
-                 std::int64_t n, double* values);
-
-// Rounds each value once to `dtype` (nearest even) and stores the results side
-// by side. If `dtype` is an integer type, values must be in its range.
-void StoreDoubles(const double* values, std::int64_t n, Dtype dtype, void* out);
 
 // For products, rows of `width` channels are arranged in panels of 8 rows. A
 // panel is [width, 8], so that 8 products can be computed side by side.
