@@ -48,7 +48,8 @@ TrigRows RowsOf(const FourierFeatures& encoding) {
   const ConstTensorView& b = *encoding.frequencies;
   QuarterTurnArrays frequencies;
   for (std::int64_t i = 0; i < b.shape[0] * b.shape[1]; ++i) {
-    // B counts full circles. A product with 4 is exact, and pi is not needed.
+    // B counts full circles, so 4 B counts quarter turns. This product is
+    // exact.
     frequencies.Append(CutQuarterTurns(4 * ElementAsDouble(b, i)));
   }
   return TrigRows(

@@ -99,9 +99,9 @@ class ConfigCase {
   // configuration as from this one.
   bool ReadsTheSame(const Change& change) const;
 
-  // Returns a key outside of the dicts. `reader` takes `base` for the group's
-  // layers if the file has this key with that value. Empty if there is no such
-  // key.
+  // Returns a key with which the file can give `reader` the base of the group's
+  // layers: if the value of this key, outside of the dicts, is `base`, `reader`
+  // takes it. Returns "" if there is no such key.
   std::string BaseKey(std::size_t group, double base,
                       const Reader& reader) const;
 

@@ -201,7 +201,8 @@ class Doctor {
       const bool is_reference = input.kind == InputKind::kConfig ||
                                 (params && !has_config && first_ == nullptr);
       if (!is_reference || !input.unreadable.empty()) continue;
-      // All readers of params.json read it in the same way.
+      // All readers read params.json in the same way, so the readers in
+      // `readers_` are left out.
       auto config = std::make_unique<ConfigCase>(
           input.path, input.parsed.value,
           params ? std::vector<const Reader*>() : readers_, reach_);
@@ -209,8 +210,8 @@ class Doctor {
         if (other.key_rows) config->key_rows = other.key_rows;
       }
       if (!params) CheckOne(config.get());
-      // A configuration is malformed if no reader can read it and no check says
-      // why.
+      // A configuration counts as unreadable if no reader can read it and no
+      // check says why.
       if (config->reference() == nullptr && !config->HasError()) {
         const Reading& first = config->readings()[0];
         input.unreadable = first.refusal();

@@ -41,8 +41,8 @@ struct GgufCase {
     return reference ? std::get_if<Scaling>(&reference->spec.scaling) : nullptr;
   }
   const YarnScaling* Yarn() const { return ReferenceScaling<YarnScaling>(); }
-  // ReferenceFactor() and ReferenceText() need a reference. The text is such as
-  // "yarn by 4 from 32768".
+  // Both need a reference. ReferenceText() returns a text such as "yarn by 4
+  // from 32768".
   double ReferenceFactor() const;
   std::string ReferenceText() const;
 

@@ -79,8 +79,9 @@ double HeadDim(const ConfigCase& config) {
                           NumberOf(config, "num_attention_heads");
 }
 
-// True if both have the same width and number of heads, and their numbers of
-// layers and of key heads are the same if both have them.
+// True if both have the same hidden size and the same number of heads. If both
+// files give the number of layers or of key heads, this number must also be the
+// same.
 bool HaveSameShape(const ConfigCase& a, const ConfigCase& b) {
   const auto agree = [&](const char* key, bool required) {
     const double x = NumberOf(a, key), y = NumberOf(b, key);
@@ -191,7 +192,7 @@ bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
 Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
                  const std::vector<Match>& matches, absl::string_view preset) {
   Likeness likeness;
-  // 0: unknown.
+  // A length is 0 if it is not known.
   const auto length = static_cast<double>(ours.MaxPositions().value_or(0));
   const auto published = static_cast<double>(theirs.MaxPositions().value_or(0));
   const bool longer = published > 0 && length > published;

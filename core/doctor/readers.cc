@@ -221,9 +221,10 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     const auto rope = Resolve(root, reader, group, reach);
     const auto fault = GetErrorDetails(rope.status());
     const std::string field = fault ? fault->field : "";
-    // Stops at the end of a list that is too short. WarnOfLists() warns of it.
-    // If the first layer is refused, the code below tries layer types; but an
-    // error of "config_json" is an error of every layer.
+    // "layer_index": a list of layers is too short, so the layers end here;
+    // WarnOfLists() warns of the list. If the first layer has another error,
+    // the code below tries layer types, unless the error is about
+    // "config_json": then every layer and every type has this error.
     if (!rope.ok() && (field == "layer_index" ||
                        (groups.empty() && field != "config_json"))) {
       break;

@@ -227,9 +227,9 @@ void CosSinEvaluator::FollowingRows(double position, std::int64_t n, float* cos,
     std::uint32_t in_doubt =
         simd::ActiveKernels().add_angles(sums, cos, sin, pitch);
     for (std::int64_t t = 0; in_doubt != 0; ++t, in_doubt >>= 1) {
-      // Overwrites the row of add_angles, which may have written it with
-      // non-temporal stores. No end_streams is needed in between: a thread's
-      // writes to one address stay in order.
+      // Overwrites a row that add_angles may have written with non-temporal
+      // stores. No end_streams is needed in between: a thread's writes to one
+      // address stay in order.
       if ((in_doubt & 1) != 0) {
         OwnRow(position + static_cast<double>(t), cos + t * pitch,
                sin + t * pitch);

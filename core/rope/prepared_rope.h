@@ -45,12 +45,13 @@ class PreparedRope {
   bool can_have_deltas() const { return can_have_deltas_; }
   // The largest magnitude of a frequency, in radians per position.
   double fastest() const { return fastest_; }
-  // The steps from an anchor to its rows, and from a base to its anchors.
+  // The angles from an anchor to its rows, and from a base to its anchors
+  // (angle/delta_rows.h).
   struct Deltas {
     DeltaRows rows, anchors;
   };
-  // Requires can_have_deltas(). They are computed at the first use;
-  // thread-safe.
+  // Requires can_have_deltas(). The first call computes the deltas.
+  // Thread-safe.
   const Deltas& deltas() const;
   // The size in bytes, deltas included.
   std::size_t bytes() const;

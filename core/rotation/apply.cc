@@ -24,8 +24,8 @@ struct RotatedTensor {
   HeadRotation rotation;
 };
 
-// Prepares one tensor. `other` is the other one of q and k, if that tensor is
-// already prepared; if both have the same head_dim, they share its encoding.
+// Prepares q or k. `other` is the other of these two tensors, if it is already
+// prepared; if both have the same head_dim, they share one prepared encoding.
 absl::StatusOr<RotatedTensor> PrepareTensor(
     const ApplyRopeArgs& args, const HeadLayout& layout,
     const ConstTensorView& in, absl::string_view name,
@@ -154,7 +154,8 @@ class PositionCosSin : public CosSinSource {
   }
 
   CosSinEvaluator evaluator_;
-  // Made at first use. A source that is cloned has none, so none is shared.
+  // Made by the first FillRun(). A source that was used must not be cloned,
+  // because the clone would share the anchor.
   std::shared_ptr<CosSinEvaluator::Anchor> anchor_;
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;

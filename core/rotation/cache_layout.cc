@@ -46,8 +46,8 @@ absl::StatusOr<std::string> Letters(const std::string& dimensions) {
   const bool known =
       dimensions.find_first_not_of("BTHDKL") == std::string::npos;
   if (!known) {
-    // EditDistance takes quadratic time, and no engine's name is longer than
-    // this.
+    // EditDistance takes quadratic time, and no engine's name has more than 64
+    // letters.
     const absl::string_view shown = absl::string_view(dimensions).substr(0, 64);
     const Engine* const near = std::min_element(
         std::begin(kEngines), std::end(kEngines),

@@ -57,7 +57,7 @@ struct CachePlaces {
   std::vector<SlotRun> runs;  // in the order of slots
 };
 
-// The dimension of a letter of CacheLayout::dimensions.
+// Returns the member for a letter of CacheLayout::dimensions: `parts` for K.
 CacheDimension CachePlaces::*DimensionOf(char letter);
 
 // Finds where k holds the tokens, without reading k's data. `reserve` reserves

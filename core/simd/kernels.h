@@ -98,9 +98,9 @@ struct RotateJob {
 
 using RotateKernel = void (*)(const RotateJob&);
 
-// Indices of a table's kernels for a dtype. If a result is too large for FP8,
-// it becomes infinity (E5M2) or NaN (E4M3). With kE4m3Finite and kE5m2Finite it
-// becomes the largest finite number.
+// The index of a dtype in the arrays of KernelTable. A result that is too large
+// for FP8 becomes NaN with kE4m3, infinity with kE5m2, and the largest finite
+// number with kE4m3Finite and kE5m2Finite.
 enum DtypeIndex {
   kF32 = 0,
   kF16 = 1,
@@ -137,8 +137,9 @@ struct KernelTable {
   // the memory: one wait for each 16 KiB costs 7 % (AVX-512, Zen 5).
   void (*end_streams)();
 
-  // [DtypeIndex], null for kF64. These set dst[i] to src[i]. Widening is exact,
-  // narrowing rounds to nearest even. The pointers may have any alignment.
+  // Convert n elements of a dtype to float32 (widen) or from float32 (narrow).
+  // They are null for kF64. Widening is exact, and narrowing rounds to nearest
+  // even. The pointers may have any alignment.
   void (*widen[8])(const void* src, float* dst, std::size_t n);
   void (*narrow[8])(const float* src, void* dst, std::size_t n);
 };

@@ -74,7 +74,8 @@ struct Avx512Bf16 : Avx512 {
 
 }  // namespace
 
-// Has the kernels for bfloat16 alone; the others would be those of avx512.
+// Has the kernels for bfloat16 alone. dispatch.cc takes all other kernels from
+// kAvx512Kernels.
 constinit const KernelTable kAvx512Bf16Kernels = [] {
   KernelTable table = {};
   table.name = "avx512_bf16";

@@ -2,8 +2,9 @@
 //
 //   E4M3     s eeee mmm  bias  7  largest 0x7e (448)    0x7f is NaN
 //   E5M2     s eeeee mm  bias 15  largest 0x7b (57344)  0x7c infinity, then NaN
-//   float16  s eeeee mmmmmmmmmm, bias 15, for SSE2, which has no instructions
+//   float16  s eeeee mmmmmmmmmm  bias 15
 //
+// float16 is here for SSE2, which has no instructions that convert float16.
 // All conversions work on 32-bit words, and are the same code for all
 // instruction sets. Instruction sets differ only in how they load bytes as
 // words, and store words as bytes.
@@ -110,8 +111,8 @@ class Codes {
   static constexpr int kSignShift = kIs8Bit ? 24 : 16;
   // A float has this many more mantissa bits than the format.
   static constexpr int kShift = 23 - Format::kMantissa;
-  // The exponent bits of a float, in their place, for the format's exponent
-  // bits 0 and 1. The smallest normal number has the exponent bits 1.
+  // The bits of the floats that correspond to the format's exponent fields 0
+  // (kRebias) and 1 (kSmallestNormal, the format's smallest normal number).
   static constexpr std::int32_t kRebias = (127 - Format::kBias) << 23;
   static constexpr std::int32_t kSmallestNormal = kRebias + (1 << 23);
 

@@ -92,9 +92,10 @@ RunWalks<Dtype> ChooseWalk(const RotateJob& job) {
     }
   }
   if constexpr (kIn == kHalf && kOut == kHalf) {
-    // With instructions that convert to bfloat16, PlaneStep is not faster,
-    // because their results would have to be interleaved. Without them, it is
-    // about 1.2 times as fast (AVX-512, Xeon).
+    // If there are instructions that convert to bfloat16, PlaneStep is not
+    // faster than HalfStep, because the instructions' results would have to be
+    // interleaved. Otherwise PlaneStep is about 1.2 times as fast (AVX-512,
+    // Xeon).
     if constexpr (kIsBf16<Dtype> && !Dtype::Isa::kConvertsBf16) {
       using Plane = PlaneStep<Dtype, kStream>;
       if (prepares && pairs % Plane::kPairs == 0) {

@@ -85,7 +85,7 @@ std::string KnownTypes(const ProfileRules& rules, absl::string_view model_type);
 bool IsAmong(absl::string_view name, absl::string_view names);
 
 // Returns the first row that has `name` among its `names`; null if no row has
-// it, or if it is empty.
+// `name`, or if `name` is empty.
 template <typename Row, std::size_t n>
 const Row* FindRow(const Row (&rows)[n], absl::string_view Row::*names,
                    absl::string_view name) {

@@ -78,7 +78,7 @@ absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text) {
 }
 
 bool IsSince(const Version& version, absl::string_view other) {
-  // Every version is later than no version.
+  // If `other` has no numbers, every version is later than `other`.
   return IsSince(version, Numbers(other).value_or(Version{0}));
 }
 
