@@ -2,8 +2,8 @@
 // records which keys were read, so that unread keys of a configuration can be
 // reported.
 //
-// This header includes json. It is for core/interpretation,
-// core/doctor and tests.
+// This header includes nlohmann_json, so only core/interpretation, core/doctor
+// and tests may include it.
 
 #pragma once
 
@@ -58,9 +58,9 @@ struct ParsedText {
   json value;  // not an object if text.fault is not empty
 };
 
-// Parses a text. A text that is too long or too deep is a fault. Python writes
-// NaN and the infinities as bare words. They are read as strings, so they are
-// an error only where a number is needed.
+// Parses a text. A text that is too long or too deeply nested has a fault.
+// Python writes NaN and the infinities as bare words. These words are read as
+// strings, so they are an error only where a number is needed.
 ParsedText ParseText(absl::string_view text);
 
 // Returns JSON as one line, cut if it is long, for errors and warnings.

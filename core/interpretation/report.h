@@ -21,7 +21,7 @@ struct Report {
   // Maps a field of the spec or of its scaling to the full path of the file's
   // key: "rope_theta" to "text_config.rotary_emb_base".
   std::map<std::string, std::string> given_by;
-  // The dict that the scaling was read from.
+  // The path of the dict from which the scaling was read.
   std::string dict_path;
 
   bool ok() const { return status.ok(); }

@@ -288,7 +288,8 @@ absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source) {
       ResolveSource(source, 0, MissingLength::kAssumeOriginal).status());
   const auto text = ConfigOf(source);
   if (text) {
-    // Towers are read alike in all versions of a profile's project.
+    // All versions of a project read towers in the same way, so
+    // profile_version is left out.
     const absl::StatusOr<ModelRope> model = ReadModelConfig(
         *text, {.reader = {.profile = source.profile}, .part = source.part});
     if (model.ok() && model->grid) return *model->grid;

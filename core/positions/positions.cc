@@ -198,7 +198,7 @@ absl::Status CheckRun(absl::string_view field, std::int64_t start,
   if (start < -kMaxPosition || start > kMaxPosition) {
     return OutOfRange(field, absl::StrCat("is ", start), first_index);
   }
-  // start + count - 1 could overflow.
+  // The sum start + count - 1 could overflow, so it is not computed.
   if (count > 0 && count - 1 > kMaxPosition - start) {
     return OutOfRange(
         field,

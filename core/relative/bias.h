@@ -107,9 +107,9 @@ class BiasTiles {
   // for storing its elements. Callers use this to choose tiles and threads.
   std::int64_t Nanoseconds(std::int64_t queries, std::int64_t keys) const;
   // Writes the values of a tile, [heads, tile.query_length, tile.key_length],
-  // in dtype(). The tile must be inside the range. `out` points to the tile's
-  // first element, and the strides count elements from one row, or head, to the
-  // next.
+  // in dtype(). The tile must be inside the range of the arguments. `out`
+  // points to the tile's first element. The strides are the numbers of elements
+  // from one row to the next row, and from one head to the next head.
   void Fill(const BiasRange& tile, void* out, std::int64_t row_stride,
             std::int64_t head_stride) const;
 

@@ -49,8 +49,9 @@ enum class ReadingRule {
   kDefaultRest,      // takes `number` for an absent qk_nope_head_dim
   kNoClass,          // has no class for these model types
   kHasClass,         // has classes for these model types alone
-  kPermutesRows,     // its own files have half-split rows as interleaved rows;
-                     // the reading has the pairing `what`, because of `says`
+  kPermutesRows,     // its own files have the rows of half-split models in
+                     // interleaved order; the result has the pairing `what`,
+                     // for the reason `says`
   kNoSwitch,         // rotates even if Family::rope_switch turns rotation off
   kWholeHead,        // rotates the whole head, despite partial_rotary_factor
   kUnscaled,         // does not scale, except the rope types in `what`

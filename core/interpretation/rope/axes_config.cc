@@ -136,7 +136,7 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
     }
     return std::nullopt;
   }
-  // FitSections() assumes sections that do not fit.
+  // If the sections do not fit, FitSections() reports the assumption.
   if (fits) {
     from.dict.Assume("mrope_section", absl::StrCat(a, ", ", b, ", ", c),
                      DefaultOf(from.rules));

@@ -65,7 +65,7 @@ void ReadProportional(const RopeDict& from, RopeSpec* spec) {
   const double share = given             ? given->value
                        : from.by_class() ? DefaultShare(from)
                                          : 1;
-  // SGLang's proportional rotation has no factor.
+  // For proportional rotation, SGLang reads no factor.
   std::optional<double> factor;
   if (from.rules.profile != Profile::kSglang) {
     factor = from.dict.Number("factor");
@@ -127,8 +127,8 @@ void WriteOutOddWidth(std::int64_t width, RopeSpec* spec, Report* report) {
 }
 
 void ReadQueryScale(const RopeDict& from, ModelRope* rope) {
-  // Most of transformers' classes do not read the key; WarnOfUnreadKeys() says
-  // so.
+  // Most of transformers' classes do not read llama_4_scaling_beta;
+  // WarnOfUnreadKeys() warns of this key.
   if (from.is_hf() && !from.family.reads_beta && !from.family.any_names) return;
   const auto beta = from.dict.Number("llama_4_scaling_beta");
   if (!beta) return;

@@ -83,7 +83,8 @@ bool IsNested(const Model& model, const json& class_dict,
   return false;
 }
 
-// Refuses an entry by an older name of a layer type: no layer would find it.
+// Refuses an entry whose key is the older name of a layer type, because no
+// layer would find this entry.
 void CheckNames(const JsonObject& dict) {
   for (const std::string& key : dict.Keys()) {
     const std::string newer = Renamed(key);

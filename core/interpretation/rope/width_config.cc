@@ -90,10 +90,11 @@ Value LatentWidth(const RopeDict& from) {
   // A proportional share decides which pairs rotate, not how many pairs there
   // are.
   if (from.type == "proportional") share.reset();
-  // Every dict of Dots 3 has the right share.
+  // In Dots 3, the share in every dict gives the width of the slice.
   if (is_dots) return *slice;
   if (!head_dim && !share) return *slice;
-  // The classes that fail at a type take a share of the whole head.
+  // If head_dim is not given, a share is a part of the slice, or of the whole
+  // head in the classes with kFailsAtType.
   const double unit =
       has(ReadingRule::kFailsAtType) ? from.head.value : slice->value;
   const double theirs =
