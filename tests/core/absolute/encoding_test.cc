@@ -337,7 +337,8 @@ TEST(AbsoluteTest, Disagreement14SinCosOrderAndDivisor) {
   tensor2tensor.endpoint = true;
   Sinusoidal musicgen = tensor2tensor;
   musicgen.order = SinusoidalOrder::kCosSin;
-  // 1e4^(-i/4): 1, 0.1, 0.01, 0.001. 1e4^(-i/3): the last is 1e-4.
+  // The paper's frequencies 1e4^(-i/4) are 1, 0.1, 0.01 and 0.001. The last of
+  // tensor2tensor's frequencies 1e4^(-i/3) is 1e-4.
   const auto sine = [](Quad x) { return static_cast<float>(sinq(x)); };
   const auto cosine = [](Quad x) { return static_cast<float>(cosq(x)); };
   const std::vector<float> a = Build<float>(paper, {1});

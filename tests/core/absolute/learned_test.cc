@@ -108,7 +108,8 @@ TEST(LearnedTest, ExtendedRowsFollowTheArticle) {
         const Quad u_outer = (outer - a * first) / (1 - a);
         const Quad u_inner = (inner - a * first) / (1 - a);
         const Quad exact = a * u_outer + (1 - a) * u_inner;
-        // Six roundings of the outer term, one of each sum.
+        // The bound covers six roundings of the outer term, and one rounding
+        // of each sum.
         const Quad bound = 8 * 0x1p-53 *
                            (fabsq(a / (1 - a) * outer) + fabsq(inner) +
                             fabsq(first / (1 - a)));

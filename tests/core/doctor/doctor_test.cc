@@ -101,8 +101,8 @@ TEST(DoctorShapeTest, RowsOfKProjProveWidthsThatAreNoPowerOfTwo) {
   EXPECT_THAT(finding->message, HasSubstr("k_proj has 2048 rows"));
 }
 
-// transformers' class scales a gpt-oss even if the file has no scaling. Other
-// readers need the scaling in the file.
+// transformers' class scales a gpt-oss model even if the file has no scaling.
+// Other readers need the scaling in the file.
 TEST(DoctorReaderTest, TheScalingOfAClassIsToBeWrittenIntoTheFile) {
   json config = {
       {"model_type", "gpt_oss"},   {"hidden_size", 2880},

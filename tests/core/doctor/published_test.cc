@@ -95,7 +95,8 @@ TEST(DoctorPublishedTest, FindingsAboutPublishedConfigurationsAreKnown) {
 }
 
 // Beside the presets, doctor knows the models of core/doctor/published.jsonl.
-// Their configurations there are the published ones.
+// The configurations in that file must equal the record of published
+// configurations.
 TEST(DoctorPublishedTest, ConfigurationsBesideThePresetsAreThoseOfTheRecord) {
   std::map<std::string, json> record;
   for (const json& published : Published()) {

@@ -33,10 +33,10 @@ void ExpectParts(const json& parts, const std::string& text) {
   }
 }
 
-// Expects a finding. If several have the id, takes the first whose message has
-// the first part.
-// {"id", parts of "message" and "fix", "not_in_fix", "severity" or
-// "not_severity", names of all "readers"}
+// Expects a finding. If several findings have the id, takes the first finding
+// whose message contains the first part of "message". `expected` is {"id",
+// parts of "message" and "fix", "not_in_fix", "severity" or "not_severity",
+// names of all "readers"}.
 void ExpectFinding(const Diagnosis& diagnosis, const json& expected) {
   const Finding* found = nullptr;
   const Texts parts = expected.value("message", Texts());

@@ -31,7 +31,8 @@ using test::PairingOf;
 using test::PeerCases;
 using test::PositionsOf;
 
-// Distance in float32 units in the last place; both finite and >= 0.
+// Returns the distance in units in the last place of float32. Both numbers must
+// be finite and >= 0.
 std::int64_t UlpsApart(float a, float b) {
   return std::abs(static_cast<std::int64_t>(std::bit_cast<std::int32_t>(a)) -
                   std::bit_cast<std::int32_t>(b));

@@ -60,7 +60,7 @@ TEST_P(PresetTest, HasFrequenciesOfItsConfig) {
     ASSERT_EQ(rope->inv_freq.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
       // The library's float32 power, quotient and blend are within 5 ulp of
-      // exact arithmetic, 2^-23 of the value each at most.
+      // exact arithmetic. An ulp is at most 2^-23 of the value.
       EXPECT_NEAR(rope->inv_freq[i], expected[i], 5 * 0x1p-23 * expected[i])
           << "pair " << i;
     }

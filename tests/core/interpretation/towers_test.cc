@@ -152,8 +152,7 @@ TEST_P(TowerTest, EverySpellingHasTheModulesFrequencies) {
     ASSERT_EQ(rope.inv_freq.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
       // Towers of one axis are read like language models, with exact
-      // frequencies: the library's frequencies are within 5 units of the exact
-      // ones.
+      // frequencies. The library's frequencies are within 5 ulp of these.
       const auto unit =
           std::bit_cast<std::int32_t>(static_cast<float>(rope.inv_freq[i]));
       const std::int64_t apart = std::abs(

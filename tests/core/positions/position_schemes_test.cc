@@ -65,8 +65,8 @@ TEST(PackedSchemeTest, NoSequencesHaveNoPositions) {
               ElementsAre(0));
 }
 
-// Empty sequences have no positions, so a range may come after any number of
-// them. The walk over them, too, asks whether to stop.
+// Empty sequences have no positions, so a range may begin behind any number of
+// empty sequences. The walk over these sequences must also ask whether to stop.
 TEST(PositionSchemeTest, AWalkOverSequencesCanBeStopped) {
   const std::vector<std::int64_t> lengths(1 << 21, 0);
   for (const bool stops : {false, true}) {

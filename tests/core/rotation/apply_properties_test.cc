@@ -309,7 +309,8 @@ TEST(ApplyProperties, KeepsNanAndInfinity) {
     x.Set(0, 0, 0, 0, std::nan(""));
     x.Set(0, 0, 0, 1, infinity);
     x.Set(0, 1, 0, 2, -infinity);
-    x.Set(0, 1, 0, 10, infinity);  // the partner of 2: one of both becomes NaN
+    // Channels 2 and 10 are a pair, and one of its results becomes NaN.
+    x.Set(0, 1, 0, 10, infinity);
     const Grid grid{1, 1, 2, {1, 2}};
     Request args = Args(grid.Ids(Layout::kBshd));
     args.saturation = core::Saturation::kNone;

@@ -89,8 +89,8 @@ double Length(const Tensor& k, std::int64_t t, int i, int width) {
   return std::hypot(k.At(0, t, 0, i), k.At(0, t, 0, i + width / 2));
 }
 
-// Elements of two tensors differ by at most `relative` of the pair's length in
-// the first, plus `absolute`.
+// Expects that elements of two tensors differ by at most `relative` of the
+// pair's length in `expected`, plus `absolute`.
 void ExpectClose(const Tensor& expected, const Tensor& actual, int width,
                  double relative, double absolute = 0) {
   for (std::int64_t t = 0; t < expected.extents.tokens; ++t)
@@ -161,7 +161,8 @@ double Score(const Tensor& q, std::int64_t i, const Tensor& k, std::int64_t j) {
   return sum;
 }
 
-// Sum of the products of the pairs' lengths; errors of scores scale with it.
+// Returns the sum of the products of the pairs' lengths. The errors of scores
+// are proportional to this sum.
 double Scale(const Tensor& q, std::int64_t i, const Tensor& k, std::int64_t j) {
   const auto width = static_cast<int>(q.extents.head_dim);
   double sum = 0;

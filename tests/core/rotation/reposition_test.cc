@@ -147,11 +147,12 @@ Tensor Interleaved(const Tensor& x) {
 // The main promise: a repositioned key does not depend on its history.
 //
 // The bound of an element, for keys of length L after the factors: applying at
-// p is off by PairBound, which the move rotates but keeps; the move and
-// applying at p' are each off by ElementBound: 3.83u + 3u + 3u < 10u. For
-// float64 it is 9.49u + 7u + 7u < 24u. Dtypes of 16 and 8 bits round after each
-// of the three steps: by the unit roundoff times L, and for subnormal numbers
-// together by (1 + 1 + sqrt(2)) times half of the least positive number.
+// p is off by PairBound; the move rotates this error, but does not change its
+// size. The move and applying at p' are each off by ElementBound. The sum is
+// 3.83u + 3u + 3u < 10u. For float64 it is 9.49u + 7u + 7u < 24u. Dtypes of 16
+// and 8 bits round after each of the three steps: by the unit roundoff times L,
+// and for subnormal numbers together by (1 + 1 + sqrt(2)) times half of the
+// least positive number.
 TEST_P(EachEncoding, ApplyThenRepositionIsApplyAtTheNewPosition) {
   const core::RopeSpec& from = GetParam().from;
   const core::RopeSpec& to = GetParam().to;

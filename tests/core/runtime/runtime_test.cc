@@ -106,7 +106,7 @@ TEST(ComputePool, AWorkerMaySpreadWorkItself) {
         });
       });
     }
-  }  // runs all that was submitted
+  }  // the pool's destructor runs all submitted jobs
   EXPECT_EQ(done.load(), 1000);
 }
 

@@ -365,7 +365,7 @@ class Float8RotationTest : public testing::TestWithParam<Rounding> {
     return results;
   }
 
-  // -0 and 0 are equal as keys, so no turn has -0.
+  // The map does not distinguish -0 and 0, so no turn has -0.
   std::map<Turn, std::vector<CodePair>> results_;
 };
 
@@ -413,8 +413,8 @@ TEST_P(Float8RotationTest, EveryPairOfFiniteNumbersFollowsTheFormula) {
 TEST_P(Float8RotationTest, EveryPairOfCodesFollowsTheFormulaForAnyFactor) {
   const std::vector<CodePair> pairs = AllPairs(AllCodes());
   const float root = std::sqrt(0.5f);
-  // Products of E4M3 at 2^-8 of their size would lose bits of the tiny factors,
-  // and would not overflow by the huge ones.
+  // If products of E4M3 were computed at 2^-8 of their size, tiny factors would
+  // lose bits, and huge factors would not overflow.
   for (const Turn& turn :
        std::initializer_list<Turn>{{1, 0},
                                    {root, root},

@@ -231,7 +231,7 @@ class Data {
                  std::size_t index) const {
     const long double u = c_.dtype == kF64 ? 0x1p-53L : 0x1p-24L;
     // Sums are rounded relative to the computed value, which (1 + u) covers.
-    // 2^-149: subnormal products have an absolute error.
+    // 2^-149 is the absolute error of subnormal products.
     const long double exact = a + b;
     const long double products = u * (std::fabs(a) + std::fabs(b));
     long double bound =
