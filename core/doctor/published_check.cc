@@ -117,8 +117,9 @@ struct Likeness {
   bool ours_scaled = false, theirs_scaled = false;
   Match differing = {0, 0};  // the first groups whose numbers differ
   bool same_length = false;
-  // `reaches`: our length is at most our factor times their length, or is
-  // unknown. `extends`: our length is exactly our factor times their length.
+  // `reaches`: our length is at most our factor times their length, or one of
+  // these three numbers is unknown. `extends`: our length is exactly our factor
+  // times their length.
   bool reaches = true, extends = false;
   // True if ours is scaled from an original length that exceeds their length,
   // and theirs is not scaled.

@@ -90,8 +90,8 @@ double FirstOf(const ConfigCase& config,
   return 0;
 }
 
-// True if the number of heads must divide the width even if head_dim is set,
-// because the class refuses other files, or does not read head_dim.
+// True if the number of heads must divide the width even if head_dim is set:
+// the class refuses any other number of heads, or does not read head_dim.
 bool NeedsDividedWidth(const ConfigCase& config) {
   const interpretation::ClassDefaults* const defaults =
       interpretation::FindClassDefaults(config.type());

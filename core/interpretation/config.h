@@ -60,9 +60,10 @@ struct Question {
 absl::StatusOr<ModelRope> ReadModelConfig(absl::string_view config_json,
                                           const Question& question);
 
-// Returns the grid of the vision tower that a source names. Returns the errors
-// of ResolveSource. Returns FieldInvalid of "spec", "preset" or "config_json"
-// if the source is not a vision tower whose patches lie on a grid.
+// Returns the grid of the vision tower that a source describes. Returns the
+// errors of ResolveSource. Returns FieldInvalid of "spec", "preset" or
+// "config_json" if the source is not a vision tower whose patches lie on a
+// grid.
 absl::StatusOr<TowerGrid> ResolveTowerGrid(const RopeSource& source);
 
 }  // namespace posenc::core::interpretation

@@ -21,8 +21,9 @@ namespace {
 constexpr auto kRows = static_cast<std::int64_t>(DeltaRows::kRows);
 
 // Rows are computed from anchors only if the factor of cosines and sines is
-// within 1 / kMaxSumFactor .. kMaxSumFactor. With such a factor, products and
-// errors are normal floats.
+// within 1 / kMaxSumFactor .. kMaxSumFactor. With such a factor, no value
+// overflows float32, and the least magnitude of the quick check
+// (simd/kernels_doubt.inl) is a normal float32 number.
 constexpr double kMaxSumFactor = 0x1p96;
 
 }  // namespace

@@ -82,7 +82,8 @@ class CosSinEvaluator {
   };
 
   // True if rows can be computed from an anchor. This needs can_have_deltas()
-  // of the frequencies, no query scale, and a factor within 2^-96 .. 2^96.
+  // of the encoding, no query scale, and a factor of cosines and sines within
+  // 2^-96 .. 2^96.
   bool HasSums() const { return has_sums_; }
   // True if n rows at consecutive positions, from `position` on, use an anchor.
   bool Follow(double position, std::int64_t n) const;
