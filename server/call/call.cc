@@ -27,8 +27,9 @@ constexpr std::size_t kWithStatusBytes = 64 << 10;
 // for reflection also holds a host, and the response repeats the message.
 constexpr std::int64_t kExemptBytes = 4 << 10;
 
-// In the queue, a call without a deadline is treated as if it had the server's
-// default deadline or a deadline after this time, whichever is earlier.
+// In the queue for places, a call without a deadline is treated as if it had
+// the server's default deadline or a deadline after this time, whichever is
+// earlier.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 // While other calls wait for memory, reading or writing a message may take

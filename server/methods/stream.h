@@ -53,8 +53,9 @@ struct ResultPart {
 using NextPart = std::function<ResultPart()>;
 
 // Handles a stream with one request, whose result is sent in parts.
-// begin(request, context) checks the request; it returns null if the result has
-// no parts. `result` is a field of the request, and names the result in errors.
+// begin(request, context) checks the request and returns a NextPart, which is
+// null if the result has no parts. `result` is a field of the request: the
+// error about a second message names it.
 template <typename Request, auto begin>
 class PartsStream final : public CallHandler {
  public:

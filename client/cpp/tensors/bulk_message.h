@@ -117,7 +117,8 @@ struct WantedTensor {
   int field = 0;  // its number
   Output into;
   // The type and shape that the tensor must have; unset if they are not known.
-  // In shared memory, the server may write only an output of this size.
+  // The server writes the tensor to shared memory only if they are known and
+  // `into` has their size.
   absl::optional<TensorView> like;
 };
 

@@ -42,14 +42,15 @@ struct Bounds {
 // Returns the bounds for keys of this dtype.
 Bounds BoundsOf(v1::Dtype dtype);
 
-// Returns the bound of `ulps` for keys of this dtype, for engines that compute
-// float64 tables from float64 angles, and all other tables from float32 angles.
+// Returns a bound of `ulps` for keys of this dtype. The engine's angles count
+// as float64 if the keys are float64 and `ulps` is too small for float32
+// tables; otherwise as float32.
 MotionBound BoundOf(v1::Dtype dtype, double ulps);
 
 // How far keys are from their moved originals.
 struct MotionError {
   double max_ulps = 0;   // over all pairs and heads
-  double max_bound = 0;  // the largest bound
+  double max_bound = 0;  // the largest bound of a pair
   bool within = true;    // every pair's own bound holds
   // Numbers of tokens and of heads with a pair beyond its bound, and the first
   // such token and its head.
