@@ -157,7 +157,7 @@ absl::StatusOr<ReceivedTensors> InStream(Calls* calls, Rotation* rotation,
   }
   whole.owner = std::move(owners);
 
-  std::size_t sent = 0, received = 0;  // numbers of tensors
+  std::size_t sent = 0, received = 0;  // numbers of whole tensors
   std::int64_t done = 0;
   const absl::Status status = StreamBytes(
       calls, rotation,

@@ -114,7 +114,7 @@ struct ReceivedTensors {
 
 // A tensor of a unary response, and the memory for it.
 struct WantedTensor {
-  int field = 0;  // its number
+  int field = 0;  // number of the tensor's field
   Output into;
   // The type and shape that the tensor must have; unset if they are not known.
   // The server writes the tensor to shared memory only if they are known and

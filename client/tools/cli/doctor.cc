@@ -369,7 +369,7 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
       "Only these readers: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
       "deepseek, mistral, gguf_hf, exllamav3, tensorrt_llm, onnxruntime_genai, "
       "candle, mistral_rs, ollama, openvino; a version: vllm@0.20 (repeatable)",
-      {.one_value = true});  // the next argument is a PATH
+      {.one_value = true});  // the argument after the value is a PATH
   AddFlag(app, "--length", &flags->length, "N",
           "Longest distance that counts (default: the model's length)");
   AddFlag(app, "--runtime", &flags->runtime, "COMMAND",

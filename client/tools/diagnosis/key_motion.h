@@ -26,7 +26,7 @@ Motion MotionOf(const core::ResolvedRope& rope, std::int64_t head_dim,
 // The allowed error of a pair.
 struct MotionBound {
   double ulps = 0;              // of the pair's length, in the keys' dtype
-  double angle_unit = 0x1p-24;  // rounding of an engine's angles
+  double angle_unit = 0x1p-24;  // relative rounding error of an engine's angles
 };
 
 // Bounds in ulps that depend on the keys' dtype.

@@ -168,7 +168,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   SharedParts parts_;    // of native_
   OwnedElements owned_;  // of tensors of native_
 
-  std::vector<Output> outputs_;  // requested ones
+  std::vector<Output> outputs_;  // the requested outputs
   const std::shared_ptr<SharedTensors> shared_;
   absl::Duration timeout_ = absl::InfiniteDuration();
   bool tells_final_ = false;

@@ -205,8 +205,8 @@ struct BuildTableResult {
   absl::optional<TensorView> cos;
   absl::optional<TensorView> sin;
 
-  // The only tensor of other tables. Its shape is [rows, d / 2, 2] for
-  // TABLE_LAYOUT_COMPLEX, and [rows, dim] for an absolute encoding.
+  // The tensor of a table that has only one tensor. For TABLE_LAYOUT_COMPLEX
+  // its shape is [rows, d / 2, 2], and for an absolute encoding [rows, dim].
   absl::optional<TensorView> table;
 
   // Keeps the tensors alive.
