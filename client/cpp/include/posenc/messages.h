@@ -6,8 +6,8 @@
 // the server then uses the contract's default, or reports that the field is
 // required.
 //
-// In shapes B is batch, S sequence, H heads, D head_dim and T all tokens of a
-// packed batch.
+// In shapes, B is the batch size, S the sequence length, H the number of heads,
+// D head_dim, and T the number of all tokens of a packed batch.
 
 #pragma once
 
