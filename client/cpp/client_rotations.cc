@@ -43,8 +43,8 @@ struct RotatedTensor {
 struct Rotation {
   std::string name;                    // of the unary RPC
   std::vector<RotatedTensor> tensors;  // in the order of a stream's bytes
-  // The first message of a stream. It owns `request`, the request of the unary
-  // RPC without tensors.
+  // The first message of a stream. It owns `request`: the request of the unary
+  // RPC, in which no tensor is set.
   std::unique_ptr<Message> first;
   Message* request;
   std::unique_ptr<Message> response;
@@ -157,7 +157,7 @@ absl::StatusOr<ReceivedTensors> InStream(Calls* calls, Rotation* rotation,
   }
   whole.owner = std::move(owners);
 
-  std::size_t sent = 0, received = 0;  // numbers of tensors
+  std::size_t sent = 0, received = 0;  // numbers of whole tensors
   std::int64_t done = 0;
   const absl::Status status = StreamBytes(
       calls, rotation,
@@ -212,8 +212,8 @@ absl::StatusOr<ReceivedTensors> InOneMessage(Calls* calls,
                      rotation.response.get(), wanted, options);
 }
 
-// Rotates through a stream if `stream` is true or if the message is too large;
-// else, and if the tensors have no bytes, in one message.
+// Rotates in one message if the tensors have no bytes. Otherwise uses a stream
+// if `stream` is true or the message is too large, else one message.
 absl::StatusOr<ReceivedTensors> Rotate(Calls* calls, Rotation rotation,
                                        bool stream,
                                        const CallOptions& options) {

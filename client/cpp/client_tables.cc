@@ -16,8 +16,8 @@
 namespace posenc {
 namespace {
 
-// The size of a table is not known before the call, so its call has a bulk
-// connection.
+// The assumed size of a table, because its real size is not known before the
+// call. A response of this size uses a bulk connection.
 constexpr std::int64_t kTableBytes = std::int64_t{1} << 20;
 
 using TableMessage = v1::BuildTableStreamResponse;
@@ -120,7 +120,8 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   // If frequencies differ by head, a table is [heads, rows, ...].
   const std::size_t row_axis =
       request.rope().spec().explicit_frequencies().heads() > 0 ? 1 : 0;
-  // Cosines and sines need memory for two tensors of the same size.
+  // The last argument is the number of tensors of this size: cosines and sines
+  // are two.
   const auto shared = std::make_shared<std::vector<TensorParts>>();
   std::vector<TensorParts>& parts = *shared;
   parts.emplace_back(row_axis, out.cos, 2);

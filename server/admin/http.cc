@@ -34,7 +34,7 @@ AdminResponse Text(int status, const char* text) {
 bool IsAddress(int family, absl::string_view text) {
   // inet_pton would stop at a NUL and accept the text before it.
   if (absl::StrContains(text, '\0')) return false;
-  in6_addr address;  // the larger of the two types
+  in6_addr address;  // large enough for IPv4 and IPv6
   return inet_pton(family, std::string(text).c_str(), &address) == 1;
 }
 

@@ -30,9 +30,9 @@ class FileChanges {
   explicit FileChanges(std::vector<std::string> paths)
       : paths_(std::move(paths)), seen_(Stamps()) {}
 
-  // Returns whether files have changed since the last result of true. Several
-  // files may be written one after another. So the result is true only if there
-  // was no change since the previous call.
+  // Returns true if files have changed since the last time that the result was
+  // true, and none has changed since the previous call. The second condition is
+  // for several files that are written one after another.
   bool Check();
 
  private:

@@ -17,18 +17,19 @@ namespace posenc::server {
 namespace {
 
 // Largest response of a unary call that is sent together with the status, in
-// one write. This saves an event, which matters only for small calls. A larger
-// response is written alone, so that the call's claim is released while the
-// status waits for the peer. Tick() ends a write of either kind if it takes too
-// long.
+// one write. This saves an event of the loop, which matters only for small
+// calls. A larger response is written alone, so that the call's claim is
+// released while the status waits for the peer. Tick() ends a write of either
+// kind if it takes too long.
 constexpr std::size_t kWithStatusBytes = 64 << 10;
 
 // Largest message of an exempt method. Such a message holds a name. A message
 // for reflection also holds a host, and the response repeats the message.
 constexpr std::int64_t kExemptBytes = 4 << 10;
 
-// In the queue, a call without a deadline is treated as if it had the server's
-// default deadline or a deadline after this time, whichever is earlier.
+// In the queue for places, a call without a deadline is treated as if it had
+// the server's default deadline or a deadline after this time, whichever is
+// earlier.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 // While other calls wait for memory, reading or writing a message may take
@@ -457,8 +458,9 @@ absl::Duration Call::DefaultDeadline() const {
   return absl::Nanoseconds(resources_.default_deadline_ns.load());
 }
 
-// Messages may hold more memory than their calls have claimed, for example if
-// the clients announced no size.
+// Returns whether all messages together hold more memory than the budget has.
+// Their calls may have claimed less than they hold, for example if the clients
+// announced no size.
 bool Call::HoldsTooMuch(absl::Time now) const {
   return resources_.held.Bytes(now) - kHeldBeside >
          resources_.admission->budget();

@@ -65,7 +65,7 @@ absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
 struct MethodTraits {
   absl::string_view service;  // "posenc.v1.PositionalEncodingService"
   absl::string_view name;     // "ApplyRope"
-  bool stream = false;        // requests, responses or both
+  bool stream = false;        // of requests, responses or both
   // Whether a full server returns UNAVAILABLE instead of RESOURCE_EXHAUSTED,
   // for clients that retry only after UNAVAILABLE.
   bool full_is_unavailable = false;

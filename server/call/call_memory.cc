@@ -142,8 +142,9 @@ absl::Status CallMemory::ClaimMade(std::int64_t bytes,
 
 absl::Status CallMemory::ClaimFinished(std::int64_t bytes) {
   if (bytes <= kUncountedBytes) return absl::OkStatus();
-  // Peers may leave many such responses unread. The responses can be so small
-  // that gRPC's own memory for each call matters.
+  // Peers may leave many of these responses unread. A response can be so small
+  // that gRPC's own memory for the call matters, so this memory is claimed,
+  // too.
   bytes += kCallBytes;
   const absl::Status room =
       ClaimBeyond(bytes, "call, with its response,", "raise --in-flight-bytes");

@@ -47,11 +47,11 @@ class CallMemory final : public RequestMessage::Claimer {
   CallMemory& operator=(const CallMemory&) = delete;
 
   // Claims memory for the call's messages. `announced` is the announced size of
-  // the largest message; if it is nullopt, a size is assumed. If `largest` is
-  // true, this is the largest allowed size for a unary call, instead of the
-  // size of a small call. Returns nullopt if the call waits; `waiter` is then
-  // resumed later. Returns kOverloaded if too many calls wait already, or the
-  // caller's limit is reached.
+  // the largest message; if it is nullopt, a size is assumed: for a unary call,
+  // the size of a small call, or the largest allowed size if `largest` is true.
+  // Returns nullopt if the call waits; `waiter` is then resumed later. Returns
+  // kOverloaded if too many calls wait already, or the caller's limit is
+  // reached.
   std::optional<absl::Status> ClaimRequest(
       std::optional<std::int64_t> announced, bool largest, Waiter* waiter);
   // Returns the announced or assumed size of a message.

@@ -163,7 +163,8 @@ struct TensorAnswer {
   // Number of bytes of shared memory to claim, for reading and writing.
   std::int64_t shared_bytes = 0;
   // The response's fields that are not tensors; null if there are none. If the
-  // answer has no tensors, the computation may still change these fields.
+  // answer has no tensors, the computation may change these fields, because
+  // they are serialized after it.
   std::shared_ptr<google::protobuf::Message> response;
   // Called before each tile, perhaps on several threads. May be empty.
   std::function<absl::Status()> check;

@@ -102,7 +102,7 @@ class PendingResponse final {
   bool together_ = false;  // the message is one slice
   std::size_t work_bytes_ = 0;
   std::int64_t bytes_to_claim_ = 0, unclaimed_bytes_ = 0;
-  std::shared_ptr<void> shared_;  // shared memory's claim
+  std::shared_ptr<void> shared_;  // the claim for shared memory
   std::optional<WritableSlice> one_slice_;
   // One entry for each output. `buffers_` points into the slices, so the
   // slices must not move after Allocate().

@@ -28,7 +28,7 @@ struct ParsedMessage {
   bool borrows = false;
   // Points into `message`, or into shared memory.
   wire::SplitMessage split;
-  OwnedElements owned;     // of tensors in `values`
+  OwnedElements owned;     // elements that were sent as `values`
   bool shared = false;     // has tensors in shared memory
   bool may_share = false;  // may name shared memory
 

@@ -105,7 +105,7 @@ absl::Status CheckForm(int values, std::size_t data_bytes, std::int64_t count,
   return absl::OkStatus();
 }
 
-// Stores the elements that are written out as numbers.
+// Converts the tensor's `values` to its dtype, and stores them in `out`.
 absl::Status StoreValues(const v1::Tensor& tensor, InputTensor* out) {
   const int values = tensor.values_size();
   const std::size_t bytes = values * core::DtypeSize(out->view.dtype);

@@ -85,8 +85,8 @@ absl::StatusOr<InputTensor> ReadRequiredTensor(absl::string_view field,
 // their tensors.
 using OwnedElements = std::vector<std::unique_ptr<char[]>>;
 
-// Reads a tensor whose elements are in the message. After that, they are in the
-// message or in `owned`.
+// Reads a tensor whose elements are in the message. The view points into the
+// message or, if elements were converted, into `owned`.
 absl::StatusOr<core::ConstTensorView> ReadView(const v1::Tensor& tensor,
                                                OwnedElements* owned);
 

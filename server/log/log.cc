@@ -33,8 +33,8 @@ constexpr int kPollMs = 100;
 constexpr absl::Duration kLastFlush = absl::Seconds(1);
 
 // Returns `text`, which may be any bytes, as a JSON string in ASCII. A terminal
-// would interpret some other characters as commands. Bytes that are not UTF-8
-// become U+FFFD, and "..." replaces the text after `most` bytes.
+// would interpret some characters that are not ASCII as commands. Bytes that
+// are not UTF-8 become U+FFFD, and "..." replaces the text after `most` bytes.
 std::string JsonString(absl::string_view text, std::size_t most) {
   std::string shown(text);
   if (text.size() > most) {
@@ -116,7 +116,8 @@ struct Log::Shared {
   std::atomic<bool> stopping = false;
   bool ended = false;
 
-  bool torn = false;  // used by the thread: the last written line is incomplete
+  // Whether the last written line is incomplete. Only the thread uses this.
+  bool torn = false;
 };
 
 void Log::Shared::Run() {

@@ -48,8 +48,8 @@ ResponseBuffers::ResponseBuffers(std::shared_ptr<Admission> admission)
 }
 
 absl::StatusOr<WritableSlice> ResponseBuffers::Allocate(std::size_t bytes) {
-  // `allocation` comes before the buffer, so that no buffer leaks if memory for
-  // `allocation` is missing.
+  // Makes `allocation` before the buffer, so that no buffer leaks if there is
+  // no memory for `allocation`.
   auto allocation = std::make_unique<Allocation>();
   BlockPool::Block& block = allocation->block;
   const bool pooled = bytes >= kPooledBytes;

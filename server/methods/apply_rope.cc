@@ -19,7 +19,7 @@
 namespace posenc::server {
 namespace {
 
-// The tensor is not OK if it is not given, or not readable.
+// The status is not OK if the tensor is not given or not readable.
 using GivenTensor = absl::StatusOr<InputTensor>;
 
 // Returns whether a tensor is given and readable, but empty.

@@ -20,8 +20,8 @@ namespace {
 
 // Notes faults of a request that were not found while reading it.
 void NoteMore(const v1::RepositionRequest& request, core::Faults* faults) {
-  // With model_layers, a source chooses no layer, so it cannot be resolved by
-  // itself.
+  // If cache.model_layers is set, it chooses the layers, and the sources name
+  // no layer. So they cannot be resolved here.
   const bool resolves = request.cache().model_layers().empty();
   if (resolves) faults->Note(CheckResolves("old_rope", request.old_rope()));
   if (resolves && request.has_new_rope()) {

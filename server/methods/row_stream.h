@@ -30,7 +30,7 @@
 namespace posenc::server {
 
 struct RotatedTensor {
-  int field;  // number in the response
+  int field;  // field number in the response
   InputTensor tensor;
   std::unique_ptr<const core::RowMap> map;
 };

@@ -53,8 +53,9 @@ struct ResultPart {
 using NextPart = std::function<ResultPart()>;
 
 // Handles a stream with one request, whose result is sent in parts.
-// begin(request, context) checks the request; it returns null if the result has
-// no parts. `result` is a field of the request, and names the result in errors.
+// begin(request, context) checks the request and returns a NextPart, which is
+// null if the result has no parts. `result` is a field of the request: the
+// error about a second message names it.
 template <typename Request, auto begin>
 class PartsStream final : public CallHandler {
  public:
@@ -109,11 +110,11 @@ inline absl::Status WithoutCall(const absl::Status& status) {
   return WithField(status, absl::StripPrefix(details->field, kCall));
 }
 
-// Handles a stream that brings the bytes of the tensors of one unary call.
+// Handles a stream that carries the bytes of the tensors of one unary call.
 // Request has the field `call`, which the first message sets, and the field
-// `data`. describe(call, bytes) adds the tensors whose bytes the stream brings,
-// in the order of their fields. rotate(call, context) makes the same checks as
-// the unary call, and returns the rotation.
+// `data`. describe(call, bytes) adds the tensors whose bytes the stream
+// carries, in the order of their fields. rotate(call, context) makes the same
+// checks as the unary call, and returns the rotation.
 template <typename Request, auto describe, auto rotate>
 class RotationStream final : public CallHandler {
  public:
@@ -216,8 +217,8 @@ class RotationStream final : public CallHandler {
   // The message that Next() answers, and its bytes of tensors.
   std::shared_ptr<ParsedRequest<Request>> message_;
   core::ConstPieces data_;
-  std::int64_t kept_ = 0;     // bytes
-  std::int64_t claimed_ = 0;  // claimed with message_, by Keep()
+  std::int64_t kept_ = 0;     // bytes, until the end of the call
+  std::int64_t claimed_ = 0;  // bytes that Keep() has claimed with message_
 };
 
 }  // namespace posenc::server

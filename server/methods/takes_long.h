@@ -37,7 +37,8 @@ inline bool TakesLong(const v1::BuildTableRequest& request) {
   return ResolvesLong(request.rope()) || TakesLong(request.absolute()) ||
          request.positions().has_packed();
 }
-// The first part may need the positions of any number of rows.
+// Before the first part, the positions of all rows are checked, and a stream
+// may have any number of rows.
 inline bool TakesLong(const v1::BuildTableStreamRequest& /*request*/) {
   return true;
 }

@@ -99,7 +99,7 @@ class Places {
 
  private:
   struct Method {
-    double computing = 0;  // mean of computing, in seconds
+    double computing = 0;  // mean computing time, in seconds
     bool known = false;
     double seconds = 0;       // mean time with a place
     double idle_seconds = 0;  // the same mean while the server is nearly idle

@@ -49,9 +49,9 @@ constexpr int kWaitingCalls = 32;
 // server first refuses calls for this time. Meanwhile clients that watch its
 // health choose another server.
 constexpr absl::Duration kRefusing = absl::Milliseconds(250);
-// After our calls have ended, only health watches and similar calls are open.
-// They do not end by themselves, and gRPC's shutdown would wait for them until
-// its deadline.
+// After our calls have ended, exempt calls may still be open. Health watches do
+// not end by themselves, and gRPC's shutdown would wait for them until its
+// deadline.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 // Connections must close within this time after kShutdownGrace.
 constexpr absl::Duration kClosingGrace = absl::Milliseconds(300);

@@ -95,7 +95,7 @@ class RpcService final : public CallService {
   // State of ReturnUnneededMemory().
   int looks_ = 0;
   std::size_t idle_ = 0;            // IdleMemory() after the last return
-  std::size_t used_at_return_ = 0;  // UsedMemory() just before it
+  std::size_t used_at_return_ = 0;  // UsedMemory() just before that return
   std::atomic<std::int64_t> bytes_per_token_;
   const std::size_t other_at_start_;  // resident bytes outside the heap
   // Destroyed first, because the work of its threads uses the other members.

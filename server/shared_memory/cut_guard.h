@@ -3,9 +3,9 @@
 // A thread that accesses a page past the file's end, or a page for which a full
 // tmpfs has no memory, gets SIGBUS. The handler maps zeros from that page to
 // the mapping's end, so that the computation continues. It also marks the
-// mapping as cut. Calls that use the mapping fail after their computation. A
-// jump out of the handler would skip destructors, and a check of the file's
-// size before each use would be a race.
+// mapping as cut. Calls that use the mapping fail after their computation.
+// Other ways would not work: a jump out of the handler would skip destructors,
+// and a file could be truncated after a check of its size.
 //
 // A SIGBUS at any other address ends the process with a core dump, as it does
 // by default.

@@ -28,8 +28,8 @@ class Channels {
   struct Connection {
     std::shared_ptr<grpc::Channel> channel;
   };
-  // A call's use of a connection, which the call holds until its end. So the
-  // owners of a connection, except this object, are the calls under way.
+  // A reference to a connection, which a call holds until its end. So the
+  // owners of a connection are this object and the calls under way.
   using Lease = std::shared_ptr<const Connection>;
 
   // Makes no connection yet.

@@ -114,10 +114,11 @@ struct ReceivedTensors {
 
 // A tensor of a unary response, and the memory for it.
 struct WantedTensor {
-  int field = 0;  // its number
+  int field = 0;  // number of the tensor's field
   Output into;
   // The type and shape that the tensor must have; unset if they are not known.
-  // In shared memory, the server may write only an output of this size.
+  // The server writes the tensor to shared memory only if they are known and
+  // `into` has their size.
   absl::optional<TensorView> like;
 };
 
@@ -134,10 +135,10 @@ absl::Status CheckAnswer(const ReceivedMessage& message, std::size_t index,
 absl::Status CheckPlaces(const ReceivedMessage& answer, std::size_t tensors,
                          const google::protobuf::Message& request);
 
-// Copies tensor i of the message to the output of wanted[i], or, if this is
-// unset, to one block of memory that the result owns. INTERNAL if CheckAnswer()
-// refuses the tensor. INVALID_ARGUMENT if an output does not have exactly the
-// size of its tensor.
+// Copies tensor i of the message to the output of wanted[i]. If that output is
+// unset, copies the tensor to memory that the result owns, in one block for all
+// such tensors. INTERNAL if CheckAnswer() refuses the tensor. INVALID_ARGUMENT
+// if an output does not have exactly the size of its tensor.
 absl::StatusOr<ReceivedTensors> TakeTensors(
     const ReceivedMessage& message, absl::Span<const WantedTensor> wanted);
 

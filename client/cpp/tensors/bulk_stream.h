@@ -1,7 +1,8 @@
 // A stream of bulk messages, which runs in the caller's thread from beginning
-// to end. The thread provides messages, takes responses, and between these
-// waits on the call's own completion queue. So the callbacks of the public API
-// run in this thread, and a slow callback delays only its own stream.
+// to end. The thread provides messages and takes responses; when it can do
+// neither, it waits on the call's own completion queue. So the callbacks of the
+// public API run in this thread, and a slow callback delays only its own
+// stream.
 //
 // At most one write and one read are under way at a time. The next read is
 // started before a response is taken, so that one response arrives while

@@ -20,7 +20,8 @@ namespace posenc {
 // passed by their places in regions. Keeps these regions alive.
 struct SharedParts {
   std::vector<TensorField> sent;  // tensors passed as bytes
-  // An output overwrites an input, so the call must not be made twice.
+  // True if an output overwrites an input. The call must then not be made
+  // twice.
   bool in_place = false;
   std::vector<std::shared_ptr<SharedRegion>>
       owners;  // empty: nothing is shared

@@ -50,7 +50,7 @@ struct RotatedElement {
   std::int64_t index;  // of the element in the tensors
   double actual;
   long double exact;
-  std::int64_t pair = -1;  // -1: the channel passes through
+  std::int64_t pair = -1;  // of the element; -1: the channel passes through
   // True for a channel outside of the pairs, which passes through. `exact` is
   // then the input, and the output must have the same bytes. The members after
   // same_bytes are then not set.

@@ -39,8 +39,8 @@ void PrintAnalysis(const v1::AnalyzeRopeRequest& request,
   std::printf("%s\n", name.c_str());
   PrintFact("pairs", ShownText(pairs, kShownPairs));
   const int turning = response.pairs_within_trained_length();
-  // Without a flag for the trained length, 0 may mean that the length is not
-  // known.
+  // If no flag gives the trained length, 0 pairs may mean that the length is
+  // not known.
   if (turning > 0 || request.trained_length() > 0) {
     PrintFact(
         "full turns",

@@ -59,7 +59,7 @@ absl::StatusOr<check::HeadsView> HeadsOf(TensorFile* file,
 
 struct RotationCheck {
   std::int64_t elements = 0;
-  std::int64_t wrong = 0;  // beyond their bound
+  std::int64_t wrong = 0;  // elements beyond their bound
   std::int64_t first_wrong = -1;
   // Largest error in ulps of the dtype. A result is the sum of two products,
   // which may cancel. The ulp is therefore taken at the result, or at 1/16 of

@@ -197,8 +197,8 @@ void PrintCertificate(const Certificate& certificate) {
   }
 }
 
-// Prints ids, severities, texts and threads of all checks, with "..." instead
-// of values.
+// Prints the id, the severity, the meaning and the fix of every check, with
+// "..." instead of values. --json also has the public threads about the check.
 void PrintChecks(bool json) {
   Json checks = Json::array();
   for (const core::doctor::CheckRow& row : core::doctor::CheckRows()) {
@@ -219,9 +219,10 @@ void PrintChecks(bool json) {
   if (json) PrintJson({{"checks", checks}});
 }
 
-// Adds what a diagnosis of files has not: "certificate", "files" and "made".
+// Adds the keys that only a certificate has: "certificate", "files" and "made".
 void AddCertificate(const Certificate& certificate, Json* root) {
-  // No finding of a certificate is about "all" layers.
+  // For a finding without layers, DiagnosisJson() has written "all". In a
+  // certificate, "layers" is always a list, here an empty one.
   for (Json& finding : (*root)["findings"]) {
     if (!finding["layers"].is_array()) finding["layers"] = Json::array();
   }
@@ -368,7 +369,7 @@ Command AddDoctor(CLI::App* app, const GlobalFlags* globals) {
       "Only these readers: hf, hf4, vllm, sglang, llama_cpp, mlx, gpt_oss, "
       "deepseek, mistral, gguf_hf, exllamav3, tensorrt_llm, onnxruntime_genai, "
       "candle, mistral_rs, ollama, openvino; a version: vllm@0.20 (repeatable)",
-      {.one_value = true});  // the next argument is a PATH
+      {.one_value = true});  // the argument after the value is a PATH
   AddFlag(app, "--length", &flags->length, "N",
           "Longest distance that counts (default: the model's length)");
   AddFlag(app, "--runtime", &flags->runtime, "COMMAND",

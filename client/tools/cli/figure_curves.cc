@@ -343,8 +343,8 @@ absl::StatusOr<Figure> WavelengthsFigure(const FigureFlags& flags,
                      Analyze(flags, reading, 0, 0, client));
     chart.curves.push_back(PairCurve(reading.name, response.wavelengths()));
     const int turning = response.pairs_within_trained_length();
-    // Without a flag for the trained length, 0 may mean that the length is not
-    // known.
+    // If no flag gives the trained length, 0 pairs may mean that the length is
+    // not known.
     if (turning == 0 && !flags.trained_length) continue;
     turns.push_back(absl::StrCat(
         " ", reading.name, ": ", turning, " of ", response.wavelengths_size(),

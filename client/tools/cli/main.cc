@@ -38,8 +38,8 @@ bool NamesStream(const std::string& value) {
 
 // Prepares pipes: flags that name a file may have the value "-". The flag that
 // begins with --out writes; all other flags read. Standard input can be read
-// once. If a file goes to standard output, all messages of the command go to
-// standard error. Returns an error with exit code 2 that names the flags if
+// only once. If a file goes to standard output, all messages of the command go
+// to standard error. Returns an error with exit code 2 that names the flags if
 // several of them read "-", or if a tensor would be written to a terminal.
 absl::Status PrepareStandardStreams(const CLI::App& command) {
   std::vector<std::string> reading;

@@ -31,7 +31,7 @@ struct PlotFlags {
   int width = 800, height = 480;
 };
 
-// A figure, and the flags that only some figures have.
+// A figure, and those of its flags that not all figures have.
 struct FigureRow {
   absl::string_view name;
   MakeFigure* make;
@@ -55,8 +55,9 @@ constexpr FigureRow kFigures[] = {
 // for the axes.
 constexpr int kMinWidth = 320, kMinHeight = 200, kMaxSide = 16384;
 
-// Returns the names of the figures that have a flag. All figures have "". No
-// flag is a part of another flag.
+// Returns the names of the figures that have this flag, or of all figures for
+// "". A search in the text of `flags` suffices, because no flag is a part of
+// another flag.
 std::string FigureNames(absl::string_view flag = "") {
   std::vector<absl::string_view> names;
   for (const FigureRow& row : kFigures) {

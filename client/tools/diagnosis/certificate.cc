@@ -414,11 +414,11 @@ class Certifier {
     if (certified) return;
     const std::vector<Explanation> explanations =
         ExplanationsOf(*config_, group, head_dim, *flags_.shift);
-    // An engine with coarser tables may, in addition, make one of the mistakes
-    // of `explanations`.
+    // Tries the explanations with a looser bound, too, because an engine with
+    // coarser tables may also make one of these mistakes.
     const MotionBound loose = BoundOf(dtype, std::max(ulps, bounds.coarser));
     std::vector<MotionBound> tried = {bound};
-    // Angles are judged without these bounds.
+    // If only angles are compared, the bounds have no effect.
     if (!by_angle && loose.ulps > ulps) tried.push_back(loose);
     for (const MotionBound& within : tried) {
       if (within.ulps > ulps &&

@@ -26,7 +26,7 @@ Motion MotionOf(const core::ResolvedRope& rope, std::int64_t head_dim,
 // The allowed error of a pair.
 struct MotionBound {
   double ulps = 0;              // of the pair's length, in the keys' dtype
-  double angle_unit = 0x1p-24;  // rounding of an engine's angles
+  double angle_unit = 0x1p-24;  // relative rounding error of an engine's angles
 };
 
 // Bounds in ulps that depend on the keys' dtype.
@@ -42,14 +42,15 @@ struct Bounds {
 // Returns the bounds for keys of this dtype.
 Bounds BoundsOf(v1::Dtype dtype);
 
-// Returns the bound of `ulps` for keys of this dtype, for engines that compute
-// float64 tables from float64 angles, and all other tables from float32 angles.
+// Returns a bound of `ulps` for keys of this dtype. The engine's angles count
+// as float64 if the keys are float64 and `ulps` is too small for float32
+// tables; otherwise as float32.
 MotionBound BoundOf(v1::Dtype dtype, double ulps);
 
 // How far keys are from their moved originals.
 struct MotionError {
   double max_ulps = 0;   // over all pairs and heads
-  double max_bound = 0;  // the largest bound
+  double max_bound = 0;  // the largest bound of a pair
   bool within = true;    // every pair's own bound holds
   // Numbers of tokens and of heads with a pair beyond its bound, and the first
   // such token and its head.

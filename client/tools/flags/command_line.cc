@@ -41,7 +41,7 @@ std::string Fault(const std::string& text) {
   return "";
 }
 
-// The targets of flags for whole numbers.
+// True for the targets of flags whose value is a whole number.
 template <typename Set>
 constexpr bool kIsWhole =
     std::is_same_v<Set, std::int32_t*> || std::is_same_v<Set, std::int64_t*> ||

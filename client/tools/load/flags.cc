@@ -14,8 +14,8 @@
 namespace posenc::load {
 namespace {
 
-// Returns why the text is not a number in [0, 1], or an empty text. CLI::Range
-// would accept NaN.
+// Returns what is wrong with a text that must be a number in [0, 1]; empty if
+// it is valid. CLI::Range would accept NaN.
 std::string ShareFault(const std::string& text) {
   double share;
   if (absl::SimpleAtod(text, &share) && share >= 0 && share <= 1) return "";
@@ -44,8 +44,8 @@ absl::StatusOr<std::vector<std::int64_t>> ParseSizes(const std::string& text) {
   return sizes;
 }
 
-// Returns a rule that sets *value to the flag's text as `parse` reads it, or
-// refuses the text.
+// Returns a rule that sets *value to the result of parse(text), or refuses the
+// flag's text if parse() fails.
 template <typename T, typename Parse>
 flags::FlagRules Into(T* value, const Parse& parse) {
   return {.fault = [value, parse](const std::string& text) -> std::string {
@@ -75,8 +75,8 @@ std::vector<StepOptions> StepsOf(const Flags& flags) {
 
 void AddFlags(CLI::App* app, Flags* flags) {
   using flags::AddFlag;
-  // Adds a flag whose text `into` parses. `default_value` is the default as a
-  // text.
+  // Adds a flag whose text the rule `into` parses. --help shows
+  // `default_value`.
   const auto parsed = [&](const char* name, const char* type,
                           const char* default_value,
                           const flags::FlagRules& into, const char* help) {
@@ -84,7 +84,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
         app, name, [](const std::string&) {}, type, help, into);
     flags::ShowDefault(app, name, default_value);
   };
-  // Adds a flag whose default is shown.
+  // Adds a flag. --help shows the value of its variable as the default.
   const auto add = [&](const char* name, flags::Target value, const char* type,
                        const char* help, flags::FlagRules rules = {}) {
     rules.show_default = true;
@@ -100,7 +100,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
   flags::AddSecurityFlags(app, &flags->security);
   parsed("--in-flight", "N,...", "16", Into(&flags->in_flight, ParseInFlight),
          "Closed loop: calls in flight in each step");
-  // gRPC starts far fewer than 10^7 calls a second.
+  // The limit of 10^7 is far above the number of calls that gRPC can start in a
+  // second.
   parsed("--rates", "R,...", "",
          Into(&flags->rates,
               [](const std::string& text) {

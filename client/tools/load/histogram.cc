@@ -43,7 +43,7 @@ std::int64_t Histogram::LastOf(std::size_t index) {
   return FirstOf(index) + (std::int64_t{1} << ShiftOfIndex(index)) - 1;
 }
 
-// Has buckets up to the end of kHighest's power of two, like HdrHistogram.
+// Makes buckets up to the next power of two above kHighest, like HdrHistogram.
 Histogram::Histogram() : counts_((ShiftOf(kHighest) + 2) * kHalf) {}
 
 void Histogram::Record(std::int64_t nanos, std::int64_t count) {

@@ -35,7 +35,8 @@ double Seconds(clockid_t clock) {
          static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// The elements of a tensor come last in an answer.
+// Returns whether the answer ends with these elements. A tensor's elements come
+// last in an answer.
 bool EndsWith(absl::string_view answer, absl::Span<const char> elements) {
   return absl::EndsWith(answer, {elements.data(), elements.size()});
 }

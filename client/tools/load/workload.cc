@@ -42,8 +42,8 @@ struct Places {
   v1::SharedMemory input, output;
 };
 
-// Fills a tensor with elements in [-1, 1), the same for equal seeds. With
-// `places`, the tensor has its place instead of elements.
+// Fills a tensor with random elements in [-1, 1). With `places`, sets the
+// tensor's place in shared memory instead of elements.
 void FillTensor(v1::Dtype dtype, const std::vector<std::int64_t>& shape,
                 check::Random* random, const Places* places,
                 v1::Tensor* tensor) {

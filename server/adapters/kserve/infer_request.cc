@@ -128,7 +128,7 @@ absl::Status Inference::Read(RequestMessage message) {
   RETURN_IF_ERROR(ReadParameters());
   RETURN_IF_ERROR(ClaimRopes());
   RETURN_IF_ERROR(ReadOutputs());
-  // JSON may have unknown numbers of enums.
+  // Parameters in JSON may have enum values that this server does not know.
   if (json_bytes_ > 0) RETURN_IF_ERROR(model_->known->Check(*native_));
   parts_ = FindSharedParts(native_.get());
   if (parts_.places.empty()) return absl::OkStatus();

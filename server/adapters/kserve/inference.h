@@ -103,8 +103,9 @@ class Inference : public std::enable_shared_from_this<Inference> {
                     const inference::InferParameter& value,
                     absl::Status* status);
   absl::Status ReadOutputs();
-  // Reads the parameters of an input or an output, and finds its place.
-  // `ignores` returns whether another parameter is accepted without effect.
+  // Reads the parameters of an input or an output, and finds its place. For a
+  // parameter that is not about shared memory, `ignores` returns whether it is
+  // accepted without effect; if not, it is an error.
   absl::StatusOr<Placed> ReadPlaced(
       const ParameterMap& parameters,
       bool (*ignores)(absl::string_view name,
@@ -167,7 +168,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   SharedParts parts_;    // of native_
   OwnedElements owned_;  // of tensors of native_
 
-  std::vector<Output> outputs_;  // requested ones
+  std::vector<Output> outputs_;  // the requested outputs
   const std::shared_ptr<SharedTensors> shared_;
   absl::Duration timeout_ = absl::InfiniteDuration();
   bool tells_final_ = false;

@@ -183,8 +183,8 @@ class Client {
   // send only the place, not the elements (shared_region.h). If the server
   // shares no memory with this client, the region is private memory, and its
   // tensors are sent. Also RESOURCE_EXHAUSTED if the directory has too little
-  // space, and INVALID_ARGUMENT if the server does not accept such a large
-  // file. NOT_FOUND and similar errors mean that this process cannot use the
+  // space, and INVALID_ARGUMENT if the server does not accept a file of this
+  // size. NOT_FOUND and similar errors mean that this process cannot use the
   // directory. In a container the directory may have another path; see Share().
   absl::StatusOr<std::shared_ptr<SharedRegion>> MakeRegion(
       std::size_t bytes, const CallOptions& options = {}) const;
@@ -312,9 +312,9 @@ class Client {
   absl::StatusOr<TensorResult> ScoreRelative(
       const ScoreRelativeArgs& args, const CallOptions& options = {}) const;
 
-  // Reorders the rows of a projection's weight or bias, [H * D, ...], so that
-  // a checkpoint for one pairing works with the other. Elements keep their
-  // bits. `out` may be the weight's own memory, except in a SharedRegion.
+  // Reorders the rows of a projection's weight or bias, [H * D, ...], so that a
+  // checkpoint for one pairing works with the other pairing. Elements keep
+  // their bits. `out` may be the weight's own memory, except in a SharedRegion.
   // Request and response must each fit into one message.
   absl::StatusOr<TensorResult> ConvertPairing(
       const ConvertPairingArgs& args, const CallOptions& options = {}) const;

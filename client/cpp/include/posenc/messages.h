@@ -6,8 +6,8 @@
 // the server then uses the contract's default, or reports that the field is
 // required.
 //
-// In shapes B is batch, S sequence, H heads, D head_dim and T all tokens of a
-// packed batch.
+// In shapes, B is the batch size, S the sequence length, H the number of heads,
+// D head_dim, and T the number of all tokens of a packed batch.
 
 #pragma once
 
@@ -205,8 +205,8 @@ struct BuildTableResult {
   absl::optional<TensorView> cos;
   absl::optional<TensorView> sin;
 
-  // The only tensor of other tables. Its shape is [rows, d / 2, 2] for
-  // TABLE_LAYOUT_COMPLEX, and [rows, dim] for an absolute encoding.
+  // The tensor of a table that has only one tensor. For TABLE_LAYOUT_COMPLEX
+  // its shape is [rows, d / 2, 2], and for an absolute encoding [rows, dim].
   absl::optional<TensorView> table;
 
   // Keeps the tensors alive.
