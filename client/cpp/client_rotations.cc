@@ -29,6 +29,10 @@ namespace {
 
 using google::protobuf::Message;
 
+// Position ids with fewer bytes than this are a part of a stream's first
+// message. The bytes of larger ids follow in messages of their own.
+constexpr std::size_t kSmallIds = 64 << 10;
+
 // A tensor of a call: its names in errors, its field number in all messages,
 // and the members of the arguments that hold it and its output.
 struct RotatedTensor {
@@ -43,10 +47,12 @@ struct RotatedTensor {
 struct Rotation {
   std::string name;                    // of the unary RPC
   std::vector<RotatedTensor> tensors;  // in the order of a stream's bytes
-  // The first message of a stream. It owns `request`: the request of the unary
-  // RPC, in which no tensor is set.
+  // The first message of a stream. It owns `request`, the request of the unary
+  // RPC without tensors, and `ids`, the position ids whose bytes a stream can
+  // carry, in the stream's order.
   std::unique_ptr<Message> first;
   Message* request;
+  std::vector<v1::Tensor*> ids;
   std::unique_ptr<Message> response;
 };
 
@@ -54,10 +60,14 @@ Rotation RotationOf(const ApplyRopeArgs& args) {
   auto first = std::make_unique<v1::ApplyRopeStreamRequest>();
   v1::ApplyRopeRequest* const request = first->mutable_call();
   *request->mutable_rope() = args.rope;
+  std::vector<v1::Tensor*> ids;
   // Missing positions stay unset, so that the server reports them: an empty
   // message would be another fault.
   if (args.positions.kind_case() != v1::Positions::KIND_NOT_SET) {
     *request->mutable_positions() = args.positions;
+  }
+  if (request->positions().has_ids()) {
+    ids.push_back(request->mutable_positions()->mutable_ids());
   }
   request->set_layout(args.layout);
   request->set_direction(args.direction);
@@ -68,6 +78,7 @@ Rotation RotationOf(const ApplyRopeArgs& args) {
            {"k", "k_output", request->kKFieldNumber, args.k, args.k_out}},
           std::move(first),
           request,
+          std::move(ids),
           std::make_unique<v1::ApplyRopeResponse>()};
 }
 
@@ -76,7 +87,16 @@ Rotation RotationOf(const RepositionArgs& args) {
   v1::RepositionRequest* const request = first->mutable_call();
   *request->mutable_old_rope() = args.old_rope;
   if (args.new_rope) *request->mutable_new_rope() = *args.new_rope;
-  *request->mutable_movement() = args.movement;
+  v1::Movement* const movement = request->mutable_movement();
+  *movement = args.movement;
+  std::vector<v1::Tensor*> ids;
+  if (movement->old_positions().has_ids()) {
+    ids.push_back(movement->mutable_old_positions()->mutable_ids());
+  }
+  if (movement->new_positions().has_ids()) {
+    ids.push_back(movement->mutable_new_positions()->mutable_ids());
+  }
+  if (movement->has_shifts()) ids.push_back(movement->mutable_shifts());
   request->set_layout(args.layout);
   if (args.cache) *request->mutable_cache() = *args.cache;
   request->set_saturation(args.saturation);
@@ -85,6 +105,7 @@ Rotation RotationOf(const RepositionArgs& args) {
           {{"k", "out", request->kKFieldNumber, args.k, args.out}},
           std::move(first),
           request,
+          std::move(ids),
           std::make_unique<v1::RepositionResponse>()};
 }
 
@@ -110,16 +131,30 @@ std::vector<TensorField> SentFields(const Rotation& rotation) {
   return fields;
 }
 
-// Runs a stream: sends the request, then the bytes of `next`. For `lend` see
-// Calls::StreamBytes().
+// Runs a stream: sends the request, then the bytes of large position ids, then
+// the bytes of `next`. For `lend` see Calls::StreamBytes().
 absl::Status StreamBytes(Calls* calls, Rotation* rotation,
                          const NextBytes& next, bool lend,
                          const TakeBytes& take, const CallOptions& options) {
   for (const TensorField& field : SentFields(*rotation)) {
     SetForm(field, rotation->request);
   }
-  return calls->StreamBytes(absl::StrCat(rotation->name, "Stream"),
-                            *rotation->first, next, lend, take, options);
+  std::vector<std::string> ids;
+  for (v1::Tensor* const tensor : rotation->ids) {
+    std::string* const data = tensor->mutable_data();
+    if (data->size() < kSmallIds || !IsWhole(ViewOf(*tensor))) continue;
+    ids.push_back(std::move(*data));
+    data->clear();
+  }
+  std::size_t index = 0;
+  return calls->StreamBytes(
+      absl::StrCat(rotation->name, "Stream"), *rotation->first,
+      [&]() -> absl::StatusOr<absl::Span<const char>> {
+        if (index == ids.size()) return next();
+        const std::string& bytes = ids[index++];
+        return absl::MakeConstSpan(bytes.data(), bytes.size());
+      },
+      lend, take, options);
 }
 
 // A tensor of a stream, and the memory for its result.

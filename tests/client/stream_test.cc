@@ -72,6 +72,7 @@ class StreamService : public v1::PositionalEncodingService::Service {
   grpc::Status unary_status = Error(grpc::StatusCode::RESOURCE_EXHAUSTED,
                                     "ERROR_REASON_MESSAGE_TOO_LARGE", "");
   int unary_failures = 1000;     // calls that end with unary_status
+  std::size_t ids_bytes = 0;     // bytes of ids before the tensors
   std::size_t answer_bytes = 0;  // bytes of a response; 0: all received bytes
   int fail_at = -1;  // ends a stream with `end` in place of this message
   grpc::Status end;
@@ -96,7 +97,7 @@ class StreamService : public v1::PositionalEncodingService::Service {
     announced = MetadataOf(*context, "posenc-message-bytes");
     seen->clear();
     bytes.clear();
-    std::size_t answered = 0;
+    std::size_t answered = ids_bytes;
     Request request;
     while (stream->Read(&request)) {
       if (static_cast<int>(seen->size()) == fail_at) return end;
@@ -203,6 +204,30 @@ TEST_F(StreamTest, NoMessageIsLargerThanWasAnnounced) {
   const std::size_t announced = std::stoul(service_.announced);
   EXPECT_THAT(service_.sizes, Each(Le(announced)));
   EXPECT_LT(announced, 4u << 20);
+}
+
+TEST_F(StreamTest, LargeIdsAreSentAsBytesBeforeTheTensors) {
+  const Client client = Client::Connect(options_);
+  const std::string k = Bytes(20000 * 8);
+  const std::vector<std::int64_t> ids(20000, 7);
+  const std::string ids_bytes(reinterpret_cast<const char*>(ids.data()),
+                              ids.size() * 8);
+  RepositionArgs args;
+  args.layout = v1::LAYOUT_THD;
+  *args.movement.mutable_old_positions()->mutable_ids() =
+      ToTensor(ViewOf(ids, {20000}));
+  args.movement.set_shift(1);
+  args.k = TensorView{v1::DTYPE_FLOAT32, {20000, 1, 2}, k};
+  service_.ids_bytes = ids_bytes.size();
+
+  const absl::StatusOr<TensorResult> result = client.RepositionStream(args);
+
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(AsString(result->tensor.bytes) == Turned(k));
+  EXPECT_TRUE(service_.bytes == ids_bytes + k);
+  const auto& sent = service_.moved[0].call().movement().old_positions().ids();
+  EXPECT_EQ(sent.data(), "");
+  EXPECT_THAT(sent.shape(), ElementsAre(20000));
 }
 
 TEST_F(StreamTest, ResultsReplaceTheInputWhereTheCallerWantsThat) {
