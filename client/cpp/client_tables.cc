@@ -134,11 +134,20 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
       "BuildTableStream", stream, TableFields(),
       [&](const TableMessage& chunk, const ReceivedMessage& message) {
         amplitude = chunk.amplitude();
+        // All outputs are checked before the first is written.
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+          if (message.tensor(i) == nullptr || chunk.whole_shape().empty()) {
+            continue;
+          }
+          const absl::Status begun =
+              parts[i].Begin(message, i, Shape(chunk.whole_shape()));
+          if (!begun.ok()) return begun;
+        }
         std::int64_t done = 0, all = 0;
         for (std::size_t i = 0; i < parts.size(); ++i) {
           if (message.tensor(i) == nullptr) continue;
-          const absl::Status added = parts[i].Add(
-              chunk.first_row(), 0, message, i, Shape(chunk.whole_shape()));
+          const absl::Status added =
+              parts[i].Add(chunk.first_row(), 0, message, i);
           if (!added.ok()) return added;
           done += static_cast<std::int64_t>(parts[i].bytes_done());
           all += static_cast<std::int64_t>(parts[i].view().bytes.size());
@@ -223,9 +232,13 @@ absl::StatusOr<TensorResult> Client::BuildBias(
   const absl::Status status = calls_->Receive<BiasMessage>(
       "BuildBias", request, {BiasMessage::kTileFieldNumber},
       [&](const BiasMessage& tile, const ReceivedMessage& message) {
+        if (!tile.whole_shape().empty()) {
+          const absl::Status begun =
+              matrix.Begin(message, 0, Shape(tile.whole_shape()));
+          if (!begun.ok()) return begun;
+        }
         return matrix.Add(tile.query_start() - request.query_start(),
-                          tile.key_start() - request.key_start(), message, 0,
-                          Shape(tile.whole_shape()));
+                          tile.key_start() - request.key_start(), message, 0);
       },
       options);
   if (!status.ok()) return status;

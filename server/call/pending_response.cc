@@ -124,8 +124,9 @@ const core::ConstPieces* PendingResponse::InputInPlace(std::size_t i) const {
 
 absl::Status PendingResponse::Allocate(ResponseBuffers* buffers) {
   if (answer_.shared_bytes > 0) {
-    shared_ = buffers->HoldClaimed(answer_.shared_bytes);
+    // Before HoldClaimed(), which releases the bytes if it fails.
     bytes_to_claim_ -= answer_.shared_bytes;
+    shared_ = buffers->HoldClaimed(answer_.shared_bytes);
   }
   buffers_.resize(slices_.size());
   if (together_) {

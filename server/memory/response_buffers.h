@@ -29,7 +29,8 @@ class ResponseBuffers {
   absl::StatusOr<WritableSlice> Allocate(std::size_t bytes);
 
   // Returns an object whose destruction releases claimed bytes. The memory
-  // itself has another owner.
+  // itself has another owner. If the object cannot be allocated, the bytes are
+  // released, and std::bad_alloc is thrown.
   std::shared_ptr<void> HoldClaimed(std::int64_t bytes) const {
     return {nullptr, [admission = admission_, bytes](void* /*none*/) {
               admission->Release(bytes);

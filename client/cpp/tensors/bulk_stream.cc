@@ -69,7 +69,7 @@ StreamEnd RunBulkStream(
     void* tag = nullptr;
     bool ok = false;
     if (!Await(patience, &queue, &tag, &ok)) {
-      end.silent = end.local.ok();
+      if (end.local.ok()) end.silent = true;
       fail(absl::DeadlineExceededError(absl::StrCat(
           "the stream stood still for ", absl::FormatDuration(patience),
           " after ", answered, " responses")));

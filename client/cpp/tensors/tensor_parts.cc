@@ -63,12 +63,8 @@ absl::Status TensorParts::Begin(const ReceivedMessage& message,
 }
 
 absl::Status TensorParts::Add(std::int64_t row, std::int64_t column,
-                              const ReceivedMessage& message, std::size_t index,
-                              absl::Span<const std::int64_t> whole_shape) {
-  if (!whole_shape.empty()) {
-    const absl::Status begin = Begin(message, index, whole_shape);
-    if (!begin.ok()) return begin;
-  }
+                              const ReceivedMessage& message,
+                              std::size_t index) {
   const absl::Status misfit = absl::InternalError(absl::StrCat(
       message.name(index), " came with a part at row ", row, ", column ",
       column, " that does not fit the whole or the part before"));

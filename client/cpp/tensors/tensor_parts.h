@@ -40,15 +40,18 @@ class TensorParts {
 
   bool begun() const { return data_ != nullptr; }
 
+  // Sets the shape of the whole tensor, whose first part is tensor `index` of a
+  // message, and provides its memory, without writing to it. INTERNAL if the
+  // shape is not valid, or was set before. INVALID_ARGUMENT if `into` has
+  // another size than the whole tensor, RESOURCE_EXHAUSTED if the memory does
+  // not suffice.
+  absl::Status Begin(const ReceivedMessage& message, std::size_t index,
+                     absl::Span<const std::int64_t> shape);
+
   // Copies tensor `index` of a message to its place, which begins at `row` and
-  // `column`. `whole_shape` is the shape of the whole tensor in the first
-  // message, and empty in later messages. INTERNAL if a shape is not valid, or
-  // if the part is not the next part of the whole tensor. INVALID_ARGUMENT if
-  // `into` has another size than the whole tensor, RESOURCE_EXHAUSTED if the
-  // memory does not suffice.
+  // `column`. INTERNAL if the part is not the next part of the whole tensor.
   absl::Status Add(std::int64_t row, std::int64_t column,
-                   const ReceivedMessage& message, std::size_t index,
-                   absl::Span<const std::int64_t> whole_shape);
+                   const ReceivedMessage& message, std::size_t index);
 
   // Number of received bytes. It equals view().bytes.size() if no bytes are
   // missing.
@@ -64,9 +67,6 @@ class TensorParts {
     std::int64_t heads, rows, columns;
   };
   Extents ExtentsOf(absl::Span<const std::int64_t> shape) const;
-  // Sets the shape of the whole tensor, and the dtype of its first part.
-  absl::Status Begin(const ReceivedMessage& message, std::size_t index,
-                     absl::Span<const std::int64_t> shape);
 
   const std::size_t row_axis_;
   const Output into_;

@@ -48,11 +48,12 @@ absl::string_view SeverityName(v1::Severity severity) {
       static_cast<core::doctor::Severity>(severity));
 }
 
+// Returns "" for a kind that only newer servers know.
 absl::string_view KindName(v1::DescriptionKind kind) {
   // A tokenizer's file counts as part of the configuration.
   constexpr absl::string_view kKindNames[] = {
       "", "config", "params", "config", "gguf", "safetensors"};
-  return kKindNames[kind];
+  return v1::DescriptionKind_IsValid(kind) ? kKindNames[kind] : "";
 }
 
 // Returns "90 % of a score is left up to distance 4, 35 % at 131072; logits x

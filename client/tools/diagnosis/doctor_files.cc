@@ -541,6 +541,9 @@ absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
 
 bool IsGguf(const std::string& path) {
   if (HasExtension(path, ".gguf")) return true;
+  // Opening and closing a pipe would cut off its writer.
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
   const OffsetFile file(path);
   char magic[4] = {};
   return file.status().ok() && file.size() >= sizeof(magic) &&
