@@ -152,9 +152,11 @@ absl::Status CheckTensor(absl::string_view field,
   if (Matches(tensor->shape, extents)) return absl::OkStatus();
   const bool empty =
       std::count(tensor->shape.begin(), tensor->shape.end(), 0) > 0;
-  return WrongShape(absl::StrCat(field, ".shape"),
-                    absl::StrCat(expected, empty ? ", each at least 1" : ""),
-                    ShapeToString(tensor->shape));
+  const std::string given = ShapeToString(tensor->shape);
+  return ShapeMismatch(absl::StrCat(field, ".shape"),
+                       absl::StrCat("is ", given, "; must be ", expected,
+                                    empty ? ", each at least 1" : ""),
+                       expected, given);
 }
 
 int KernelIndex(Dtype dtype, Saturation saturation) {

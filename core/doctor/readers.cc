@@ -61,12 +61,16 @@ json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
   const interpretation::JsonObject part = interpretation::LanguagePart(
       interpretation::JsonObject(root, "", &ignored), model_type);
   if (path != nullptr) *path = part.Path();
-  json::json_pointer place;
+  // Not a json_pointer: it would also lead to elements of lists and to values
+  // that are no objects.
+  json* found = root;
   for (const absl::string_view step :
        absl::StrSplit(part.Path(), '.', absl::SkipEmpty())) {
-    place /= std::string(step);
+    const auto it = found->find(std::string(step));
+    if (it == found->end() || !it->is_object()) return root;
+    found = &*it;
   }
-  return root->contains(place) ? &(*root)[place] : root;
+  return found;
 }
 
 const json& ValueAt(const json& object, absl::string_view key) {

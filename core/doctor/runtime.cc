@@ -118,7 +118,7 @@ absl::Status SetKey(absl::string_view path, const std::string& value,
   json parsed = ParseSmall(value);
   if (parsed.is_discarded()) parsed = value;
   const std::string* const before = runtime->Find("--hf-overrides");
-  json merged = before == nullptr ? json::object() : json::parse(*before);
+  json merged = before == nullptr ? json::object() : ParseSmall(*before);
   merged.merge_patch(Nested(path, std::move(parsed)));
   runtime->flags.emplace_back("--hf-overrides", merged.dump());
   return absl::OkStatus();
@@ -195,9 +195,11 @@ void OverrideKey(absl::string_view text, GgufRope* gguf) {
 }  // namespace
 
 json ParseSmall(const std::string& text) {
-  interpretation::ParsedText read = interpretation::ParseText(text);
-  return read.text.fault.empty() ? std::move(read.value)
-                                 : json(json::value_t::discarded);
+  // ParseText() limits size and depth. It accepts NaN and infinities, which
+  // engines refuse in a flag.
+  return interpretation::ParseText(text).text.fault.empty()
+             ? json::parse(text, nullptr, false)
+             : json(json::value_t::discarded);
 }
 
 json Nested(absl::string_view path, json value) {

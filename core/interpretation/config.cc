@@ -56,10 +56,14 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
   const ProfileRules rules = RulesFor(question.reader);
   // The small language models of DeepSeek-VL2 and DeepSeek-OCR have the type
   // deepseek_v2, but not the latent attention of that type. So they are read as
-  // type deepseek (rows/refusals.json has the warning).
+  // type deepseek.
   if (config.At("use_mla") == false &&
       FindFamily(model_type).width == RotaryWidth::kMla) {
     model_type = "deepseek";
+    config.Warn("use_mla",
+                " is false: the code beside the checkpoint then has Llama's "
+                "attention, but transformers' class of model_type deepseek_v2 "
+                "has no such switch; Llama's attention is read");
   }
   ClassKeys keys;
   const Family& family = FindFamily(model_type);

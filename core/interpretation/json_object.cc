@@ -108,6 +108,22 @@ std::optional<std::int64_t> JsonObject::Integer(absl::string_view key) const {
          "; it must be a whole number, up to 2^53");
     return std::nullopt;
   }
+  // Only these keys get the warning, because some classes accept a number with
+  // a point for other keys. A key may be read twice, so the warning is added
+  // only if it is new.
+  constexpr absl::string_view kIntegers[] = {
+      "head_dim", "hidden_size", "num_attention_heads", "num_hidden_layers"};
+  if (At(key).is_number_float() &&
+      std::count(std::begin(kIntegers), std::end(kIntegers), key) > 0) {
+    const std::string warning =
+        absl::StrCat(Path(key), " is ", NumberText(*number),
+                     ", written with a point; transformers since 5.0 refuses "
+                     "such a file");
+    std::vector<std::string>& told = report_->warnings;
+    if (std::count(told.begin(), told.end(), warning) == 0) {
+      told.push_back(warning);
+    }
+  }
   return static_cast<std::int64_t>(*number);
 }
 

@@ -79,7 +79,7 @@ void FillTable(const CosSinEvaluator& evaluator,
                          std::size_t index) {
     char* const to = static_cast<char*>(out.data) + index * row_bytes;
     if constexpr (std::is_same_v<T, float>) {
-      std::memcpy(to, row.data(), row_bytes);
+      std::copy(row.begin(), row.end(), reinterpret_cast<float*>(to));
     } else {
       StoreDoubles(row.data(), static_cast<std::int64_t>(row.size()), out.dtype,
                    to);

@@ -27,8 +27,9 @@ std::size_t RowBytes(const CachePlaces& places) {
 std::int64_t Rows(const CachePlaces& places) {
   if (places.slots == 0) return 0;
   std::int64_t rows = places.slots / RowTokens(places);
-  for (const char letter : places.outer)
+  for (const char letter : places.outer) {
     rows *= (places.*DimensionOf(letter)).extent;
+  }
   return rows;
 }
 

@@ -30,6 +30,16 @@ const KernelTable& Avx512Bf16Table() {
 #endif
 
 #ifdef __x86_64__
+// Clang accepts the name "f16c" only from version 16 on. With an older Clang
+// there is no check, because all CPUs with AVX2 have F16C.
+bool HasF16c() {
+#if defined(__clang__) && __clang_major__ < 16
+  return true;
+#else
+  return __builtin_cpu_supports("f16c");
+#endif
+}
+
 // __builtin_cpu_supports, unlike xsimd's own detection, also checks that the
 // operating system saves the vector registers.
 std::vector<const KernelTable*> DetectKernels() {
@@ -39,9 +49,8 @@ std::vector<const KernelTable*> DetectKernels() {
   supported.push_back(&kSse2Kernels);  // part of x86-64
 #endif
 #ifdef POSENC_HAS_avx2
-  // F16C is not checked: all CPUs with AVX2 have it, and Clang before version
-  // 16 does not accept its name here.
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      HasF16c()) {
     supported.push_back(&kAvx2Kernels);
   }
 #endif

@@ -41,7 +41,8 @@ absl::Status TooManyCalls();
 absl::Status OutOfMemory();
 
 // Returns the function's result, or OutOfMemory() if an allocation failed. So a
-// failed allocation ends only the call, not the server.
+// failed allocation ends only the call, not the server. Any other exception is
+// a fault of the server, and ends the call as INTERNAL.
 template <typename Function>
 absl::Status OrOutOfMemory(const Function& function) {
   try {
@@ -50,6 +51,8 @@ absl::Status OrOutOfMemory(const Function& function) {
     return OutOfMemory();
   } catch (const std::length_error&) {  // larger than a container can be
     return OutOfMemory();
+  } catch (const std::exception& fault) {
+    return absl::InternalError(fault.what());
   }
 }
 

@@ -138,7 +138,8 @@ void AddGlobalFlags(CLI::App* app, GlobalFlags* flags) {
       app, "--server", &flags->server, "ADDRESS",
       "Address of a server (127.0.0.1:50051, unix:/path, dns:///host:port); "
       "without it, and without POSENC_SERVER in the environment, the service "
-      "runs inside this process. TLS and tokens have no such variable",
+      "runs inside this process. No variable stands for the flags of TLS and "
+      "tokens",
       {.fault =
            [](const std::string& address) {
              return std::string(address.empty() ? "is empty" : "");

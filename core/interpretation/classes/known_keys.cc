@@ -463,6 +463,15 @@ void WarnOfRefusals(const Model& model) {
   WarnOfSwitch(model);
   WarnOfIntervals(model);
   WarnOfPattern(model);
+  const bool is_long = !model.family.long_switch.empty() &&
+                       config.At(model.family.long_switch) == true;
+  const auto maximum = config.Peek().Integer("max_position_embeddings");
+  if (is_long && maximum && *maximum != model.family.long_length) {
+    config.Warn("max_position_embeddings", " is ", *maximum, ", and ",
+                model.family.long_switch, " is true, so ",
+                ClassOf(model.model_type), " takes ", model.family.long_length,
+                "; it is read the same way here");
+  }
   WarnOfTypes(model);
   const auto hidden = config.Peek().Integer("hidden_size");
   const auto heads = config.Peek().Integer("num_attention_heads");

@@ -201,9 +201,12 @@ class ConfigReader {
         const auto channels =
             WholePart(value.get<double>() * static_cast<double>(rope.head_dim));
         if (channels == rope.spec.rotary_dim) continue;
-        config_.Warn(key, " is not read: it gives ", channels, " of the ",
-                     rope.head_dim, " channels, and ", rules_.project,
-                     " rotates ", rope.spec.rotary_dim);
+        // Without the value, doctor reports the key only as a note.
+        config_.Warn(
+            key, key == "partial_rotary_factor" ? "" : " " + Shortened(value),
+            " is not read: it gives ", channels, " of the ", rope.head_dim,
+            " channels, and ", rules_.project, " rotates ",
+            rope.spec.rotary_dim);
       } else if (!IsBaseName(key) || !rope.spec.rope_theta) {
         if (IsAmong(key, "rope_interleaved rotary_emb_interleaved") &&
             value == (rope.spec.pairing == Pairing::kInterleaved)) {

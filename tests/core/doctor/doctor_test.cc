@@ -281,6 +281,20 @@ TEST(DoctorBadInputTest, EndsWhenItIsStopped) {
   EXPECT_LT(asked, 2000);
 }
 
+TEST(DoctorBadInputTest, PartsThatAreNoObjectsEndNothing) {
+  const json flux = {{"_class_name", "FluxTransformer2DModel"},
+                     {"attention_head_dim", 128},
+                     {"num_attention_heads", 24},
+                     {"axes_dims_rope", {16, 56, 56}}};
+  for (json config : {Plain(), flux}) {
+    for (const json& part : {json("x"), json({1}), json(7)}) {
+      config["text_config"] = part;
+      Diagnosed(config);
+    }
+  }
+  Diagnosed({{"a", {1}}, {"a.99999999999999999999999", Plain()}});
+}
+
 // The values are separated by commas (llama.cpp PR 18056).
 TEST(DoctorRuntimeTest, OneOverrideKvMayGiveSeveralKeys) {
   DoctorInput input;
@@ -308,6 +322,12 @@ TEST(DoctorRuntimeTest, TheValueOfAnUnknownFlagNamesNoEngine) {
       ParseRuntime("--model /models/llama-3-vllm --rope-theta 5e5");
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   EXPECT_EQ(runtime->engine, Runtime::Engine::kUnknown);
+}
+
+TEST(DoctorRuntimeTest, NanInAnOverrideIsRefused) {
+  const auto runtime = ParseRuntime(
+      R"(vllm serve m --hf-overrides '{"rope_theta":NaN}' --hf-overrides.a 1)");
+  EXPECT_THAT(runtime.status().message(), HasSubstr("no JSON object"));
 }
 
 TEST(DoctorConfigsTest, TheSecondIsComparedWithTheFirst) {
