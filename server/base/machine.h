@@ -16,8 +16,8 @@ struct CgroupLimits {
 };
 
 // Reads the limits of this process's control group and of the groups above it,
-// and returns the strictest. Supports versions 1 and 2. `root` is the folder
-// that holds /proc and /sys: "" except in tests.
+// and returns the strictest. Supports versions 1 and 2 of control groups.
+// `root` is the folder that holds /proc and /sys: "" except in tests.
 CgroupLimits ReadCgroupLimits(const std::string& root);
 
 // Returns the number of CPUs in the affinity mask, or the group's quota if it

@@ -307,7 +307,7 @@ Task Call::ReadAll(Handover<RequestMessage>* received) {
 
 Task Call::ComputeAll(Handover<RequestMessage>* received,
                       Handover<grpc::ByteBuffer>* computed) {
-  bool more = false;  // the handler has another response without a message
+  bool more = false;  // the handler has another response to the last message
   std::int64_t index = -1;
   while (true) {
     std::optional<RequestMessage> message;

@@ -61,7 +61,7 @@ struct CallResources {
   const std::vector<CallObserver*> observers;
   grpc::AsyncGenericService generic;
   std::atomic<int> calls{0};  // in progress, except exempt and refused calls
-  // Shared with responses that a client in this process still holds.
+  // Also owned by responses that a client in this process still holds.
   const std::shared_ptr<Admission> admission;
   ResponseBuffers buffers;
   HeldMemory held;
@@ -139,7 +139,8 @@ class Call final : private Loop::Ticked {
   void ClaimMemory();
   auto Read();
   auto Write(grpc::ByteBuffer* message, bool with_status);
-  // These return the operation's result.
+  // These functions get the value of the co_await, and return the operation's
+  // result.
   absl::Status CheckTimeLeft(const absl::Status& status) const;
   absl::StatusOr<RequestMessage> TakeMessage(bool came);
   absl::Status Written(bool taken);

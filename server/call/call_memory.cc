@@ -187,10 +187,9 @@ std::optional<absl::Status> CallMemory::ClaimResponse(std::int64_t bytes,
   return full();
 }
 
-// Shrinks a stream's claim so that `bytes` more fit into the budget. The claim
-// covers four messages, and may be the whole budget. It is enough if one
-// message, the data made from it and the response fit together, as in a unary
-// call.
+// Reduces the claim of a stream until the claim and `bytes` together fit into
+// the budget. The claim is for four messages, and may be the whole budget. At
+// least one message and the data made from it stay claimed, as in a unary call.
 void CallMemory::MakeRoomFor(std::int64_t bytes) {
   const std::int64_t held = held_.load();
   const std::int64_t more = std::min(held + bytes - admission_->budget(),

@@ -63,8 +63,9 @@ class CallMemory final : public RequestMessage::Claimer {
   // bytes cannot be claimed.
   absl::Status Received(std::int64_t bytes);
 
-  // Releases the claim while other calls wait for memory. Received() claims the
-  // bytes again, or fails.
+  // Releases the claim of a stream that waits for its next message, so that
+  // other calls can have the memory. Received() claims the bytes again, or
+  // fails.
   void Lend();
 
   // Adjusts the claim for data made from the message. The claim of a stream
@@ -97,10 +98,12 @@ class CallMemory final : public RequestMessage::Claimer {
  private:
   absl::Status ReceivedOfStream(std::int64_t bytes);
   void MakeRoomFor(std::int64_t bytes);
-  // Counts bytes that Admission has granted.
+  // Adds bytes that Admission has granted to held_; a negative number is for
+  // released bytes.
   void Hold(std::int64_t bytes);
-  // `what` names the memory in errors. `remedy` ends the error's text if the
-  // size exceeds the budget.
+  // Claims `bytes` without waiting, even if the claims then exceed the budget
+  // by 1/kBeyondPart of it. `what` names the memory in errors. `remedy` ends
+  // the error's text if the budget can never hold the bytes.
   absl::Status ClaimBeyond(std::int64_t bytes, absl::string_view what,
                            absl::string_view remedy);
 
@@ -116,7 +119,7 @@ class CallMemory final : public RequestMessage::Claimer {
   std::atomic<bool> entering_{false};  // waits for the first claim
   // Bytes of a stream's largest unannounced message beyond the assumed size.
   std::int64_t largest_excess_ = 0;
-  std::atomic<std::int64_t> largest_message_{0};  // of a stream
+  std::atomic<std::int64_t> largest_message_{0};  // size, of a stream
   std::int64_t made_ = 0;  // bytes that ClaimMade() has claimed
 };
 

@@ -30,7 +30,8 @@ struct CallRecord {
   std::int64_t messages_received = 0, messages_sent = 0;
   std::int64_t bytes_received = 0, bytes_sent = 0;
 
-  // The peer may choose these texts; they are bounded, but not escaped.
+  // The peer may choose these texts. Their lengths are bounded, but the texts
+  // are not escaped.
   absl::string_view peer;         // "ipv4:10.0.0.7:40123"
   absl::string_view caller;       // the token's name; "" without tokens
   absl::string_view request_id;   // metadata x-request-id; "" if none

@@ -93,7 +93,7 @@ class Computation {
   }
 
   // Returns whether each buffer must be contiguous and aligned to 64 bytes. If
-  // not, buffers may have any pieces and any alignment.
+  // not, each buffer may consist of several pieces, with any alignment.
   virtual bool needs_aligned_buffers() const { return true; }
 
   virtual absl::Status Compute(std::int64_t tile,
@@ -160,7 +160,8 @@ struct TensorAnswer {
   // response's order; unset: all tensors. Other tensors are computed and
   // dropped.
   std::optional<absl::InlinedVector<std::size_t, 2>> sent;
-  // Number of bytes of shared memory to claim, for reading and writing.
+  // Number of bytes of shared memory that the call reads or writes. They are
+  // claimed like bytes of messages.
   std::int64_t shared_bytes = 0;
   // The response's fields that are not tensors; null if there are none. If the
   // answer has no tensors, the computation may change these fields, because

@@ -57,9 +57,9 @@ class CallHandler {
   virtual absl::StatusOr<std::unique_ptr<PendingResponse>> Next(
       StopCheck stop) = 0;
 
-  // Returns a message that reports an error of Receive(), of Next() or of the
-  // response, if the call continues after it. Returns nullopt if the error ends
-  // the call.
+  // Converts an error of Receive(), of Next() or of computing the response to a
+  // message for the client; the call then continues. Returns nullopt if the
+  // error must end the call.
   virtual std::optional<std::string> Tell(const absl::Status& /*error*/) {
     return std::nullopt;
   }

@@ -76,8 +76,8 @@ class OpenCalls {
     return slot;
   }
 
-  // When this many calls are open, each connection gets an equal part. With 25
-  // kB for each call, they take 400 MB.
+  // When this many calls are open, each connection may have only an equal part
+  // of this number. With 25 kB for each call, the calls take 400 MB.
   static constexpr int kMostInAll = 16384;
 
  private:

@@ -124,7 +124,8 @@ const core::ConstPieces* PendingResponse::InputInPlace(std::size_t i) const {
 
 absl::Status PendingResponse::Allocate(ResponseBuffers* buffers) {
   if (answer_.shared_bytes > 0) {
-    // Before HoldClaimed(), which releases the bytes if it fails.
+    // The count is reduced before HoldClaimed(), which releases the bytes if it
+    // fails.
     bytes_to_claim_ -= answer_.shared_bytes;
     shared_ = buffers->HoldClaimed(answer_.shared_bytes);
   }

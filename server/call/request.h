@@ -52,8 +52,9 @@ struct ParsedRequest : ParsedMessage {
 // Returns INVALID_ARGUMENT: the bytes are not a valid message of this call.
 absl::Status NotAMessage();
 
-// Parses `small` into `parsed`. The bytes of `small` were claimed twice; this
-// function releases one of the claims. Errors are those of Parse().
+// Parses `small`, a message or its part without borrowed bytes, into `parsed`.
+// The caller has claimed the bytes of `small` twice, for `message`; this
+// function releases one of the two claims. Errors are those of Parse().
 // ParsedMessage explains `may_share`, which may be null.
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,

@@ -37,8 +37,8 @@ class Step {
     const Wait* wait;  // knows how long the call has waited
   };
 
-  // `message` is nullopt if the handler may have another response without a
-  // message.
+  // `message` is nullopt if the handler may respond without a new message
+  // (CallHandler::HasNext() or WaitsForNews()).
   Step(const With& with, std::optional<RequestMessage> message)
       : with_(with), message_(std::move(message)) {}
   ~Step() { DropResponse(); }
@@ -52,8 +52,8 @@ class Step {
     kTurn,     // let waiting calls run first, then call it on the pool
     kMemory    // claim bytes_to_claim(), then call Claimed()
   };
-  // `on_pool` says whether the caller is a thread of the pool, which may work
-  // for long.
+  // Works until the step is over or needs what the result says. `on_pool` says
+  // whether the caller is a thread of the pool, which may work for long.
   Need Advance(bool on_pool);
 
   std::int64_t bytes_to_claim() const { return response_->bytes_to_claim(); }
@@ -86,7 +86,7 @@ class Step {
   std::optional<RequestMessage> message_;
   Stage stage_ = Stage::kReceive;
   std::unique_ptr<PendingResponse> response_;
-  std::int64_t computed_ = 0;  // number of tiles
+  std::int64_t computed_ = 0;  // number of computed tiles
   absl::Status status_;
   bool has_response_ = false;
   grpc::ByteBuffer output_;

@@ -18,10 +18,10 @@
 
 namespace posenc::server {
 
-// Waits for a place, for memory, or for news, one after the other. Returns OK,
-// the reason why the wait failed, or the reason to stop. If the grant came
-// before the stop, the status is OK, and the call must give back the granted
-// place or memory.
+// Waits for a place, for memory or for news. One object serves many waits, one
+// after the other. `co_await` returns OK, the reason why the wait failed, or
+// the reason to stop. If the grant came before the stop, the status is OK, and
+// the call must give back the granted place or memory.
 //
 //   wait.For(places->Enter(request, &ticket, &wait),
 //            [&] { return places->StopWaiting(&ticket); });

@@ -12,8 +12,8 @@
 
 namespace posenc::server {
 
-// Texts with few possible values ("info") are kept as given; the table of keys
-// refuses other values.
+// `level` and `format` are words of the configuration, such as "info". SetKey()
+// (keys.h) has refused words that are not allowed.
 struct LogOptions {
   std::string level = "info";
   std::string format = "json";

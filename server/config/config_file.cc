@@ -85,9 +85,10 @@ void Flatten(const std::string& prefix, const toml::table& table,
   }
 }
 
-// Returns the key or table whose statement contains the line: "threads" of
-// "threads = many", or "[tls]". toml++'s errors do not name the key or table.
-// The result is empty if no key or table is found.
+// Returns the key or table header to which the line with number `line` belongs,
+// for errors, because toml++'s errors do not name it: "threads" for the line
+// "threads = many", "[tls]" for the line of that header. Returns "" if none is
+// found.
 absl::string_view KeyAt(const std::vector<absl::string_view>& lines,
                         std::size_t line) {
   for (std::size_t i = line; i > 0; --i) {

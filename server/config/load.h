@@ -22,8 +22,8 @@ enum class Task {
 
 struct LoadedConfig {
   Config config;
-  // The source of each of Keys(): "command line", "POSENC_LISTEN",
-  // "/etc/posenc.toml:3" or "default".
+  // The sources of the values, in the order of Keys(): "command line",
+  // "POSENC_LISTEN", "/etc/posenc.toml:3" or "default".
   std::vector<std::string> sources;
   // Each warning is one line.
   std::vector<std::string> warnings;

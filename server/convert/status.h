@@ -12,9 +12,9 @@ namespace posenc::server {
 // Keeps the code and the message; the message becomes valid UTF-8 of at most
 // 1024 bytes. If the status was made with core/base/error.h, the details hold a
 // google.rpc.Status with ErrorInfo. INVALID_ARGUMENT and OUT_OF_RANGE with a
-// field also get BadRequest; kOverloaded also gets RetryInfo. If there are more
-// faults, BadRequest lists them after the first, and the message ends with
-// their fields.
+// field also get BadRequest; kOverloaded also gets RetryInfo. If the status has
+// several faults, BadRequest lists as many as fit, and the message ends with
+// the fields of the faults after the first.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // Returns a name such as "ERROR_REASON_OVERLOADED"; empty without details.

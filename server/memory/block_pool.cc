@@ -14,8 +14,8 @@
 namespace posenc::server {
 namespace {
 
-// A kept block is reused only if at most a fifth of the block stays unused,
-// because no call has claimed the unused part.
+// A kept block is reused only if at most 1/kMostWaste of it would be unused:
+// the unused part takes memory, but no call has claimed it.
 constexpr std::size_t kMostWaste = 5;
 
 // Makes the address sanitizer report any use of a block beyond its first

@@ -2,8 +2,8 @@
 //
 // A buffer is 64-byte aligned. It counts against the budget until gRPC has sent
 // it and frees its slice, which may be after the call has ended. Large buffers
-// come from a BlockPool. The pool keeps them for the next response, while no
-// call claims their bytes.
+// come from a BlockPool. The pool keeps freed buffers for later responses, as
+// far as they fit into the unclaimed part of the budget.
 
 #pragma once
 

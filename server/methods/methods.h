@@ -39,7 +39,7 @@ struct MethodContext {
   const Limits* limits;  // with defaults filled in
   RopeCache* cache;
   CallSharing sharing;
-  // The call's headers, for `start` only; null without a call.
+  // The call's headers, which only Method::start may use; may be null.
   const CallHeaders* call = nullptr;
   BorrowedTensors borrowed;  // tensors of the request
   // Memory for converted tensors. Lives as long as the request.

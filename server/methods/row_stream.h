@@ -35,7 +35,7 @@ struct RotatedTensor {
   std::unique_ptr<const core::RowMap> map;
 };
 
-// The tensors are in the order of a stream's bytes.
+// The tensors that a call rotates. A stream sends their bytes in this order.
 using Rotation = absl::InlinedVector<RotatedTensor, 2>;
 
 // Returns the answer that holds the rotated tensors.

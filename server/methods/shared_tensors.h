@@ -73,7 +73,8 @@ SharedParts FindSharedParts(google::protobuf::Message* message);
 
 class SharedTensors {
  public:
-  // `max_copied_bytes` is the limit for all bytes that are copied out.
+  // `max_copied_bytes` is the limit for all bytes that are copied out of shared
+  // memory.
   SharedTensors(const CallSharing& call, std::int64_t max_copied_bytes)
       : call_(call), max_copied_bytes_(max_copied_bytes) {}
 

@@ -25,7 +25,7 @@ struct ServerStatus {
   std::int64_t calls_limit = 0;       // current limit of calls_in_service
   std::int64_t calls_in_progress = 0;
 
-  // Free response blocks that are kept for the next responses.
+  // Size of the free memory blocks that are kept for later responses.
   std::int64_t kept_bytes = 0;
 
   // The cache of resolved encodings.

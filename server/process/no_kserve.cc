@@ -1,4 +1,5 @@
-// Replaces KServe's service in builds without its protocol.
+// Compiled instead of server/adapters/kserve in builds without KServe's
+// service.
 
 #include "server/adapters/kserve/kserve_service.h"
 

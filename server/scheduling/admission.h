@@ -54,15 +54,15 @@ class Admission {
     std::list<Ticket*>::iterator position_;
   };
 
-  // kNever: the call's own claim and the bytes together exceed the budget, even
-  // if no other call holds a claim.
+  // The result of a request for bytes. kNever: the call's own claim and the
+  // requested bytes together exceed the budget, so waiting is useless.
   enum class Entry { kAdmitted, kWaiting, kFull, kNever };
 
   // At most `max_waiting` calls wait in outside_.
   Admission(std::int64_t budget_bytes, std::size_t max_waiting)
       : budget_(budget_bytes), max_waiting_(max_waiting) {}
 
-  // Sets other limits. Existing claims do not change.
+  // Changes both limits. Existing claims stay as they are.
   void SetLimits(std::int64_t budget_bytes, std::size_t max_waiting);
 
   // Sets a function that is called after every claim with the unclaimed bytes
@@ -72,7 +72,7 @@ class Admission {
   }
 
   // A small call claims at most 1/kSmallPart of the budget. All small calls
-  // together may exceed the budget by 1/kSmallsPart.
+  // together may exceed the budget by 1/kSmallsPart of it.
   static constexpr std::int64_t kSmallPart = 256;
   static constexpr std::int64_t kSmallsPart = 16;
 

@@ -21,7 +21,7 @@ namespace {
 // widest models.
 constexpr std::size_t kCacheBytes = 16 << 20;
 
-// Free memory that the heap keeps for small allocations.
+// Amount of free memory that may stay in the heap, for small allocations.
 constexpr std::size_t kLittleFreed = 4 << 20;
 
 std::size_t Excess(std::size_t whole, std::size_t part) {

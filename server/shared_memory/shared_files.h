@@ -103,7 +103,7 @@ class SharedFiles {
     return peer == PeerKind::kUnix ||
            (loopback_ && peer == PeerKind::kLoopback);
   }
-  // Returns the error for other peers: PERMISSION_DENIED,
+  // Returns the error for a peer that Allows() refuses: PERMISSION_DENIED,
   // kSharedMemoryUnavailable.
   absl::Status NotAllowed() const;
 

@@ -1,4 +1,5 @@
-// Replaces traces in builds without OpenTelemetry.
+// Compiled instead of otlp_traces.cc in builds without OpenTelemetry:
+// --otlp-endpoint is then an error.
 
 #include "core/base/error.h"
 #include "server/trace/traces.h"

@@ -13,9 +13,10 @@ namespace posenc::server {
 
 // PEM files. All empty: plaintext. `cert` and `key` are needed together.
 struct TlsFiles {
-  std::string cert;       // the server's certificate, then its intermediates
-  std::string key;        // its private key, without a passphrase
-  std::string client_ca;  // authorities of required client certificates
+  std::string cert;  // the server's certificate, then its intermediates
+  std::string key;   // its private key, without a passphrase
+  // The CAs of client certificates. If set, clients must send a certificate.
+  std::string client_ca;
 };
 
 // Texts in OpenSSL's PEM format that have been checked.

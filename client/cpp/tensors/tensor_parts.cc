@@ -11,7 +11,7 @@
 namespace posenc {
 namespace {
 
-// More bytes than any memory has.
+// Limit on a tensor's bytes: more than any machine's memory.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
 
 bool AllPositive(absl::Span<const std::int64_t> shape) {

@@ -139,7 +139,8 @@ impl<'a> Whole<'a> {
             return None;
         }
         for (index, from) in part.data.chunks_exact(run).enumerate() {
-            // Computes the byte in the whole tensor at which the run begins, from the last axis to the first.
+            // Computes the offset in the whole tensor at which the run begins. The loop goes from the last axis to the
+            // first.
             let (mut index, mut begin, mut stride) = (index * run / element, 0, element);
             for axis in (0..shape.len()).rev() {
                 let extent = part.shape[axis] as usize;

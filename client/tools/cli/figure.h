@@ -30,7 +30,7 @@ struct FigureFlags {
   SourceFlags source, compare;
   FieldFlags absolute{v1::AbsoluteEncoding::descriptor()};
   std::int64_t start = 0;
-  std::optional<std::int64_t> rows;  // of `angles` and `table`
+  std::optional<std::int64_t> rows;  // for the figures `angles` and `table`
   std::optional<std::int32_t> channels;
   std::int64_t position = 1;
   std::int32_t pair = 0;

@@ -34,7 +34,8 @@ struct Bounds {
   // The bound without --dtype-bound, for engines that compute cosines and sines
   // in float32, or in float64 if the keys are float64.
   double usual;
-  // The bound for tables of lower precision, and the dtype of such tables.
+  // The bound for engines whose tables have a lower precision than `usual`
+  // assumes, and the dtype of these tables.
   double coarser;
   std::string coarser_dtype;
 };
@@ -51,7 +52,7 @@ MotionBound BoundOf(v1::Dtype dtype, double ulps);
 struct MotionError {
   double max_ulps = 0;   // over all pairs and heads
   double max_bound = 0;  // the largest bound of a pair
-  bool within = true;    // every pair's own bound holds
+  bool within = true;    // every pair is within its own bound
   // Numbers of tokens and of heads with a pair beyond its bound, and the first
   // such token and its head.
   std::int64_t tokens = 0, heads = 0;

@@ -14,8 +14,8 @@
 
 namespace posenc::cli {
 
-// Number of printed rows of a tensor: as many as fit on a screen, and fewer if
-// the tensor is also in a file.
+// Numbers of printed rows of a tensor. kShownRowsOfFile is for a tensor that is
+// also written to a file.
 constexpr std::int64_t kShownRows = 8;
 constexpr std::int64_t kShownRowsOfFile = 3;
 

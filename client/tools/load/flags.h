@@ -14,8 +14,9 @@
 
 namespace posenc::load {
 
-// The measurement. The defaults are part of the interface. --help shows the
-// defaults of AddFlags().
+// The measurement that the flags describe, and the defaults of the flags, which
+// are part of the interface. For some flags, AddFlags() repeats the default as
+// a text, which --help shows.
 struct Flags {
   std::string server;
   flags::SecurityFlags security;

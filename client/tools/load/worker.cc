@@ -227,7 +227,9 @@ void Worker::Dispatch() {
                     options.poisson ? 0 : 1e9 / options.rate * index_,
                     options.poisson,
                     options.seed * 7919 + static_cast<unsigned>(index_));
-  // All counted calls have ended by the time `last`.
+  // Only calls that are due before `last` are sent. With a cool-down, `last` is
+  // the deadline of the last counted calls: calls are sent until all counted
+  // calls have ended.
   const std::int64_t last = step_->end + (options.cool_down ? timeout : 0);
   std::int64_t next = 0;
   const auto advance = [&] {

@@ -49,21 +49,23 @@ struct Step {
   // Counted calls that were claimed, if their number is limited.
   std::atomic<std::int64_t> calls{0};
   std::atomic<int> in_flight{0};
-  std::atomic<int> counted{0};  // calls in flight that count
+  std::atomic<int> counted{0};  // calls in flight that Counts() includes
   std::atomic<std::int64_t> last_answer{0};
 
   // Returns true if `due` is not in the warm-up or cool-down.
   bool Counts(std::int64_t due) const { return due >= measured && due < end; }
   bool Stopped() const { return stop && stop->load(std::memory_order_relaxed); }
-  // Claims a call that is due at `due`; false if the limit of calls is reached.
-  // Calls of the warm-up are not limited.
+  // Counts a call that is due at `due` against the limit options.calls. Returns
+  // false if the limit is reached: the call must then not be sent. Calls of the
+  // warm-up are not limited.
   bool Claim(std::int64_t due);
 };
 
 class Worker {
  public:
-  // Makes worker `index` of step->workers. The worker uses every
-  // step->workers-th channel, from channel `index` on.
+  // Makes the worker with the number `index`; `step` has step->workers workers,
+  // numbered from 0. They share the channels: this worker uses the channels
+  // index, index + step->workers, index + 2 * step->workers, ...
   Worker(Step* step, int index,
          const std::vector<std::shared_ptr<grpc::Channel>>& channels);
   ~Worker();

@@ -57,12 +57,13 @@ class Inference : public std::enable_shared_from_this<Inference> {
   ~Inference();
 
   absl::Status Read(RequestMessage message);
-  // See CallHandler. Must be called after Read().
+  // Implements CallHandler::TakesLong(). Must be called after Read().
   bool TakesLong() const {
     return model_->takes_long(*native_) || parts_.TakesLong();
   }
 
-  // Must be called only once, after Read().
+  // Returns the response, whose tensors are not computed yet. Must be called
+  // only once, after Read().
   absl::StatusOr<std::unique_ptr<PendingResponse>> Answer(StopCheck stop);
 
   // Returns the names that every answer repeats. Works even if Read() has
@@ -98,14 +99,15 @@ class Inference : public std::enable_shared_from_this<Inference> {
   absl::Status ReadInputs();
   absl::Status ReadInput(const Input& input, const wire::BorrowedBytes* raw);
   absl::Status ReadParameters();
-  // Returns false if the parameter belongs to the native request.
+  // Reads a parameter that KServe or its clients define. Returns false for any
+  // other name: the parameter is then a field of the native request.
   bool ReadReserved(const std::string& name,
                     const inference::InferParameter& value,
                     absl::Status* status);
   absl::Status ReadOutputs();
-  // Reads the parameters of an input or an output, and finds its place. For a
-  // parameter that is not about shared memory, `ignores` returns whether it is
-  // accepted without effect; if not, it is an error.
+  // Reads the parameters of an input or an output, and finds its place in
+  // shared memory. For a parameter that is not about shared memory, `ignores`
+  // returns whether it is accepted without effect; if not, it is an error.
   absl::StatusOr<Placed> ReadPlaced(
       const ParameterMap& parameters,
       bool (*ignores)(absl::string_view name,
@@ -136,7 +138,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // the native response.
   std::string Head(const TensorAnswer& answer) const;
   absl::Status CheckTime() const;
-  // Adds the time since the previous EndPart() to one part of times_.
+  // Adds the time since the previous EndPart(), or since the start, to the
+  // member `part` of times_.
   void EndPart(absl::Duration InferTimes::*part);
 
   const MethodContext context_;
@@ -161,12 +164,12 @@ class Inference : public std::enable_shared_from_this<Inference> {
   const Model* model_ = nullptr;
   std::unique_ptr<google::protobuf::Message> native_;
   std::set<std::string> taken_;  // paths that are set
-  std::size_t json_bytes_ = 0;   // of all parameters
+  std::size_t json_bytes_ = 0;   // JSON in all parameters
   // Field numbers and bytes of the borrowed tensors.
   std::vector<int> fields_;
   BorrowedList bytes_;
   SharedParts parts_;    // of native_
-  OwnedElements owned_;  // of tensors of native_
+  OwnedElements owned_;  // converted elements of native_
 
   std::vector<Output> outputs_;  // the requested outputs
   const std::shared_ptr<SharedTensors> shared_;

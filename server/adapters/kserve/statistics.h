@@ -17,14 +17,14 @@ struct InferTimes {
   absl::Duration queue;   // waiting for a place and memory
   absl::Duration input;   // parsing and checking
   absl::Duration infer;   // computing
-  absl::Duration output;  // framing
+  absl::Duration output;  // making the answer's message
 };
 
 // Safe for many threads.
 class ModelCounts {
  public:
-  // Clients read all sums, including the sums for caches, so all fields are
-  // set.
+  // Sets every sum to 0, because clients read all of them, even the sums for
+  // response caches, which this server does not have.
   ModelCounts() {
     inference::InferStatistics& sums = *sums_.mutable_inference_stats();
     for (int i = 0; i < sums.GetDescriptor()->field_count(); ++i) {
@@ -32,7 +32,8 @@ class ModelCounts {
                                            sums.GetDescriptor()->field(i));
     }
   }
-  // Adds a request. The times of a failed request end at its failure.
+  // Adds a request that has ended. If it has failed, `times` has only the time
+  // until its failure.
   void Add(const InferTimes& times, bool succeeded) {
     const std::int64_t now = absl::ToUnixMillis(absl::Now());
     const absl::Duration all =
