@@ -466,7 +466,8 @@ bool Call::HoldsTooMuch(absl::Time now) const {
          resources_.admission->budget();
 }
 
-// Checks the message that the coroutine is reading or writing.
+// If reading or writing a message takes too long, releases the call's place,
+// lends its claim, or ends the call.
 void Call::Tick(absl::Time now) {
   const bool writes = writing_.since != absl::InfiniteFuture();
   const auto& [since, bytes] = writes ? writing_ : reading_;

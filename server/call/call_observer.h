@@ -43,7 +43,9 @@ struct CallRecord {
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
-  // Method names are unique across services.
+  // Called when the server has looked up the method of a call. `method` is ""
+  // if there is no such method. It has no service, because method names are
+  // unique across services.
   virtual void Started(absl::string_view /*method*/) {}
   virtual void Finished(const CallRecord& record) = 0;
 };

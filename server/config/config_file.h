@@ -21,7 +21,7 @@ namespace posenc::server {
 
 struct FileValue {
   const char* type;  // name of the TOML type, for errors
-  std::string text;  // the same text as in a flag
+  std::string text;  // the value, written as in a flag
 };
 
 struct FileEntry {

@@ -99,7 +99,8 @@ absl::Status Set(const Key& key, const std::string& text,
   return absl::OkStatus();
 }
 
-// The range of a key with an int field is within int.
+// Sets a field of type int. The range of such a key is within int, so the cast
+// is safe.
 absl::Status Set(const Key& key, const std::string& text, int* number) {
   std::int64_t value = *number;
   absl::Status status = Set(key, text, &value);
@@ -226,7 +227,7 @@ absl::Status SetKey(const Key& key, const std::vector<std::string>& values,
 }
 
 std::string KeyText(const Key& key, const Config& config) {
-  // This function only reads the field.
+  // The const_cast is safe, because this function only reads the field.
   return std::visit([&key](const auto* from) { return Text(key, *from); },
                     key.field(const_cast<Config&>(config)));
 }

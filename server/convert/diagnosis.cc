@@ -31,7 +31,7 @@ constexpr std::size_t kMaxTables = 4096;    // of all inputs together
 constexpr std::int64_t kMaxTableElements = 65536;
 constexpr std::int64_t kMaxRowElements = 1 << 20;
 constexpr std::size_t kMaxReaders = 64;
-constexpr std::size_t kMaxRuntime = 128 << 10;  // bytes; Linux' limit
+constexpr std::size_t kMaxRuntime = 128 << 10;  // bytes; as Linux's arguments
 
 // Notes a fault of one input, with the input's index in front of the field.
 using NoteFault = absl::FunctionRef<void(const absl::Status& status)>;

@@ -30,7 +30,8 @@ std::optional<T> Optional(bool has, T value) {
   return has ? std::optional<T>(value) : std::nullopt;
 }
 
-// Converts an enum of a request to core's enum. 0 becomes `unset`.
+// Converts an enum of a request to core's enum. If the request has not set the
+// enum (0), returns `unset`.
 template <typename Core, typename Contract>
 Core EnumOr(Core unset, Contract value) {
   return value == Contract(0) ? unset : static_cast<Core>(value);

@@ -48,7 +48,8 @@ class StreamedBytes {
     v1::Tensor* ids;       // null: a tensor to rotate
   };
 
-  // Returns the tensor's size in bytes.
+  // Adds the bytes of `tensor` as the next part of the stream. Returns their
+  // number.
   absl::StatusOr<std::int64_t> AddPart(absl::string_view path,
                                        const v1::Tensor& tensor,
                                        v1::Tensor* ids);

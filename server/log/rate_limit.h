@@ -1,4 +1,4 @@
-// Allows a burst of events, and then a number of events per second.
+// Allows a burst of events, and then a fixed number of events per second.
 
 #pragma once
 

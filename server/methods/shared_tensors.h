@@ -109,7 +109,9 @@ class SharedTensors {
   absl::Status PlaceOutput(const std::string& field,
                            const v1::SharedMemory& place, std::size_t output,
                            TensorAnswer* answer);
-  // Attaches `shared` and its final check to the complete answer.
+  // Makes the answer claim the bytes that it uses in shared memory, and check
+  // after the computation that no file was cut. Must be called after all places
+  // are set.
   static void Attach(std::shared_ptr<const SharedTensors> shared,
                      TensorAnswer* answer);
 

@@ -195,7 +195,7 @@ class RunningServer final : public Server {
   const absl::Duration lame_duck_;
   const absl::Duration drain_timeout_;
   std::atomic<bool> ready_{false};
-  // Null without addresses.
+  // Null if the server listens on no address.
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
 };

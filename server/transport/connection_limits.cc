@@ -15,7 +15,8 @@ constexpr std::int64_t kDefaultConnections = 4096;
 constexpr std::int64_t kOtherDescriptors = 64;
 // A connection has gRPC's descriptor and the listener's duplicate.
 constexpr std::int64_t kDescriptorsEach = 2;
-// This many connections are possible even with very few descriptors.
+// At least this many connections are allowed, even if the process has very few
+// descriptors.
 constexpr std::int64_t kFewestConnections = 8;
 
 std::int64_t MostConnections() {

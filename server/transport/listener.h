@@ -48,8 +48,8 @@ inline constexpr const char* kEndingNames[kEndings] = {
     "at_cap", "no_descriptor", "not_reading", "too_many_calls"};
 
 struct ConnectionCounts {
-  std::int64_t open = 0;                          // now
-  std::array<std::int64_t, kEndings> ended = {};  // by Ending
+  std::int64_t open = 0;                          // connections that are open
+  std::array<std::int64_t, kEndings> ended = {};  // their number, by Ending
 };
 
 class Listener {

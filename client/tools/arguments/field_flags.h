@@ -40,7 +40,7 @@ struct FieldFlag {
   // kinds, `of` has the names of both, and `field` has two paths in the same
   // order. Null if the flag is a kind.
   const char* of = nullptr;
-  bool required = false;  // by the kind, or by the command
+  bool required = false;  // the kind or the command needs the flag
   // The field's value if the flag is absent, as a text; null: unset.
   const char* default_value = nullptr;
 };

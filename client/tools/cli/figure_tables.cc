@@ -41,7 +41,7 @@ plot::Matrix Sized(const std::string& name, std::int64_t rows,
   return matrix;
 }
 
-// Returns the values of a tensor of rows and columns.
+// Returns a tensor of rows and columns as a matrix.
 plot::Matrix Taken(const std::string& name, const TensorView& tensor,
                    std::int64_t first_row) {
   plot::Matrix matrix =

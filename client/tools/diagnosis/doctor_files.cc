@@ -204,7 +204,8 @@ v1::Dtype DtypeOf(std::uint32_t ggml_type) {
   return dtype ? static_cast<v1::Dtype>(*dtype) : v1::DTYPE_UNSPECIFIED;
 }
 
-// Adds the table of `bytes` bytes from `offset` on.
+// Reads a table of `bytes` bytes at `offset` in the file, and adds it to
+// `input`.
 absl::Status ReadTable(const OffsetFile& file, const std::string& name,
                        v1::Dtype dtype, std::uint64_t offset,
                        std::uint64_t bytes, ModelDescription* input) {
@@ -265,7 +266,7 @@ absl::Status ReadSafetensors(const OffsetFile& file, ModelDescription* input) {
   return absl::OkStatus();
 }
 
-// Adds the file's factors, which change the frequencies.
+// Reads the frequency factors of a GGUF file, and adds them to `input`.
 absl::Status ReadFactors(const OffsetFile& file,
                          const interpretation::GgufFile& header,
                          ModelDescription* input) {

@@ -20,7 +20,7 @@ constexpr std::size_t kMaxDepth = 3;
 struct NamedDtype {
   const char* name;
   std::size_t size;
-  v1::Dtype dtype;  // UNSPECIFIED: the tensor can only pass through
+  v1::Dtype dtype;  // UNSPECIFIED: commands only copy the tensor
 };
 constexpr NamedDtype kDtypes[] = {{"F64", 8, v1::DTYPE_FLOAT64},
                                   {"F32", 4, v1::DTYPE_FLOAT32},

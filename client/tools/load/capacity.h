@@ -7,8 +7,8 @@
 namespace posenc::load {
 
 struct Capacity {
-  double rate = 0;    // highest rate that held; 0: none
-  double failed = 0;  // lowest rate that failed; 0: none
+  double rate = 0;    // highest rate that was sustained; 0: none
+  double failed = 0;  // lowest rate that was not sustained; 0: none
   int steps = 0;
 };
 

@@ -294,7 +294,7 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> ShareWorkload(
   const auto shares = [](const Case& one) {
     return one.rpc != "ResolveRope" && one.rpc != "BuildTable";
   };
-  std::size_t largest = 0;  // whole pages, so that slots share no pages
+  std::size_t largest = 0;  // in whole pages, so that slots share no page
   for (const Case& one : *workload) {
     if (!shares(one)) continue;
     const auto bytes = static_cast<std::size_t>(one.tensor_bytes);

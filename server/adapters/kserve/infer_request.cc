@@ -45,7 +45,8 @@ bool IsShared(const Input& input) {
   return input.parameters().contains(kRegion);
 }
 
-// Empty contents do not count: KServe's client adds them to inputs in regions.
+// Returns whether the input has typed contents. Empty contents do not count,
+// because KServe's client adds them to inputs in regions.
 bool HasContents(const Input& input) {
   return input.has_contents() &&
          (!IsShared(input) || input.contents().ByteSizeLong() > 0);

@@ -177,7 +177,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
   bool tells_final_ = false;
 };
 
-// Makes the handler of a call.
+// Makes the handler of a call of ModelInfer, or of ModelStreamInfer if `stream`
+// is true.
 std::unique_ptr<CallHandler> StartInference(const MethodContext& context,
                                             Facts* facts, bool stream);
 

@@ -194,7 +194,7 @@ struct Question {
   Answer (*ask)(const std::string& bytes, const Facts& facts);  // null: refused
   const char* why_not = "";  // reason for a refusal
   bool needs_token = true;
-  bool shares = false;  // refused if no memory is shared
+  bool shares = false;  // about shared memory: refused if there is none
 };
 
 constexpr char kBuiltIn[] = "the models are built in";

@@ -23,7 +23,8 @@ namespace posenc::server {
 struct Datatype {
   absl::string_view name;
   v1::Dtype dtype;
-  inference::DataType config;  // in ModelConfig, which lacks some types
+  // The type in ModelConfig; TYPE_INVALID if ModelConfig lacks the type.
+  inference::DataType config;
 };
 
 // The datatypes that tensors of posenc may have.
