@@ -19,9 +19,9 @@ namespace posenc::server {
 absl::Status CheckRequest(std::size_t bytes, std::int64_t limit);
 absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit);
 
-// Returns the same error if `bytes` exceeds `limit`. The message begins with
-// `what` ("tiles of [8, 64, 64] float32, messages") and ends with `remedy`.
-// `field` is the request's field that causes the size; it may be empty.
+// Returns the same error if `bytes` exceeds `limit`. The message is "<what> of
+// <bytes> bytes, over the limit of <limit>; <remedy>". `field` is the request's
+// field that causes the size; it may be empty.
 absl::Status CheckSize(absl::string_view field, absl::string_view what,
                        absl::uint128 bytes, std::int64_t limit,
                        absl::string_view remedy);

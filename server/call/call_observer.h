@@ -14,7 +14,7 @@ namespace posenc::server {
 // CallObserver::Finished().
 struct CallRecord {
   // "posenc.v1.PositionalEncodingService" and "ApplyRope"; "" for an unknown
-  // RPC.
+  // RPC, and for a call that was refused before its RPC was looked up.
   absl::string_view service;
   absl::string_view method;
   grpc::StatusCode code = grpc::StatusCode::OK;
@@ -43,9 +43,8 @@ struct CallRecord {
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
-  // Called when the server has looked up the method of a call. `method` is ""
-  // if there is no such method. It has no service, because method names are
-  // unique across services.
+  // Called when a call has arrived. `method` is CallRecord::method. The service
+  // is not needed, because method names are unique across services.
   virtual void Started(absl::string_view /*method*/) {}
   virtual void Finished(const CallRecord& record) = 0;
 };

@@ -62,10 +62,10 @@ class PendingResponse final {
   // of the outputs. This measure decides which thread computes.
   std::size_t work_bytes() const { return work_bytes_; }
 
-  // Returns the number of bytes that Allocate() will allocate in addition to
-  // the request's bytes. The caller must claim them first. If Allocate() has
-  // failed, returns the number of claimed bytes that were not allocated, and
-  // the caller must release them.
+  // Returns the number of bytes that Allocate() will need: memory in addition
+  // to the request's bytes, and shared memory. The caller must claim them
+  // first. If Allocate() has failed, returns the number of claimed bytes that
+  // were not used, and the caller must release them.
   std::int64_t bytes_to_claim() const { return bytes_to_claim_; }
 
   absl::Status Allocate(ResponseBuffers* buffers);

@@ -99,7 +99,8 @@ class KnownFields {
     std::uint64_t values = 0;
     bool is_element = false;  // a repeated message or text
     bool is_config = false;   // RopeSource.config_json
-    // Size in memory of a number that may be smaller on the wire; else 0.
+    // Size in memory of a number that may be smaller on the wire; 0 for other
+    // fields.
     std::size_t number_bytes = 0;
   };
   struct Type {
