@@ -8,7 +8,7 @@
 namespace posenc::core {
 namespace {
 
-constexpr double kDefaultBase = 10000;  // the paper's
+constexpr double kDefaultBase = 10000;  // as in arXiv:1706.03762
 
 }  // namespace
 

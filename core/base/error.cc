@@ -20,7 +20,8 @@ namespace {
 constexpr char kPayloadUrl[] = "posenc.error";
 constexpr char kMoreUrl[] = "posenc.more";
 // Faults beyond this number are dropped, because each new fault is compared
-// with all earlier faults. The trailers of a response have space for fewer.
+// with all earlier faults. The trailers of a response have space for fewer
+// faults.
 constexpr std::size_t kMostFaults = 64;
 
 void AppendString(absl::string_view text, std::string* payload) {

@@ -43,7 +43,7 @@ enum class ErrorReason {
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
-// A further fault of a request: "<field>: <fact>".
+// A fault that a request has in addition to its first fault: "<field>: <fact>".
 struct Fault {
   std::string field;
   std::string fact;
@@ -53,7 +53,7 @@ struct ErrorDetails {
   ErrorReason reason;
   std::string field;        // empty if the error is about the whole request
   ErrorMetadata metadata;   // without "field"
-  std::vector<Fault> more;  // further faults of the request
+  std::vector<Fault> more;  // the request's faults after the first
 };
 
 // Returns a status with `code`, the message "<field>: <fact>" ("<fact>" if

@@ -55,8 +55,8 @@ bool IsFloat8(Dtype dtype);
 
 using Shape = std::vector<std::int64_t>;
 
-// Returns text such as "[2, 8, 4, 64]". After the first 16 extents, the text
-// has only the number of further extents.
+// Returns text such as "[2, 8, 4, 64]". If there are more than 16 extents, the
+// text has the first 16, and the number of extents that it leaves out.
 std::string ShapeToString(const Shape& shape);
 
 // Returns the number of elements. FieldInvalid("shape", ...) if an extent is
@@ -104,7 +104,7 @@ void LoadDoubles(const ConstTensorView& tensor, std::int64_t first,
 // is an integer type, values must be integers in its range.
 void StoreDoubles(const double* values, std::int64_t n, Dtype dtype, void* out);
 
-// The same for element i alone.
+// Do the same as LoadDoubles and StoreDoubles for element i of a tensor.
 double ElementAsDouble(const ConstTensorView& tensor, std::int64_t i);
 void StoreDouble(double value, const TensorView& tensor, std::int64_t i);
 

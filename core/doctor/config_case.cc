@@ -59,8 +59,8 @@ std::string Reading::refusal() const {
 
 Verdict Reading::verdict() const {
   Verdict worst;
-  // The worst verdict is the most severe verdict. Of equally severe verdicts,
-  // it is the verdict that keeps the smallest share of a score.
+  // The worst verdict is the most severe one. If several are equally severe, it
+  // is the one that keeps the smallest share of a score.
   const auto first =
       std::ranges::min_element(comparisons, {}, [](const Comparison& one) {
         return std::pair(SeverityOf(one.verdict), one.verdict.least_kept);

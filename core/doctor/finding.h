@@ -24,13 +24,13 @@ absl::string_view SeverityName(Severity severity);
 
 // How much one reader differs from the reference.
 struct Verdict {
-  std::string name;  // in full: "mlx-lm"
+  std::string name;  // the reader's full name, such as "mlx-lm"
   std::string says;  // the reader's version, and its reading of the input
   // The least distance at which less than 90 % of a score is kept
   // (core/rope/kept.h); -1 if there is no such distance up to the compared
   // length.
   std::int64_t first_distance = -1;
-  double kept_at_length = 1;      // share of a score kept at that length
+  double kept_at_length = 1;      // share kept at the compared length
   std::int64_t first_angle = -1;  // RopeDifference.first_diverging_position
   double amplitude_ratio = 1;     // the reader's amplitude / the reference's
   std::int32_t worst_pair = -1;   // -1: frequencies are the same
@@ -102,8 +102,8 @@ Finding& AddFinding(absl::string_view id, const Values& values,
                     std::vector<Finding>* findings,
                     std::vector<Verdict> readers = {});
 
-// Returns the severity by the size of the effect. It is an error if less than
-// 90 % of a score is kept at some distance within the length, or if logits are
+// Returns how severe a difference is. It is an error if less than 90 % of a
+// score is kept at some distance up to the compared length, or if logits are
 // off by more than 5 %. It is a warning if less than 99 % is kept, or if logits
 // are off by more than 0.5 %. Else it is a note.
 Severity SeverityOf(const Verdict& verdict);

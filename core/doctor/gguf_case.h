@@ -12,10 +12,11 @@
 
 namespace posenc::core::doctor {
 
-// Relative tolerance of keys, which the converter computes and stores in
-// float32.
+// Relative tolerance for values of keys. The converter computes these values,
+// and stores them in float32.
 constexpr double kKeyTolerance = 1e-6;
-// Relative tolerance of factors, which converters compute in float32.
+// Relative tolerance for elements of FactorLists. Converters compute them in
+// float32.
 constexpr double kFactorTolerance = 1e-5;
 
 // Tensors of factors, by their names in the file.
@@ -83,7 +84,7 @@ struct GgufCase {
   std::optional<ResolvedRope> reference = {}, sliding = {}, converted = {};
   // `explained` is true if a finding already says that the frequencies differ,
   // and `explained_amplitude` if a finding already says that the amplitude
-  // differs. Further checks then do not report the same difference again.
+  // differs. The checks that run later do not report this difference again.
   bool explained = false, explained_amplitude = false;
 };
 

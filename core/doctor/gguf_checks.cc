@@ -302,8 +302,8 @@ void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
   const auto& ours = gguf.query->rows;
   const auto& theirs = checkpoint.query->rows;
   const auto d = static_cast<std::size_t>(rope.spec.rotary_dim);
-  // Partial and trailing slices are permuted in another way, so they are not
-  // checked.
+  // Partial and trailing slices are permuted in another way than whole heads,
+  // so they are not checked.
   if (rope.spec.nope || rope.spec.rotary_dim != rope.head_dim || d < 4 ||
       ours.size() < d || theirs.size() < d) {
     return;

@@ -145,10 +145,11 @@ struct Likeness {
 };
 
 // Matches each group of our layers with one of their groups: with a group of
-// equal frequencies, or else with the next group that is free. The order of
-// groups is not enough, because files that list layers have another order than
-// files that list only types. If we have only one group, it is matched with
-// each of their groups. Returns an empty list if the groups cannot be compared.
+// equal frequencies, or else with their next group without a match. The order
+// of groups is not enough, because files that list layers order groups
+// differently from files that list only types. If we have only one group, it is
+// matched with each of their groups. Returns an empty list if the groups cannot
+// be compared.
 std::vector<Match> MatchGroups(const Reading& ours, const Reading& theirs) {
   const std::size_t n = ours.ropes.size(), m = theirs.ropes.size();
   std::vector<Match> matches;

@@ -60,8 +60,9 @@ std::string ScalingFix(const ConfigCase& config, const ResolvedRope& ours) {
   return Say("readers.class-scales", {*ours.spec.rope_theta, dict.dump()});
 }
 
-// Returns the fix if a reader has other frequencies in a group of layers. The
-// fix is to write a key, or else to use another reader.
+// Returns the fix for a reader whose frequencies in a group of layers differ
+// from the reference's. The fix is to change keys of the file, or else to use
+// another reader.
 std::string FrequencyFix(const ConfigCase& config, std::size_t group,
                          const Reading& reading) {
   const ResolvedRope& ours = *config.reference()->ropes[group];

@@ -23,7 +23,7 @@ namespace posenc::core::doctor {
 namespace {
 
 // Upper bounds on layers and on different ropes. Known models have at most four
-// ropes. Further layers and ropes are left out.
+// ropes. Layers and ropes beyond these bounds are left out.
 constexpr std::int64_t kMaxLayers = 256;
 constexpr std::size_t kMaxGroups = 16;
 

@@ -107,7 +107,7 @@ std::optional<double> FactorOf(const RopeSpec& spec);
 
 // Differences between two encodings of one layer.
 struct Comparison {
-  bool pairing = false;  // rotated channels, slice, pairs
+  bool pairing = false;  // pairs, rotated channels or slice differ
   bool frequencies = false;
   bool amplitude = false;
   bool softmax = false;

@@ -42,9 +42,10 @@ json OwnKeys(const ConfigCase& config) {
 }
 
 // Returns an override of the configuration that adds `scaling` to the model.
-// Engines replace the whole dict, so the override also has the model's own
-// keys. Returns nullopt if one dict cannot express this, for example because
-// each layer type has its own dict.
+// Engines replace the whole rope_parameters of the configuration by the
+// override's, so the override also has the model's own keys. Returns nullopt if
+// one dict cannot express the result, for example because each layer type has
+// its own dict.
 std::optional<json> MergedOverride(const ConfigCase& config,
                                    const json& scaling) {
   if (config.reference() == nullptr || config.groups().size() != 1) {
@@ -54,7 +55,7 @@ std::optional<json> MergedOverride(const ConfigCase& config,
   json override = OwnKeys(config);
   override.update(scaling);
   // Reads the configuration that the engine has after the override. The engine
-  // no longer reads the keys beside the dict.
+  // then reads only rope_parameters, and none of the keys beside it.
   const auto taken = config.ResolveChanged([&](json* part) {
     for (const absl::string_view key :
          {absl::string_view("rope_scaling"), absl::string_view("rope_theta"),
@@ -121,7 +122,7 @@ struct RuntimeChecks {
   }
 
   // Engines keep the base in rope_parameters after they load a model. An
-  // override that replaces the whole dict loses the base.
+  // override that replaces all of rope_parameters loses the base.
   void CheckOverrides() {
     if (reference == nullptr || !config->rope().spec.rope_theta) return;
     const double theta = *config->rope().spec.rope_theta;

@@ -145,7 +145,8 @@ struct TableChecks {
   std::vector<Finding>* const findings;
   std::set<std::string> bad = {};           // names of unusable tables
   std::set<std::vector<double>> cast = {};  // tables whose cast is reported
-  std::set<std::vector<double>> told = {};  // tables that have another finding
+  // Tables that have a finding other than a cast.
+  std::set<std::vector<double>> told = {};
 
   void Run() {
     for (SavedTable table : input.tables) {
@@ -307,7 +308,7 @@ struct TableChecks {
     const std::vector<double>& wanted = reference.inv_freq;
     if (reference.spec.nope || wanted.empty() ||
         Apart(table.values, wanted) <= kTolerance ||
-        !told.insert(table.values).second) {  // told for another layer
+        !told.insert(table.values).second) {  // reported before
       return;
     }
     std::string is, says, set;

@@ -110,13 +110,13 @@ class JsonObject {
   std::vector<double> Numbers(absl::string_view key) const;
   JsonObject Object(absl::string_view key) const;
 
-  // Returns an object with the same content. Its reads do not count for this
-  // object.
+  // Returns an object with the same content. Keys that are read through the
+  // returned object do not count as read in this object (WasRead).
   JsonObject Peek() const { return With(json_); }
 
   // Returns the first of `keys`, separated by blanks, that is present and not
-  // null, or else an empty text. FirstInteger returns the value of
-  // this key as an integer.
+  // null, or else an empty text. FirstInteger returns the value of this key as
+  // an integer.
   absl::string_view FirstOf(absl::string_view keys) const;
   std::optional<std::int64_t> FirstInteger(absl::string_view keys) const;
   // Returns the key's number. If the key is absent, reports an error and

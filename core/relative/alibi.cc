@@ -10,7 +10,7 @@
 namespace posenc::core {
 namespace {
 
-constexpr double kDefaultMaxBias = 8;  // the paper's
+constexpr double kDefaultMaxBias = 8;  // as in ALiBi's paper
 
 // If the number of heads is a power of two, the slopes are a geometric
 // sequence. Otherwise they are the slopes of the next smaller power of two,

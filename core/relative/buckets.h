@@ -59,7 +59,7 @@ class T5BucketIndex {
  private:
   std::int32_t num_buckets_;
   bool bidirectional_;
-  std::vector<std::int64_t> first_;  // first distance of each bucket, one side
+  std::vector<std::int64_t> first_;  // least |distance| of each bucket
 };
 
 // DeBERTa's index of the distance i - j. The index is in 0 .. 2 * span - 1.

@@ -13,8 +13,9 @@
 
 namespace posenc::core {
 
-// Bounds the scratch memory and the time of one product. Heads of models have
-// up to a few hundred channels.
+// The most channels of a head, and the most hidden units of FIRE. The limit
+// bounds scratch memory and the time of one product. Heads of models have up to
+// a few hundred channels.
 inline constexpr std::int64_t kMaxWidth = std::int64_t{1} << 16;
 
 // Checks that an extent of `field`'s shape is at most kMaxWidth.

@@ -15,7 +15,7 @@ inline constexpr std::int64_t kPanelRows = 8;
 constexpr std::int64_t PanelsSize(std::int64_t n, std::int64_t width) {
   return (n + kPanelRows - 1) / kPanelRows * kPanelRows * width;
 }
-// Index of channel c of row j.
+// Returns the index in the panels of channel c of row j.
 constexpr std::int64_t PanelIndex(std::int64_t j, std::int64_t c,
                                   std::int64_t width) {
   return (j / kPanelRows * width + c) * kPanelRows + j % kPanelRows;

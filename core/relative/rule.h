@@ -72,11 +72,11 @@ struct DistanceValues {
   // ...
   std::function<void(std::int64_t first, std::int64_t n, double* shared)>
       shared = Magnitudes;
-  std::int64_t nanoseconds = 0;  // of `shared`, for one distance
+  std::int64_t nanoseconds = 0;  // time of `shared` for one distance
 };
 BiasRule DistanceRule(DistanceValues values);
 
-// Indices that depend only on the distance i - j.
+// Returns the rule for indices that depend only on the distance i - j.
 BiasRule IndexRule(std::function<std::int64_t(std::int64_t distance)> index);
 
 // Field paths are relative to each message.

@@ -299,7 +299,7 @@ absl::Status Check(const TransformerXlScore& xl, const Content& content) {
       xl.clamp_distance > 0 ? std::min(xl.clamp_distance, content.farthest)
                             : content.farthest;
   if (content.empty || needed < xl.r->shape[1]) return absl::OkStatus();
-  // The first query that is too far from the first key.
+  // The first query for whose distance from the first key r has no row.
   const std::int64_t query =
       std::max<std::int64_t>(0, xl.r->shape[1] - content.nearest);
   return PositionOutOfRange(

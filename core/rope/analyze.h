@@ -29,7 +29,7 @@ struct RopeAnalysis {
   std::vector<double> wavelengths;  // [d/2]
   std::vector<double> decay;        // at 0, distance_step, ... max_distance
   std::vector<double> similarity;   // likewise
-  std::vector<double> kept;         // likewise; empty without another encoding
+  std::vector<double> kept;         // likewise; empty without compare_with
   // The number of pairs that complete a full rotation within the original
   // maximum number of positions; 0 if this maximum is not known.
   std::int32_t pairs_within_trained_length = 0;

@@ -113,7 +113,7 @@ class CosSinEvaluator {
   std::size_t heads_;
   bool float32_angles_;
   bool negate_;        // rotates by -phi
-  bool divide_;        // by attention factor, xPos factor and query scale
+  bool divide_;        // divides by attention factor, xPos factor, query scale
   double factor_;      // the attention factor, or its inverse
   bool xpos_divides_;  // true for keys
   std::optional<QueryScale> query_scale_;

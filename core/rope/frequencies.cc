@@ -26,7 +26,7 @@
 namespace posenc::core {
 namespace {
 
-constexpr double kDefaultTheta = 10000;  // the paper's
+constexpr double kDefaultTheta = 10000;  // as in RoFormer's paper
 
 // Limits the memory for the positions of all axes. No known encoding has more
 // than four axes.

@@ -14,7 +14,8 @@
 namespace posenc::core {
 namespace {
 
-// Proto fields without presence are 0 if they are unset.
+// Checks that a required field is > 0. A proto field without presence is 0 if
+// it is unset, so 0 is reported as unset.
 template <typename Number>
 absl::Status CheckRequired(absl::string_view field, Number value) {
   if (value == 0) {
@@ -416,9 +417,9 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
                                               std::int64_t length) {
   if (const auto* yarn = std::get_if<YarnScaling>(&spec.scaling)) {
     if (yarn->attention_factor.has_value()) return *yarn->attention_factor;
-    // DeepSeek's mscale and mscale_all_dim apply only together:
-    // g(s, mscale) / g(s, all_dim). DeepSeek's configurations write 0 for an
-    // absent mscale.
+    // DeepSeek's mscale and mscale_all_dim apply only together: the attention
+    // factor is then the quotient of their YarnMscale(). DeepSeek's
+    // configurations write 0 for an absent mscale.
     const double mscale = yarn->mscale.value_or(0);
     const double all_dim = yarn->mscale_all_dim.value_or(0);
     if (mscale == 0 || all_dim == 0) {

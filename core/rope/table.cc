@@ -70,7 +70,7 @@ void FillTable(const CosSinEvaluator& evaluator,
                const TensorView& cos, const TensorView& sin) {
   const std::int64_t tokens = positions.tokens();
   const std::size_t pairs = evaluator.pairs();
-  const std::size_t values = evaluator.heads() * 2 * pairs;  // of a row
+  const std::size_t values = evaluator.heads() * 2 * pairs;  // per row
   const RowPattern pattern = PatternOf(layout, pairs);
   const bool complex = layout == TableLayout::kComplex;
   const std::size_t row_bytes = pattern.width * DtypeSize(cos.dtype);

@@ -1,4 +1,4 @@
-// Growth and decay of a head's pairs with xPos (arXiv:2212.10554).
+// The factors by which xPos (arXiv:2212.10554) multiplies the pairs of a head.
 
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace posenc::core {
 
-// The paper's values, as defaults.
+// The defaults, which are the values of xPos's paper.
 inline constexpr double kXPosScaleBase = 512;
 inline constexpr double kXPosGamma = 0.4;
 
-// Greatest |ln| of an xPos factor: the factor is then a normal float32 number
-// (e^-87.3 to e^88.7).
+// Greatest |ln| of a valid xPos factor. Up to this limit, the factor is a
+// normal float32 number (e^-87.3 to e^88.7).
 inline constexpr double kMaxXPosExponent = 87;
 
 // Returns ln((i / pairs + gamma) / (1 + gamma)), for pair i.

@@ -145,7 +145,8 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
   const std::int64_t row_tokens_;
   // Number of rows for each index over the dimensions before the blocks.
   const std::int64_t rows_;
-  std::vector<std::unique_ptr<RotationMap::TokenWorker>> keys_;  // as needed
+  // A worker for each element of Keys, made at its first use.
+  std::vector<std::unique_ptr<RotationMap::TokenWorker>> keys_;
 };
 
 std::unique_ptr<RowMap::Worker> CacheMap::StartWorker(

@@ -39,19 +39,19 @@ struct HeadLayout {
 // valid. Field path: "dtype".
 absl::Status CheckHeadDtype(Dtype dtype, bool takes_int8);
 
-// Reads the extents of a tensor of a dtype that CheckHeadDtype() accepts. Field
+// Checks a tensor's dtype with CheckHeadDtype(), and reads its extents. Field
 // paths: "dtype", "shape".
 absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
                                           const LayoutOrder& order,
                                           bool takes_int8);
 
-// Checks that FP8 heads have a saturation. Field path: "saturation". `name` is
-// the name of the tensor.
+// Checks that `saturation` is finite or none if the dtype is FP8. Field path:
+// "saturation". `name` is the name of the tensor.
 absl::Status CheckSaturation(Saturation saturation, Dtype dtype,
                              absl::string_view name);
 
 // Returns kShapeMismatch ("<name>.shape") if the encoding has frequencies for
-// another number of heads.
+// each head, and the tensor has a different number of heads.
 absl::Status CheckHeadCount(const ResolvedRope& rope,
                             const ConstTensorView& tensor,
                             const HeadLayout& layout, absl::string_view name);

@@ -12,18 +12,19 @@
 namespace posenc::core {
 namespace {
 
-constexpr std::size_t kChannels = 32;  // of a block
+constexpr std::size_t kChannels = 32;  // channels of a block
 constexpr std::size_t kHalf = kChannels / 2;
 
 // The number of scales that are converted at a time.
 constexpr std::size_t kScales = 8;
 
-constexpr std::int32_t kMagnitude = 0x7fffffff;  // a float without its sign
+constexpr std::int32_t kMagnitude = 0x7fffffff;  // all bits but the sign
 constexpr std::int32_t kInfinity = 0x7f800000;
 constexpr std::uint16_t kNanScale = 0x7e00;
 
-// For int8 numbers without blocks. Adding kRound rounds a float to an integer,
-// to nearest even; the last bits of the sum are the bits of this integer.
+// Used for int8 numbers without blocks. Adding kRound rounds a float to an
+// integer, to nearest even; the last bits of the sum are the bits of this
+// integer.
 constexpr float kRound = 0x1.8p23f;
 constexpr auto kZero = std::bit_cast<std::int32_t>(kRound);
 
@@ -63,8 +64,9 @@ void ForEach32(const From* src, std::size_t n, To* dst,
   std::copy_n(to, n - i, dst + i);
 }
 
-// Returns the bits of the largest magnitude. Bits of magnitudes have the order
-// of the numbers, and NaN has the largest bits.
+// Returns the bits of the largest magnitude. As integers, the bits of
+// magnitudes are in the same order as the magnitudes, and the bits of a NaN are
+// larger than all others.
 std::int32_t LargestMagnitude(const float* src) {
   std::int32_t bits[kChannels];
   std::memcpy(bits, src, sizeof(bits));
@@ -98,8 +100,8 @@ struct Q8_0 {
     std::int8_t quants[kChannels];
     for (std::size_t i = 0; i < kChannels; ++i) {
       const float x = src[i] * inverse;
-      // Rounds halves away from zero. The added number is the largest float
-      // below 0.5: if 0.5 were added, an x of this size would round up to 1.
+      // Rounds halves away from zero. The added number is h, the largest float
+      // below 0.5. If 0.5 were added instead, x = h would round up to 1.
       quants[i] = static_cast<std::int8_t>(
           static_cast<std::int32_t>(x + std::copysign(0x1.fffffep-2f, x)));
     }

@@ -96,7 +96,7 @@ class RepositionCosSin : public CosSinSource {
   bool same_angles_;
   bool same_decay_;
   bool uniform_;
-  double ratio_;  // of the attention factors
+  double ratio_;  // A' / A, the ratio of the attention factors
   // Frequencies of the terms, [heads][terms][pairs], for all_terms_ terms.
   std::size_t all_terms_;
   QuarterTurnArrays quarter_turns_;
@@ -107,7 +107,7 @@ class RepositionCosSin : public CosSinSource {
   // Positions of the terms, [terms], or [terms][pairs] if per_pair_.
   bool per_pair_;
   std::vector<double> at_;
-  std::vector<double> factors_;  // [pairs] with xPos
+  std::vector<double> factors_;  // [pairs] with xPos, else empty
 };
 
 }  // namespace posenc::core

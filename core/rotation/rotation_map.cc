@@ -429,7 +429,7 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
   std::unique_ptr<CosSinSource> source_;
   std::int64_t block_tokens_ = 1;
   std::unique_ptr<CosSinTable> block_;
-  std::vector<float> floats_, rotated_;  // of int8 heads
+  std::vector<float> floats_, rotated_;  // buffers for int8 heads
   std::int64_t block_sequence_ = -1, block_start_ = 0, block_end_ = 0;
 };
 

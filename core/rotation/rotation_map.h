@@ -43,7 +43,8 @@ class RotationMap final : public RowMap {
               const HeadLayout& extents, bool shared,
               std::unique_ptr<const CosSinSource> source);
 
-  // The size of the cosines and sines of all tokens, if they are kept; else 0.
+  // The size of the table of all tokens' cosines and sines, if the map keeps
+  // this table; else 0.
   std::size_t kept_bytes() const override {
     return has_all_ ? static_cast<std::size_t>(rows_of_all()) * table_bytes()
                     : 0;

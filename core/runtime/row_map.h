@@ -32,7 +32,7 @@ class RowMap {
   virtual ~RowMap() = default;
 
   std::int64_t rows() const { return rows_; }
-  std::size_t in_bytes() const { return in_bytes_; }  // of a row
+  std::size_t in_bytes() const { return in_bytes_; }  // size of a row of `in`
   std::size_t out_bytes() const { return out_bytes_; }
   bool in_place() const { return in_place_; }
   // Size in bytes of the data that workers compute once and the map keeps.

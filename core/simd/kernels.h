@@ -132,9 +132,10 @@ struct KernelTable {
   // if the sines of phi and delta are both 0.
   void (*add_angles_f64)(const AngleSums&, double* cos, double* sin);
 
-  // Orders streamed stores before later stores. Call it before another thread
-  // reads the output. Call it once for many kernel calls, because it waits for
-  // the memory: one wait for each 16 KiB costs 7 % (AVX-512, Zen 5).
+  // Orders streamed stores before the stores that follow. Call it before
+  // another thread reads the output. Call it once for many kernel calls,
+  // because it waits for the memory: one wait for each 16 KiB costs 7 %
+  // (AVX-512, Zen 5).
   void (*end_streams)();
 
   // Convert n elements of a dtype to float32 (widen) or from float32 (narrow).

@@ -1,7 +1,7 @@
 // The kernels, written once for all instruction sets. Each kernels_<isa>.cc
 // defines a struct Isa in its unnamed namespace, and then includes this file.
 // Isa has
-//   Arch, Floats, Doubles, Words, Ints  those of Batches, its base
+//   Arch, Floats, Doubles, Words, Ints  the types of its base class Batches
 //   kRegisters                 the number of vector registers
 //   kConvertsBf16              true if there are instructions that convert to
 //                              bfloat16; NarrowBf16, StoreTwoBf16 and

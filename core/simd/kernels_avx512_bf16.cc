@@ -44,7 +44,7 @@ struct Avx512Bf16 : Avx512 {
     return _mm512_testn_epi16_mask(rounded, _mm512_set1_epi16(0x7f80)) != 0;
   }
   static bool IsSubnormal(const Floats& x) {
-    constexpr int kSubnormal = 0x20;  // of VFPCLASSPS
+    constexpr int kSubnormal = 0x20;  // a class of VFPCLASSPS
     return _mm512_fpclass_ps_mask(x, kSubnormal) != 0;
   }
 

@@ -7,14 +7,14 @@
 //
 // A code of E5M2 is the upper byte of a float16. A code of E4M3 becomes a
 // float16 if all its bits but the sign move down by one bit; this float16 is
-// 2^-8 of the number. Both conversions are right for subnormal numbers, too. So
-// a few operations on 16-bit words make float16 numbers of the even bytes of a
-// vector, and of its odd bytes. Even and odd bytes are x and y of interleaved
+// 2^-8 times the number. Both conversions are right for subnormal numbers, too.
+// So a few operations on 16-bit words make float16 numbers of the even bytes of
+// a vector, and of its odd bytes. Even and odd bytes are x and y of interleaved
 // pairs. For half-split pairs, the row has the same order (RowOrder::kPlanes).
 //
 // Results are cut to float16, and then rounded half up to codes. This is wrong
-// only for a result exactly halfway between two codes if the lower one is even.
-// A float32 that ends with 16 zeros may be such a result.
+// only for a result exactly halfway between two codes of which the lower is
+// even. A float32 that ends with 16 zeros may be such a result.
 //
 // A slice is stored after it has been rotated whole. If it has a NaN, or a
 // result that overflows, it is rotated again with the conversions of
@@ -118,14 +118,16 @@ class Float8Slice {
   static constexpr std::size_t kLanes = Dtype::kLanes;
   static constexpr std::size_t kStep = 2 * kLanes;
   static constexpr std::size_t kMaxPairs = PreparedRow<Isa, float>::kMaxPairs;
-  // Numbers of E4M3 are computed at 2^-8 of their size.
+  // True for E4M3: the rotation then computes with 2^-8 times each number.
   static constexpr bool kScales = Format::kMantissa == 3;
-  // The least magnitude that rounds to more than the largest number.
+  // The bits of the least float16 magnitude that rounds to more than the
+  // format's largest number.
   static constexpr int kOver = ((Format::kLargest << 8) + 0x80) >>
                                (kScales ? 1 : 0);
 
-  // True if products have the same bits at 2^-8 of their size. This needs
-  // cosines and sines that are 0, or far from the ends of float32's range.
+  // True if a rotation of 2^-8 times each number gives exactly 2^-8 times each
+  // product. For this, every cosine and sine must be 0, or far from the ends of
+  // float32's range.
   static bool CanScale(const RotateJob& job) {
     const Batch down(0x1p-20F), up(0x1p40F);
     const auto* row = static_cast<const float*>(job.table);

@@ -90,7 +90,7 @@ struct Family {
   NopeRule nope = NopeRule::kNone;
   // Every n-th layer has full attention; 0: the configuration decides.
   std::int64_t full_every = 0;
-  bool full_first = false;  // layer 0, n, 2n, ... rather than n - 1, ...
+  bool full_first = false;  // from layer 0 on, not from layer n - 1 on
   // full_last: the last layer has full attention if the file has no list of
   // layer types. full_once: the last layer has full attention if layer_pattern
   // gives no layer full attention. forces_last: the last layer has full

@@ -66,9 +66,9 @@ enum class RefusedValue {
   kList,
   kFilled,     // neither null nor an empty list
   kFractions,  // a list that has a number with a point
-  kIndices,    // a list that has another number than 0 and 1
+  kIndices,    // a list that has a number other than 0 and 1
   kZeros,      // a list that has nothing but 0
-  kDiffers     // from the value of the key `without`
+  kDiffers     // differs from the value of the key `without`
 };
 
 struct Refusal {

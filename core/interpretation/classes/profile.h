@@ -38,8 +38,8 @@ enum class YarnAttentionFactor {
 struct ProfileRules {
   Profile profile;
   absl::string_view project;
-  absl::string_view rope_types;    // that all versions of the project know
-  absl::string_view model_prefix;  // of model types that it runs; empty: any
+  absl::string_view rope_types;    // known to all versions of the project
+  absl::string_view model_prefix;  // prefix of its model types; empty: any type
   Truncation truncation;
   YarnAttentionFactor attention_factor;
   LongRopeChoice longrope;

@@ -58,7 +58,7 @@ using GgufValue = std::variant<std::int64_t, std::uint64_t, double, bool,
 struct GgufTensor {
   std::string name;
   std::vector<std::uint64_t> shape;  // the fastest extent first
-  std::uint32_t type = 0;            // ggml's: 0 F32, 1 F16, 28 F64, 30 BF16
+  std::uint32_t type = 0;            // in ggml: 0 F32, 1 F16, 28 F64, 30 BF16
   std::uint64_t offset = 0;          // from the file's start
 };
 

@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::uint64_t kMaxKeys = 1'000'000;
 constexpr std::uint64_t kMaxTensors = 1'000'000;
-constexpr std::uint64_t kMaxName = 65535;  // the format's limit for keys
+constexpr std::uint64_t kMaxName = 65535;  // bytes: the format's limit for keys
 constexpr std::uint64_t kMaxString = std::uint64_t{1} << 20;
-constexpr std::uint64_t kMaxElements = 65536;  // of a list that is kept
+constexpr std::uint64_t kMaxElements = 65536;  // longest list that is kept
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 20;
 constexpr std::uint64_t kHeaderBytes = 24;
 // The smallest sizes in a file: a key with an empty name has 8 + 0 + 4 + 1

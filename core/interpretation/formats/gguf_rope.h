@@ -57,7 +57,7 @@ struct GgufRope {
   std::optional<std::int64_t> sliding_window;
   std::optional<double> freq_base, freq_base_swa;
   std::optional<std::string> scaling_type;
-  std::optional<double> factor;  // or the older key rope.scale_linear
+  std::optional<double> factor;  // its older key is rope.scale_linear
   std::optional<std::int64_t> original_context_length;
   std::optional<double> attn_factor, yarn_log_multiplier, yarn_ext_factor;
   std::optional<double> yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
@@ -82,7 +82,7 @@ struct GgufRope {
   std::size_t FactorCount() const;
   // The base, which llama.cpp raises by alpha in some architectures.
   double Base() const;
-  double SlidingBase() const;  // of layers with a sliding window
+  double SlidingBase() const;  // base of layers with a sliding window
   // True for an architecture in which a key turns rotation off.
   bool HasSwitch() const;
   // True if only layers with a sliding window rotate.

@@ -201,7 +201,8 @@ class ConfigReader {
         const auto channels =
             WholePart(value.get<double>() * static_cast<double>(rope.head_dim));
         if (channels == rope.spec.rotary_dim) continue;
-        // Without the value, doctor reports the key only as a note.
+        // For partial_rotary_factor, the warning leaves out the value. Doctor
+        // then reports the key as config.key-unread, which is only a note.
         config_.Warn(
             key, key == "partial_rotary_factor" ? "" : " " + Shortened(value),
             " is not read: it gives ", channels, " of the ", rope.head_dim,

@@ -16,7 +16,7 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// Keys that only other projects have in a params.json.
+// Keys that show that a params.json is from a project other than Mistral.
 struct Foreign {
   absl::string_view key;
   absl::string_view whose;

@@ -102,7 +102,7 @@ std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why);
 std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
                                                std::int64_t otherwise);
 
-// Warns if the lengths imply another factor than `factor`.
+// Warns if the configuration's lengths imply a factor other than `factor`.
 void WarnOfFactor(const RopeDict& from, double factor, std::int64_t original);
 
 // Replaces base and scaling by explicit frequencies, which do not depend on a
