@@ -29,9 +29,8 @@ class PieceArray {
   PieceArray(Data data, std::size_t size);
   explicit PieceArray(List pieces);
   // Implicit, like the conversion from T* to const T*.
-  operator PieceArray<const char>()
-      const  // NOLINT(google-explicit-constructor)
-      requires(!std::is_const_v<Byte>);
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  operator PieceArray<const char>() const requires(!std::is_const_v<Byte>);
 
   std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
 
