@@ -272,7 +272,7 @@ void WarnOfFile(const json& root, Report* report) {
               " is not read: transformers' class of model_type ", type,
               " takes its own type for every text_config");
   }
-  if (own_type == type) {
+  if (!type.empty() && own_type == type) {
     report->Warn("model_type ", type, " is that of the file and of its ", key,
                  ": transformers' class reads the file's own keys and not ",
                  key, "; ", key, " is read here");

@@ -221,7 +221,9 @@ ParsedText ParseText(absl::string_view text) {
   const std::string quoted = WithNotFiniteQuoted(text);
   if (quoted == text) return plain;
   ParsedText parsed = ParsePlain(quoted);
-  parsed.text.fault_byte = plain.text.fault_byte;
+  if (parsed.text.fault_byte != 0) {
+    parsed.text.fault_byte = plain.text.fault_byte;
+  }
   return parsed;
 }
 

@@ -315,7 +315,8 @@ Respelled StepAsTransformers(const JsonObject& config) {
   if (!types.is_array()) types = json::array();
   // UltraBERT's files list windows, with 0 for full attention.
   const json& windows = config.At("attention_windows");
-  for (std::size_t i = types.size(); i < windows.size(); ++i) {
+  for (std::size_t i = types.size(); windows.is_array() && i < windows.size();
+       ++i) {
     types.push_back(windows[i] == 0 ? "full_attention" : "sliding_attention");
   }
   json& parameters = same["rope_parameters"];
