@@ -317,7 +317,8 @@ void CheckRefusals(const JsonObject& config, absl::string_view model_type,
         row.unread
             ? !Reads(family, row.key)
             : row.model_types.empty() || IsAmong(model_type, row.model_types);
-    if (row.key == said || !is_theirs || (!row.fails && !warns) ||
+    const bool is_said = row.key == said && row.when == RefusedValue::kNumber;
+    if (is_said || !is_theirs || (!row.fails && !warns) ||
         !absl::StartsWith(row.key, part)) {
       continue;
     }
