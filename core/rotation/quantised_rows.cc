@@ -64,9 +64,8 @@ void ForEach32(const From* src, std::size_t n, To* dst,
   std::copy_n(to, n - i, dst + i);
 }
 
-// Returns the bits of the largest magnitude. As integers, the bits of
-// magnitudes are in the same order as the magnitudes, and the bits of a NaN are
-// larger than all others.
+// Returns the bits of the largest magnitude. The bits are compared as integers:
+// a larger magnitude has larger bits, and a NaN has the largest.
 std::int32_t LargestMagnitude(const float* src) {
   std::int32_t bits[kChannels];
   std::memcpy(bits, src, sizeof(bits));
