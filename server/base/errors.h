@@ -15,29 +15,29 @@
 namespace posenc::server {
 
 // Returns RESOURCE_EXHAUSTED, kMessageTooLarge, if a message of `bytes` exceeds
-// the limit. Retrying is useless: the message is never accepted.
+// the limit. A retry is useless, because the server never accepts the message.
 absl::Status CheckRequest(std::size_t bytes, std::int64_t limit);
 absl::Status CheckResponse(absl::uint128 bytes, std::int64_t limit);
 
-// Returns the same error if `bytes` exceeds `limit`. The message is "<what> of
-// <bytes> bytes, over the limit of <limit>; <remedy>". `field` is the request's
-// field that causes the size; it may be empty.
+// Returns RESOURCE_EXHAUSTED, kMessageTooLarge, if `bytes` exceeds `limit`. The
+// message is "<what> of <bytes> bytes, over the limit of <limit>; <remedy>".
+// `field` is the request's field that causes the size; it may be empty.
 absl::Status CheckSize(absl::string_view field, absl::string_view what,
                        absl::uint128 bytes, std::int64_t limit,
                        absl::string_view remedy);
 
-// Returns RESOURCE_EXHAUSTED, kOverloaded: the budget has no bytes left for the
-// call. The message is `fact`, followed by "; retry later".
+// Returns RESOURCE_EXHAUSTED, kOverloaded, for a call for which the budget has
+// no bytes left. The message is `fact`, followed by "; retry later".
 absl::Status OverBudget(absl::string_view fact);
 
-// Returns RESOURCE_EXHAUSTED, kMessageTooLarge: the budget can never hold the
-// response and its own request together.
+// Returns RESOURCE_EXHAUSTED, kMessageTooLarge, for a response that together
+// with its request exceeds the whole budget.
 absl::Status NeverFits(std::int64_t bytes);
 
-// Returns RESOURCE_EXHAUSTED, kOverloaded: the call could not end in time.
+// Returns RESOURCE_EXHAUSTED, kOverloaded, if a call could not end in time.
 absl::Status TooManyCalls();
 
-// Returns RESOURCE_EXHAUSTED, kOverloaded: an allocation failed.
+// Returns RESOURCE_EXHAUSTED, kOverloaded, for a failed allocation.
 absl::Status OutOfMemory();
 
 // Returns the function's result, or OutOfMemory() if an allocation failed. So a
@@ -56,8 +56,8 @@ absl::Status OrOutOfMemory(const Function& function) {
   }
 }
 
-// Returns the error with `field` as its field; unchanged if the error has no
-// details.
+// Returns `status` with `field` as the field in its error details. Returns a
+// status without error details unchanged.
 absl::Status WithField(const absl::Status& status, absl::string_view field);
 
 // Returns `value` in decimal.

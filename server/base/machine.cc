@@ -18,7 +18,7 @@ namespace posenc::server {
 namespace {
 
 // Returns the numbers on a file's first line. A word that is not a number
-// ("max") becomes NaN. The list is empty if the file does not exist.
+// ("max") becomes NaN. Returns an empty list if the file does not exist.
 std::vector<double> ReadNumbers(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -33,8 +33,8 @@ std::vector<double> ReadNumbers(const std::string& path) {
 }
 
 // Sets `*to` to `limit` if `*to` has no value or a larger value. Ignores a
-// `limit` that is not above 0. If there is no limit, cgroup version 1 has -1,
-// and version 2 has "max", which ReadNumbers() returns as NaN.
+// `limit` that is not above 0. A control group without a limit has -1 in
+// version 1, and "max" (NaN here) in version 2.
 template <typename T>
 void Tighten(double limit, std::optional<T>* to) {
   if (!(limit > 0)) return;
@@ -61,9 +61,8 @@ void ReadMemory(const std::string& directory, CgroupLimits* limits) {
 }
 
 // Reads the group at `path` and every group above it, up to the mount's root,
-// because a group's limit holds for all groups below. In a container the path
-// may be a path of the host. Then only the mount's root exists in the
-// container.
+// because a group's limit also applies to all groups below it. In a container,
+// `path` may be a path of the host, and only the mount's root exists.
 void ReadUpwards(const std::string& mount, std::string path,
                  void (*read)(const std::string&, CgroupLimits*),
                  CgroupLimits* limits) {
@@ -78,7 +77,7 @@ void ReadUpwards(const std::string& mount, std::string path,
 CgroupLimits ReadCgroupLimits(const std::string& root) {
   CgroupLimits limits;
   std::ifstream groups(root + "/proc/self/cgroup");
-  // "ID:CONTROLLERS:PATH"; version 2 has the one line "0::PATH".
+  // A line is "ID:CONTROLLERS:PATH". Version 2 has only the line "0::PATH".
   for (std::string line; std::getline(groups, line);) {
     const std::vector<std::string> parts =
         absl::StrSplit(line, absl::MaxSplits(':', 2));

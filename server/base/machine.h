@@ -1,6 +1,6 @@
 // Reads how many CPUs and how much memory this process may use. In a container,
-// the limits are those of the container's control group. The machine's numbers
-// of CPUs and of bytes do not show these limits.
+// the limits are those of the container's control group. The machine's own
+// number of CPUs and size of memory do not show these limits.
 
 #pragma once
 
@@ -15,16 +15,17 @@ struct CgroupLimits {
   std::optional<std::int64_t> memory_bytes;
 };
 
-// Reads the limits of this process's control group and of the groups above it,
-// and returns the strictest. Supports versions 1 and 2 of control groups.
-// `root` is the folder that holds /proc and /sys: "" except in tests.
+// Returns the strictest limits of this process's control group and of the
+// groups above it. Supports versions 1 and 2 of control groups. `root` is the
+// folder that contains /proc and /sys. Only tests pass a `root` other than "".
 CgroupLimits ReadCgroupLimits(const std::string& root);
 
-// Returns the number of CPUs in the affinity mask, or the group's quota if it
-// is smaller; at least 1.
+// Returns the smaller of the number of CPUs in the affinity mask and the
+// control group's quota, but at least 1.
 int UsableCpus();
 
-// Returns the smaller of the physical memory and the group's limit, in bytes.
+// Returns the smaller of the physical memory and the control group's limit, in
+// bytes.
 std::int64_t UsableMemory();
 
 }  // namespace posenc::server

@@ -12,18 +12,18 @@
 #include "core/base/error.h"
 
 namespace posenc::server {
-// Tries to create a file, because permissions do not show everything: even root
-// cannot write in /proc or on a read-only medium.
+// Tries to create a file, because permissions alone are not enough. For
+// example, even root cannot write in /proc or on a read-only medium.
 absl::Status ReadyFile::Check(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   struct stat about = {};
   std::string why;
   if (stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    // Write() would replace a device, and the destructor would delete it.
+    // A device is rejected, because Write() would replace it with a file.
     why = S_ISDIR(about.st_mode) ? "is a folder" : "is no file";
   } else {
-    // This name differs from the name in Write(), because a running server in
-    // another container may have the same process ID.
+    // This name differs from the name in Write(), because a server that runs in
+    // another container may use the same process ID.
     const std::string temporary = absl::StrCat(path, ".check.", getpid());
     const int fd =
         open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

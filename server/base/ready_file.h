@@ -1,4 +1,4 @@
-// The file of --ready-file, which shows that the server serves.
+// The file of --ready-file, which shows that the server is ready.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace posenc::server {
 
-// Removes the file when it is destroyed.
+// The destructor removes the file.
 class ReadyFile {
  public:
   // If the path is empty, the functions do nothing.
@@ -20,14 +20,14 @@ class ReadyFile {
   ReadyFile& operator=(const ReadyFile&) = delete;
 
   // Returns INVALID_ARGUMENT, field "--ready-file", if a file cannot be made at
-  // `path`, for example because its folder is missing. To find out, creates
-  // another file in the same folder, and removes it again. An empty path is
-  // valid.
+  // `path`, for example because its folder is missing. To check this, creates
+  // another file in the same folder, and removes that file again. An empty path
+  // is valid.
   static absl::Status Check(const std::string& path);
 
   // Writes one address per line. The file gets its name when it is complete, so
-  // that readers see the whole file or no file. INTERNAL if the file cannot be
-  // written.
+  // that readers see the whole file or no file. Returns INTERNAL if the file
+  // cannot be written.
   absl::Status Write(const std::vector<std::string>& addresses) const;
 
  private:

@@ -14,9 +14,9 @@
 
 namespace posenc::server {
 
-// Returns the file's bytes. INVALID_ARGUMENT, field `flag`, if it cannot be
-// read, is empty (unless `may_be_empty`), is a pipe without data, or has more
-// than 1 MiB.
+// Returns the file's bytes. Returns INVALID_ARGUMENT, field `flag`, if the file
+// cannot be read, is larger than 1 MiB, is a pipe without data, or is empty
+// while `may_be_empty` is false.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
                                           const std::string& path,
                                           bool may_be_empty = false);
@@ -25,18 +25,19 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
 // replaced it. (Kubernetes updates secrets by replacing files.)
 class FileChanges {
  public:
-  // Notices all changes after its construction. So it must be created before
-  // the files are read for the first time.
+  // Notices all changes after its construction. So create the object before the
+  // files are read.
   explicit FileChanges(std::vector<std::string> paths)
       : paths_(std::move(paths)), seen_(Stamps()) {}
 
-  // Returns true if files have changed since the last time that the result was
-  // true, and none has changed since the previous call. The second condition is
-  // for several files that are written one after another.
+  // Returns true once after files have changed: at the first call that finds no
+  // further change. So files that are written one after another count as one
+  // change.
   bool Check();
 
  private:
-  // Values that change when a file changes. All are 0 if there is no file.
+  // Values that change when a file changes. All values are 0 if the file does
+  // not exist.
   using Stamp = std::tuple<dev_t, ino_t, off_t, std::int64_t>;
 
   std::vector<Stamp> Stamps() const;

@@ -8,7 +8,7 @@
 
 namespace posenc::server {
 
-// Counts from an arbitrary start, and never goes back.
+// Returns the time since an arbitrary start. This time never goes back.
 inline absl::Time SteadyNow() {
   return absl::UnixEpoch() +
          absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());

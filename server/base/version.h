@@ -1,4 +1,4 @@
-// The version in GetServerInfo, `posencd --version` and errors.
+// The version that GetServerInfo, `posencd --version` and errors show.
 
 #pragma once
 
