@@ -17,26 +17,26 @@ namespace posenc::server {
 namespace {
 
 // Largest response of a unary call that is sent together with the status, in
-// one write. This saves an event of the loop, which matters only for small
+// one write. One write saves an event of the loop, which matters only for small
 // calls. A larger response is written alone, so that the call's claim is
-// released while the status waits for the peer. Tick() ends a write of either
-// kind if it takes too long.
+// released while the status waits for the peer. Tick() ends any write that
+// takes too long.
 constexpr std::size_t kWithStatusBytes = 64 << 10;
 
-// Largest message of an exempt method. Such a message holds a name. A message
-// for reflection also holds a host, and the response repeats the message.
+// Largest message of an exempt method. Such a message contains a name. A
+// message for reflection also contains a host, and the response repeats the
+// message.
 constexpr std::int64_t kExemptBytes = 4 << 10;
 
-// In the queue for places, a call without a deadline is treated as if it had
-// the server's default deadline or a deadline after this time, whichever is
-// earlier.
+// In the queue for places, a call without a deadline gets the earlier of two
+// deadlines: the server's default deadline, or this time after its arrival.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
 // While other calls wait for memory, reading or writing a message may take
 // kSlowAfter, plus the time for its bytes at kLeastBytesPerSecond (two thirds
-// of a 100 Mbit/s link). If it takes longer, the call is ended. A stream that
-// has received a message has more time, because its client may compute between
-// messages. While such a stream waits for the next message, it is not ended,
+// of a 100 Mbit/s link). If it takes longer, the call is ended. The responses
+// of a stream have more time (kStreamSlowAfter), because its client may compute
+// between messages. While a stream waits for its next message, it is not ended,
 // but its claim is lent to other calls.
 constexpr absl::Duration kSlowAfter = absl::Seconds(1);
 constexpr absl::Duration kStreamSlowAfter = absl::Seconds(10);
@@ -62,8 +62,8 @@ constexpr int kComputeNiceness = 10;
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kPushbackMs[] = "1000";
 
-// A CallRecord has at most this many bytes of each text that a peer has sent as
-// metadata.
+// A CallRecord contains at most this many bytes of each text that a peer has
+// sent as metadata.
 constexpr std::size_t kMostObserved = 128;
 
 absl::Status NoMessage() {
@@ -233,7 +233,6 @@ absl::Status Call::Written(bool taken) {
 }
 
 Task Call::AnswerUnary() {
-  // Waits for a place at work, then for memory for the message.
   EnterPlace(true);
   absl::Status status = co_await wait_;
   if (!status.ok()) co_return status;
@@ -242,19 +241,16 @@ Task Call::AnswerUnary() {
   status = CheckTimeLeft(status);
   if (!status.ok()) co_return status;
 
-  // Reads the message.
   auto reading = Read();
   const bool came = co_await reading;
   absl::StatusOr<RequestMessage> message = TakeMessage(came);
   if (!message.ok()) co_return message.status();
 
-  // Computes the response.
   Step step(StepWith(), *std::move(message));
   Task computed = Run(&step);
   status = co_await computed;
   if (!status.ok()) co_return status;
 
-  // Sends the response.
   const bool with_status = step.output()->Length() <= kWithStatusBytes;
   auto writing = Write(step.output(), with_status);
   const bool taken = co_await writing;
@@ -279,7 +275,8 @@ Task Call::AnswerStream() {
   computed.Close();
   (co_await write_all).IgnoreError();
   if (stop_->requested()) status = stop_->why();
-  // Ends the wait for a message. gRPC's own read ends with the call.
+  // Ends the wait of ReadAll() for a message. gRPC's own read ends with the
+  // call.
   stop_->Request(absl::CancelledError("the call is answered"));
   const absl::Status read = co_await read_all;
   if (!status.ok()) co_return status;
@@ -288,7 +285,7 @@ Task Call::AnswerStream() {
                                absl::StrCat(record_.messages_received - 1));
 }
 
-// Returns the error that ended reading, if any.
+// Returns the error that ended reading, or OK.
 Task Call::ReadAll(Handover<RequestMessage>* received) {
   const absl::Cleanup close = [received] { received->Close(); };
   while (true) {
@@ -378,7 +375,7 @@ Task Call::Run(Step* step) {
       if (need == Step::Need::kTurn && resources_.places.state().waiting > 0) {
         LeavePlace(std::nullopt);
         EnterPlace(false);
-        // The error is ignored: after a stop, the step ends on the pool.
+        // The error is ignored, because after a stop the step ends on the pool.
         (co_await wait_).IgnoreError();
       }
       const auto advance = [step, &need] { need = step->Advance(true); };
@@ -418,8 +415,8 @@ void Call::ClaimMemory() {
   if (!wait_.await_ready()) LeavePlace(std::nullopt);
 }
 
-// Refuses a call that has less time left than it waited for memory, because it
-// probably cannot be answered in time.
+// Refuses a call that has less time left than it waited for memory, because the
+// server probably cannot answer it in time.
 absl::Status Call::CheckTimeLeft(const absl::Status& status) const {
   if (!status.ok() || wait_.last() == absl::ZeroDuration() ||
       headers_.TimeLeft() >= wait_.last()) {
@@ -459,7 +456,7 @@ absl::Duration Call::DefaultDeadline() const {
 }
 
 // Returns whether all messages together hold more memory than the budget has.
-// Their calls may have claimed less than they hold, for example if the clients
+// Calls may have claimed less than their messages need, for example if clients
 // announced no size.
 bool Call::HoldsTooMuch(absl::Time now) const {
   return resources_.held.Bytes(now) - kHeldBeside >
@@ -472,7 +469,7 @@ void Call::Tick(absl::Time now) {
   const bool writes = writing_.since != absl::InfiniteFuture();
   const auto& [since, bytes] = writes ? writing_ : reading_;
   // A write of 0 bytes is the status. The status gets more time than a message,
-  // because it may report that the server's deadline has passed.
+  // because the status may report that the server's deadline has passed.
   const bool is_status = writes && bytes == 0;
   absl::Time due = absl::InfiniteFuture();
   if (spec_.exempt) {
@@ -488,8 +485,8 @@ void Call::Tick(absl::Time now) {
             : "the client set no deadline, and the server's own has passed"));
   }
   if (spec_.exempt || since > now) return;
-  // Only a unary call can lose its place here: a stream has a place only while
-  // it computes.
+  // Only a unary call can lose its place here, because a stream has a place
+  // only while it computes.
   if (!spec_.stream && place_.held() && now - since > kPlaceLease &&
       absl::ToDoubleSeconds(now - since) >
           kPlaceLeaseTimes * resources_.places.SecondsOf(spec_.method)) {

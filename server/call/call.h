@@ -53,7 +53,7 @@ namespace posenc::server {
 
 // Objects that all calls share. They must outlive the calls.
 struct CallResources {
-  // methods: the number of methods.
+  // `methods` is the number of methods.
   CallResources(const Limits& limits, int methods,
                 std::vector<CallObserver*> observers);
 
@@ -68,7 +68,7 @@ struct CallResources {
   CallerBudgets callers;
   std::atomic<std::int64_t> default_deadline_ns;
   Places places;
-  // Destroyed first, because the work of its threads uses the other members.
+  // The pool is destroyed first, because its threads use the other members.
   core::ComputePool pool;
 };
 
@@ -77,9 +77,10 @@ class CallService {
  public:
   virtual CallResources* resources() = 0;
   // Finds the method and the caller. Fills in `handler`, and the fields of
-  // `spec` that are known before the first error. An error refuses the call.
-  // `slot` becomes the call's slot on its connection. If the connection has too
-  // many calls, the slot is empty and the status is an error.
+  // `spec` that are known before the first error. If it returns an error, the
+  // call is refused. `slot` becomes the call's slot on its connection. If the
+  // connection has too many calls, the slot is empty and the status is an
+  // error.
   virtual absl::Status Route(const CallHeaders& headers, CallSpec* spec,
                              OpenCalls::Slot* slot,
                              std::unique_ptr<CallHandler>* handler) = 0;
@@ -88,9 +89,9 @@ class CallService {
   ~CallService() = default;
 };
 
-// Serves one call. When the call arrives, starts the ServeCalls() that waits
-// for the next call. Must be called on the loop's thread, or before this thread
-// starts.
+// Waits for one call and serves it. When this call arrives, starts another
+// ServeCalls(), which waits for the next call. Must be called on the loop's
+// thread, or before this thread starts.
 Detached ServeCalls(CallService* service, Loop* loop);
 
 // The state of one call.
@@ -101,24 +102,24 @@ class Call final : private Loop::Ticked {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Checks the headers. An error refuses the call.
+  // Checks the headers. If it returns an error, the call is refused.
   absl::Status CheckHeaders();
   // Answers an accepted call. Returns the error that ends the call, or OK.
-  // After OK, status_written() says whether the status must still be sent.
+  // After OK, the status must still be sent if status_written() is false.
   Task Answer() { return spec_.stream ? AnswerStream() : AnswerUnary(); }
   // Returns whether the status was sent with the last message.
   bool status_written() const { return status_written_; }
   // Returns the status that the client gets. Frees the call's memory before the
-  // status is sent, because the peer may never read it.
+  // status is sent, because the peer may never read the status.
   grpc::Status Conclude(const absl::Status& status);
-  // Reports the call to the observers, after gRPC has released it. `gone` says
-  // why the call was cancelled; OK if it was not.
+  // Reports the call to the observers, after gRPC has released the call. `gone`
+  // is the reason why the call was cancelled, or OK.
   void Report(absl::Status status, const absl::Status& gone);
 
  private:
   // A message that is being read or written.
   struct UnderWay {
-    absl::Time since = absl::InfiniteFuture();  // infinite: none
+    absl::Time since = absl::InfiniteFuture();  // infinite if none
     std::int64_t bytes = 0;
   };
 
@@ -129,17 +130,17 @@ class Call final : private Loop::Ticked {
   Task ComputeAll(Handover<RequestMessage>* received,
                   Handover<grpc::ByteBuffer>* computed);
   Task WriteAll(Handover<grpc::ByteBuffer>* computed);
-  // Runs the step, on this thread or on the pool, with a place.
+  // Runs the step with a place, on this thread or on the pool.
   Task Run(Step* step);
 
   // Each of these functions begins an operation. The coroutine then awaits
-  // `wait_`, or the returned object, which must be a variable (ADR 12 says
+  // `wait_` or the returned object. This object must be a variable (ADR 12 says
   // why).
   void EnterPlace(bool refusable);
   void ClaimMemory();
   auto Read();
   auto Write(grpc::ByteBuffer* message, bool with_status);
-  // These functions get the value of the co_await, and return the operation's
+  // These functions convert the value of the co_await to the operation's
   // result.
   absl::Status CheckTimeLeft(const absl::Status& status) const;
   absl::StatusOr<RequestMessage> TakeMessage(bool came);
@@ -147,7 +148,7 @@ class Call final : private Loop::Ticked {
 
   Step::With StepWith();
   // Releases the place. Run() asks for a new place if the call goes on.
-  // `computed` is the computing time of a successful call, else nullopt.
+  // `computed` is the computing time after a success, and nullopt otherwise.
   // Places::Leave() explains `unread`.
   void LeavePlace(std::optional<absl::Duration> computed,
                   absl::Duration unread = absl::ZeroDuration());
@@ -168,7 +169,7 @@ class Call final : private Loop::Ticked {
   CallSpec spec_;
   std::unique_ptr<CallHandler> handler_;
   std::optional<std::int64_t> announced_;
-  bool sized_ = false;  // the claim covers the largest message that may come
+  bool sized_ = false;  // false: the claim is for a small message
   std::optional<CallMemory> memory_;
   OpenCalls::Slot slot_;
   Places::Ticket place_;
@@ -181,7 +182,7 @@ class Call final : private Loop::Ticked {
   // Number of a stream's messages whose responses are computed.
   std::int64_t answered_ = 0;
 
-  // Messages, bytes and computing time are counted from the start; Observe()
+  // The coroutines count messages, bytes and computing time here. Observe()
   // sets the other fields.
   CallRecord record_;
 };

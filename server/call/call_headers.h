@@ -24,14 +24,15 @@ class CallHeaders final {
   // `context` belongs to a call that has arrived, and must outlive this object.
   explicit CallHeaders(const grpc::GenericServerContext* context);
 
-  // Returns for example "/posenc.v1.PositionalEncodingService/ApplyRope".
+  // Returns the path, for example
+  // "/posenc.v1.PositionalEncodingService/ApplyRope".
   absl::string_view method() const { return context_->method(); }
-  // Returns for example "ipv4:10.0.0.7:40123"; all peers of a unix socket have
-  // the same text.
+  // Returns gRPC's text of the peer, for example "ipv4:10.0.0.7:40123". All
+  // peers of a unix socket have the same text.
   const std::string& peer() const { return peer_; }
   PeerKind peer_kind() const { return peer_kind_; }
-  // Returns a hash of peer(): the same for all calls of one TCP connection, and
-  // for all calls over unix sockets.
+  // Returns a hash of peer(). All calls of one TCP connection have one hash.
+  // All calls over unix sockets have one hash, too.
   std::uint64_t peer_id() const { return peer_id_; }
 
   // Returns the client's metadata, unchanged. Names are in lower case.
@@ -39,7 +40,8 @@ class CallHeaders final {
   static absl::string_view View(grpc::string_ref text) {
     return {text.data(), text.size()};
   }
-  // Returns the first value of that name; nullopt if there is none.
+  // Returns the first value of the metadata `name`, or nullopt if there is
+  // none.
   std::optional<absl::string_view> Find(absl::string_view name) const;
 
   // Returns whether the client has set a deadline.
@@ -55,9 +57,9 @@ class CallHeaders final {
   const std::uint64_t peer_id_;
 };
 
-// Returns the size that the client has announced for its largest message;
-// nullopt if it has announced nothing. INVALID_ARGUMENT if the text is not a
-// number, kMessageTooLarge if the size exceeds the limit.
+// Returns the size that the client has announced for its largest message, or
+// nullopt without an announcement. Returns INVALID_ARGUMENT if the text is not
+// a number, and kMessageTooLarge if the size exceeds the limit.
 absl::StatusOr<std::optional<std::int64_t>> AnnouncedBytes(
     const CallHeaders& headers, std::int64_t limit);
 
@@ -76,11 +78,11 @@ struct MethodTraits {
 };
 
 struct CallSpec : MethodTraits {
-  int method = 0;           // number of the method
+  int method = 0;           // index of the method
   std::uint64_t party = 0;  // as in Places::Request
-  std::string caller;       // name of its token; empty without tokens
-  // Limit for the bytes that all calls of this caller have in flight; 0: no
-  // limit.
+  std::string caller;       // name of the token; empty without tokens
+  // Largest number of bytes that all calls of this caller may have in flight; 0
+  // means no limit.
   std::int64_t caller_bytes = 0;
 };
 

@@ -16,9 +16,9 @@ namespace {
 // recommended chunk of nearly 4 MiB.
 constexpr std::int64_t kStreamMessageBytes = std::int64_t{5} << 20;
 
-// Data made from messages may exceed the budget by 1/kBeyondPart. Otherwise a
-// message that was already read would be refused if other calls hold the whole
-// budget.
+// Data made from messages may exceed the budget by 1/kBeyondPart of the budget.
+// Otherwise the server would refuse a message that it has already read,
+// whenever other calls hold the whole budget.
 constexpr std::int64_t kBeyondPart = 16;
 
 // Memory that gRPC and the server need for a call in addition to its messages.

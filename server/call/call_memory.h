@@ -3,8 +3,9 @@
 // and releases it at the end. See docs/memory-and-admission.md.
 //
 // A stream has at most kMessages messages in the server: one is being read or
-// waits, one is being computed, one waits to be sent, one is being sent. A
-// request and the response that overwrites it count as one message.
+// waits to be computed, one is being computed, one waits to be sent, one is
+// being sent. A request and the response that overwrites it count as one
+// message.
 //
 // Must be used on the loop's thread. ClaimMade(), ClaimFinished(),
 // ReleaseResponse(), and ClaimResponse() without a waiter may also be called on
@@ -30,11 +31,12 @@ class CallMemory final : public RequestMessage::Claimer {
  public:
   static constexpr std::int64_t kMessages = 4;
 
-  // The first 64 KiB of copies and answers are not claimed, because the memory
-  // that each call needs anyway covers them.
+  // Copies and answers of at most this size are not claimed. They belong to the
+  // memory that a server needs in addition to the budget.
   static constexpr std::int64_t kUncountedBytes = 64 << 10;
 
-  // The caller's limit counts requests and a unary call's response.
+  // All claims count towards the caller's limit, except for a stream's
+  // responses.
   CallMemory(Admission* admission, CallerBudgets* callers,
              std::int64_t max_request_bytes, const CallSpec& spec)
       : admission_(admission),
@@ -47,41 +49,42 @@ class CallMemory final : public RequestMessage::Claimer {
   CallMemory& operator=(const CallMemory&) = delete;
 
   // Claims memory for the call's messages. `announced` is the announced size of
-  // the largest message; if it is nullopt, a size is assumed: for a unary call,
-  // the size of a small call, or the largest allowed size if `largest` is true.
-  // Returns nullopt if the call waits; `waiter` is then resumed later. Returns
-  // kOverloaded if too many calls wait already, or the caller's limit is
-  // reached.
+  // the largest message. Without it, a size is assumed. For a unary call, this
+  // is the largest allowed size if `largest` is true, and else the size of a
+  // small call. Returns nullopt if the call waits; `waiter` is then resumed
+  // later. Returns kOverloaded if too many calls already wait, or the caller's
+  // limit is reached.
   std::optional<absl::Status> ClaimRequest(
       std::optional<std::int64_t> announced, bool largest, Waiter* waiter);
   // Returns the announced or assumed size of a message.
   std::int64_t expected() const { return expected_; }
 
-  // Corrects the claim for a received message of `bytes`. kMessageTooLarge if
-  // the message exceeds the limit; INVALID_ARGUMENT if it exceeds the announced
-  // size; kOverloaded if a stream's message exceeds the claim and the missing
-  // bytes cannot be claimed.
+  // Corrects the claim for a received message of `bytes`. Returns
+  // kMessageTooLarge if the message exceeds the limit, and INVALID_ARGUMENT if
+  // it exceeds the announced size. Returns kOverloaded if a stream needs more
+  // bytes and cannot claim them.
   absl::Status Received(std::int64_t bytes);
 
   // Releases the claim of a stream that waits for its next message, so that
-  // other calls can have the memory. Received() claims the bytes again, or
+  // other calls can use the memory. Received() claims the bytes again, or
   // fails.
   void Lend();
 
   // Adjusts the claim for data made from the message. The claim of a stream
   // already covers two copies of a message, so a stream claims only the bytes
   // beyond two copies. This additional claim is not reduced when a later
-  // message needs less. kOverloaded if the bytes cannot be claimed immediately,
-  // kMessageTooLarge if they can never be claimed.
+  // message needs less. Returns kOverloaded if the bytes cannot be claimed
+  // immediately, and kMessageTooLarge if they can never be claimed.
   absl::Status ClaimMade(std::int64_t bytes,
                          std::int64_t message_bytes) override;
 
   // Claims memory for a response whose size was not known before it was
-  // computed. Errors as in ClaimMade().
+  // computed. Returns the errors of ClaimMade().
   absl::Status ClaimFinished(std::int64_t bytes);
 
-  // Claims memory for a response. Returns nullopt if the call has to wait.
-  // `waiter` is then resumed later; without a waiter, nothing was claimed.
+  // Claims memory for a response. Returns nullopt if the call has to wait. In
+  // this case, `waiter` is resumed later. Without a waiter, nullopt means that
+  // nothing was claimed.
   std::optional<absl::Status> ClaimResponse(std::int64_t bytes, Waiter* waiter);
 
   // Releases claimed bytes of a response whose buffers were not allocated.
@@ -91,19 +94,19 @@ class CallMemory final : public RequestMessage::Claimer {
   // resumed.
   bool StopWaiting();
 
-  // Releases all bytes that the call has claimed, including the bytes of its
-  // response, and its claim within the caller's limit. May be called again.
+  // Releases the call's claim, also within the caller's limit. The buffers of a
+  // response release their own bytes. May be called more than once.
   void Release();
 
  private:
   absl::Status ReceivedOfStream(std::int64_t bytes);
   void MakeRoomFor(std::int64_t bytes);
-  // Adds bytes that Admission has granted to held_; a negative number is for
-  // released bytes.
+  // Adds `bytes`, which Admission has claimed, to held_ and to the caller's
+  // bytes. `bytes` is negative after a release.
   void Hold(std::int64_t bytes);
-  // Claims `bytes` without waiting, even if the claims then exceed the budget
-  // by 1/kBeyondPart of it. `what` names the memory in errors. `remedy` ends
-  // the error's text if the budget can never hold the bytes.
+  // Claims `bytes` without waiting. All claims together may then exceed the
+  // budget by 1/kBeyondPart of the budget. `what` names the memory in errors.
+  // `remedy` ends the error's text if the budget can never hold the bytes.
   absl::Status ClaimBeyond(std::int64_t bytes, absl::string_view what,
                            absl::string_view remedy);
 
@@ -116,10 +119,10 @@ class CallMemory final : public RequestMessage::Claimer {
   Admission::Ticket ticket_;
   std::atomic<std::int64_t> held_{0};
   std::int64_t lent_ = 0;              // bytes that Lend() released
-  std::atomic<bool> entering_{false};  // waits for the first claim
+  std::atomic<bool> entering_{false};  // waits for its first claim
   // Bytes of a stream's largest unannounced message beyond the assumed size.
   std::int64_t largest_excess_ = 0;
-  std::atomic<std::int64_t> largest_message_{0};  // size, of a stream
+  std::atomic<std::int64_t> largest_message_{0};  // of a stream, in bytes
   std::int64_t made_ = 0;  // bytes that ClaimMade() has claimed
 };
 

@@ -10,11 +10,12 @@
 
 namespace posenc::server {
 
-// A call that is over. The string_views are valid only during
+// Describes a call that has ended. The string_views are valid only during
 // CallObserver::Finished().
 struct CallRecord {
-  // "posenc.v1.PositionalEncodingService" and "ApplyRope"; "" for an unknown
-  // RPC, and for a call that was refused before its RPC was looked up.
+  // For example "posenc.v1.PositionalEncodingService" and "ApplyRope". Both are
+  // "" for an unknown RPC, and for a call that was refused before its RPC was
+  // looked up.
   absl::string_view service;
   absl::string_view method;
   grpc::StatusCode code = grpc::StatusCode::OK;
@@ -38,8 +39,8 @@ struct CallRecord {
   absl::string_view traceparent;  // metadata traceparent (W3C); "" if none
 };
 
-// Must be safe for many threads. Loops call these functions, so they must
-// return within microseconds.
+// The functions must be thread-safe, and must return within microseconds,
+// because loops call them.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;

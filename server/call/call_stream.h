@@ -18,7 +18,8 @@
 
 namespace posenc::server {
 
-// An operation of gRPC. `start` begins it, and gets the tag for its end.
+// An operation of gRPC. `start` begins the operation, and gets the tag for the
+// event of its end.
 template <typename Start>
 class Operation final : private Loop::Event {
  public:
@@ -94,23 +95,23 @@ class CallStream {
   }
   const grpc::GenericServerContext& context() const { return context_; }
 
-  // Reads a message; only one read at a time. The result is false if there is
-  // no further message, or the stop was requested. After a stop, gRPC's read
-  // may continue until the call closes.
+  // Reads a message. Only one read may be in progress. The result is false if
+  // there is no further message, or the stop was requested. After a stop,
+  // gRPC's read may continue until the call closes.
   Reading Read() { return Reading(this); }
   // Returns the message that was read. May be called only once for each
   // message.
   std::vector<grpc::Slice> TakeMessage() {
     std::vector<grpc::Slice> slices;
-    // Dump() cannot fail: compressed messages were refused before.
+    // Dump() cannot fail, because gRPC has refused compressed messages.
     (void)incoming_.Dump(&slices);
     incoming_.Clear();
     return slices;
   }
 
-  // Writes a message, and clears it; only one write at a time. If `with_status`
-  // is true, also writes the status OK after the message. The result is false
-  // if the peer is gone.
+  // Writes a message, and clears it. Only one write may be in progress. If
+  // `with_status` is true, also writes the status OK after the message. The
+  // result is false if the peer is gone.
   auto Write(grpc::ByteBuffer* message, bool with_status) {
     return Operation([this, message, with_status](Loop::Event* event) {
       if (with_status) {
@@ -130,12 +131,12 @@ class CallStream {
   void AddTrailer(const char* name, const char* value) {
     context_.AddTrailingMetadata(name, value);
   }
-  // Cancels the call in gRPC: all pending operations fail.
+  // Cancels the call in gRPC, so that all pending operations fail.
   void Cancel() { context_.TryCancel(); }
 
   // Waits for gRPC's event that the call is over. Must be awaited last, after
-  // the status was written. Returns why the call was cancelled; OK if it was
-  // not.
+  // the status was written. Returns the reason why the call was cancelled, or
+  // OK.
   auto& Closes() { return closing_; }
 
  private:

@@ -24,8 +24,8 @@
 namespace posenc::server {
 
 // Recommended size of a stream's messages: large enough to hide a round trip,
-// and small enough for many messages in memory. gRPC's clients refuse messages
-// over 4 MiB by default; 64 KiB are left for positions and framing.
+// and small enough that many messages fit in memory. gRPC's clients refuse
+// messages over 4 MiB by default; 64 KiB are left for positions and framing.
 inline constexpr std::int64_t kStreamChunkBytes =
     (std::int64_t{4} << 20) - (std::int64_t{64} << 10);
 
@@ -45,13 +45,14 @@ struct OutputPlace {
 
 // A tensor of a response.
 struct OutputTensor {
-  int field;  // number of the response's field
+  int field;  // number of the field in the response
   core::Dtype dtype;
   core::Shape shape;
   TensorForm form = TensorForm::kData;
-  // Number of the message field that holds `field`; 0: the response itself.
+  // Number of the message field that contains `field`; 0 if the response itself
+  // contains it.
   int within = 0;
-  // Whether the field is of type bytes and holds only the elements.
+  // Whether the field is of type bytes and contains only the elements.
   bool bare = false;
   // Null if the tensor is part of the response.
   std::shared_ptr<const OutputPlace> place = nullptr;
@@ -64,11 +65,11 @@ std::size_t ByteCount(const OutputTensor& output);
 // Memory for a computed output.
 struct OutputBuffer {
   core::Pieces bytes;
-  // Whether the buffer is the memory of the output's input: each row is
-  // overwritten by its own result. Requires Computation::InputInPlace().
+  // Whether the buffer already contains the output's input. The result of each
+  // row then overwrites this row. Requires Computation::InputInPlace().
   bool holds_input = false;
 
-  // Returns the first byte; null for a tensor without elements.
+  // Returns a pointer to the first byte; null for a tensor without elements.
   char* data() const { return bytes.From(0).data(); }
 };
 
@@ -80,14 +81,14 @@ class Computation {
 
   std::int64_t tiles() const { return tiles_; }
 
-  // Returns a measure of the work, except for the storing of outputs: the
-  // number of bytes that are read, or the number of nanoseconds that the work
-  // takes. Both numbers are comparable, because a byte takes about a
-  // nanosecond. This measure decides which thread computes.
+  // Returns a measure of the work without the storing of outputs: either the
+  // number of bytes that are read, or the nanoseconds that the work takes. The
+  // two are comparable, because a byte takes about a nanosecond. This measure
+  // decides whether a loop or the pool computes.
   std::size_t work() const { return work_; }
 
-  // Returns the bytes of the request that output `i` may overwrite; null if it
-  // needs separate memory.
+  // Returns the bytes of the request that output `i` may overwrite; null if the
+  // output needs separate memory.
   virtual const core::ConstPieces* InputInPlace(std::size_t /*i*/) const {
     return nullptr;
   }
@@ -117,7 +118,7 @@ class RowMapComputation final : public Computation {
     InputTensor input;
   };
 
-  // tile_bytes: bytes that a tile reads and writes.
+  // `tile_bytes` is the number of bytes that a tile reads and writes.
   RowMapComputation(absl::InlinedVector<Output, 2> outputs,
                     std::size_t tile_bytes);
 
@@ -152,20 +153,20 @@ class TileFunction final : public Computation {
   const Function compute_;
 };
 
-// A completely validated answer. Borrows the request.
+// The answer to a completely validated request. Borrows the request's data.
 struct TensorAnswer {
   OutputTensors outputs;
   std::unique_ptr<const Computation> computation;
   // Indexes in `outputs` of the tensors that the response contains, in the
-  // response's order; unset: all tensors. Other tensors are computed and
-  // dropped.
+  // response's order. Without a value, the response contains all tensors. Other
+  // tensors are computed and dropped.
   std::optional<absl::InlinedVector<std::size_t, 2>> sent;
   // Number of bytes of shared memory that the call reads or writes. They are
   // claimed like bytes of messages.
   std::int64_t shared_bytes = 0;
   // The response's fields that are not tensors; null if there are none. If the
   // answer has no tensors, the computation may change these fields, because
-  // they are serialized after it.
+  // they are serialized later.
   std::shared_ptr<google::protobuf::Message> response;
   // Called before each tile, perhaps on several threads. May be empty.
   std::function<absl::Status()> check;

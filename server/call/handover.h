@@ -20,7 +20,8 @@ namespace posenc::server {
 template <typename T>
 class Handover {
  public:
-  // Waits for room or for a value. Returns false if the handover has ended.
+  // Waits for room or for a value. The result is false if the handover has
+  // ended.
   class Side final : private Stop::Pending {
    public:
     Side(Handover* handover, bool wants_value)
@@ -59,7 +60,7 @@ class Handover {
 
     Handover* const handover_;
     const bool wants_value_;
-    std::coroutine_handle<> coroutine_;  // null: it has not waited
+    std::coroutine_handle<> coroutine_;  // null if it has not waited
   };
 
   Handover(Loop* loop, Stop* stop) : loop_(loop), stop_(stop) {}
@@ -78,7 +79,7 @@ class Handover {
     Wake();
     return value;
   }
-  // Ends the handover. A value that it holds can still be taken.
+  // Ends the handover. A value in the handover can still be taken.
   void Close() {
     closed_ = true;
     Wake();
@@ -95,7 +96,7 @@ class Handover {
   Stop* const stop_;
   std::optional<T> value_;
   bool closed_ = false;
-  Side* sides_[2] = {};  // sides that wait: for room, for a value
+  Side* sides_[2] = {};  // waiting sides: for room, for a value
 };
 
 }  // namespace posenc::server

@@ -46,10 +46,10 @@ void Loop::Stop() {
   queue_ = nullptr;
 }
 
-// Returns a ready event. If there is none, ticks, notes the idle time and waits
-// for an event. The tick comes after all ready events, because one of them may
-// end an operation. Otherwise the tick would find the operation slow although
-// the loop itself was late.
+// Returns a ready event. If there is none, ticks, waits for an event and notes
+// the idle time. The tick comes after all ready events, because one of them may
+// end an operation. Otherwise the tick would treat the operation as slow
+// although the loop itself was late.
 grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
   const grpc::CompletionQueue::NextStatus status =
       queue_->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
@@ -72,7 +72,7 @@ grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
 // gRPC reads sockets only while a thread asks for an event and no event is
 // ready. With a stream of small messages, `queue_` may have a ready event at
 // all times, so that nothing would be read. So the loop asks for an event of
-// `polled_`, which never has one.
+// `polled_`, which never has an event.
 void Loop::Poll() {
   const absl::Time began = SteadyNow();
   if (began < next_poll_) return;

@@ -6,8 +6,8 @@
 // coroutine is suspended. So two threads never run code of the same call at the
 // same time, and a call needs no lock.
 //
-// Order of use: AddTo(builder), the builder's BuildAndStart(), and Start(). At
-// the end, the server's Shutdown() and Wait(), and then Stop().
+// Call AddTo(builder), then the builder's BuildAndStart(), and then Start(). At
+// the end, call the server's Shutdown() and Wait(), and then Stop().
 
 #pragma once
 
@@ -73,17 +73,17 @@ class Loop {
   // Makes `event` happen soon on the loop's thread. Any thread may call Post()
   // while a call waits. When Post() returns, the event may already have
   // happened and been destroyed. If an allocation fails, the process ends,
-  // because the call would wait for ever.
+  // because the call would otherwise wait for ever.
   void Post(Event* event) noexcept;
 
-  // The functions below are for the loop's thread.
+  // The functions below must be called on the loop's thread.
   void Add(Ticked* ticked);
   void Remove(Ticked* ticked);
   // Returns the time since the loop was last idle. A call that arrives now may
   // have waited in its socket for that time.
   absl::Duration Lag() const { return SteadyNow() - idle_at_; }
-  // These count the coroutines that wait for a call or serve one. The loop ends
-  // after the last of them has ended.
+  // Begin() and End() count the coroutines that wait for a call or serve a
+  // call. The loop ends after the last of these coroutines has ended.
   void Begin() { ++coroutines_; }
   void End() { --coroutines_; }
 
@@ -104,7 +104,7 @@ class Loop {
   void TickIfDue();
 
   std::unique_ptr<grpc::ServerCompletionQueue> queue_, polled_;
-  int ready_ = 0;  // events that were handled since the queue was last empty
+  int ready_ = 0;  // events that were handled since the last tick
   std::thread thread_;
   int coroutines_ = 0;
   std::vector<Ticked*> ticked_;

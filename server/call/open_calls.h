@@ -3,9 +3,9 @@
 //
 // gRPC 1.51 keeps 15 to 25 kB for a call until its status is written, and
 // accepts new calls of a peer that reads nothing. HTTP/2's limit of streams
-// does not hold for a peer that never acknowledges the settings: a peer that
-// sent 65 MiB of headers over one connection, and read nothing, caused 6 GB of
-// calls in 6 seconds.
+// does not apply to a peer that never acknowledges the settings. A peer that
+// sent 65 MiB of headers over one connection and read nothing caused calls that
+// took 6 GB within 6 seconds.
 
 #pragma once
 
@@ -52,11 +52,11 @@ class OpenCalls {
 
   // Returns an empty slot if the connection has reached its limit of calls. The
   // limit is a fixed number. While kMostInAll calls are open, the limit can be
-  // lower: an equal part of kMostInAll for each connection. Sets `far` if the
-  // fixed number is reached. A client that respects max_concurrent_streams
-  // never reaches it. If `shared` is true, several connections have the same
-  // `connection`, as on a unix socket. Then the fixed number is kMostInAll, and
-  // `far` is never set.
+  // lower: an equal part of kMostInAll for each connection. Sets `*far` to true
+  // if the fixed number is reached. A client that respects
+  // max_concurrent_streams never reaches this number. `shared` is true if
+  // several connections have the same `connection`, as on a unix socket. Then
+  // the fixed number is kMostInAll, and `*far` becomes false.
   Slot Open(std::uint64_t connection, bool shared, bool* far) {
     Slot slot;
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -13,11 +13,11 @@
 namespace posenc::server {
 namespace {
 
-// Largest response that is put into one slice. Copying it costs less than
-// gRPC's work for each slice.
+// Largest response that is put into one slice. Copying so few bytes costs less
+// than gRPC's work for several slices.
 constexpr std::size_t kOneSliceBytes = 16 << 10;
 
-// Alignment for needs_aligned_buffers().
+// Alignment for needs_aligned_buffers(), in bytes.
 constexpr std::size_t kAlignment = 64;
 
 // Returns the serialized field `number` with this tensor.
@@ -124,8 +124,8 @@ const core::ConstPieces* PendingResponse::InputInPlace(std::size_t i) const {
 
 absl::Status PendingResponse::Allocate(ResponseBuffers* buffers) {
   if (answer_.shared_bytes > 0) {
-    // The count is reduced before HoldClaimed(), which releases the bytes if it
-    // fails.
+    // The count is reduced before HoldClaimed(), because a failed HoldClaimed()
+    // releases the bytes.
     bytes_to_claim_ -= answer_.shared_bytes;
     shared_ = buffers->HoldClaimed(answer_.shared_bytes);
   }

@@ -3,10 +3,10 @@
 //
 //   fields | header tensor | header tensor      one message, several slices
 //
-// `fields` are serialized small fields; a header is the protobuf framing before
-// a tensor's bytes (posenc/wire/frame.h). A tensor's memory is the request's
-// own bytes if there is no other reader, shared memory that the caller has
-// named, or a separate buffer. A small response is one slice.
+// `fields` are serialized small fields. A header is the protobuf framing before
+// a tensor's bytes (posenc/wire/frame.h). A tensor is written over the
+// request's own bytes if they have no other reader, into shared memory that the
+// caller has named, or into a separate buffer. A small response is one slice.
 
 #pragma once
 
@@ -31,8 +31,8 @@
 
 namespace posenc::server {
 
-// Call the functions in this order: Allocate() once; Compute() once for each
-// tile of [0, tiles()), in any order, on several threads at the same time;
+// First call Allocate() once. Then call Compute() once for each tile of [0,
+// tiles()), in any order, on several threads at the same time. Then call
 // Finish() once, unless a tile failed.
 class PendingResponse final {
  public:
@@ -42,16 +42,16 @@ class PendingResponse final {
     answer_.sent.emplace();
   }
 
-  // answer: is moved from. It is a reference because each move takes two
-  // hundred instructions. request: owns the data that the answer borrows; kept
-  // until the end. message: holds the slices that the computation's inputs
-  // point into; null if they point elsewhere. limit: size of the largest
-  // response, for fields that the computation makes.
+  // `answer` is moved from. It is a reference because each move takes two
+  // hundred instructions. `request` owns the data that the answer borrows, and
+  // is kept until the end. `message` holds the slices that contain the
+  // computation's inputs; it is null if the inputs are elsewhere. `limit` is
+  // the size of the largest response, for fields that the computation makes.
   PendingResponse(TensorAnswer&& answer, std::shared_ptr<const void> request,
                   const RequestMessage* message, std::string fields,
                   std::int64_t limit);
 
-  // Returns the size of the message, except for fields that the computation
+  // Returns the size of the message without the fields that the computation
   // makes.
   absl::uint128 bytes() const { return bytes_; }
 
@@ -59,13 +59,13 @@ class PendingResponse final {
     return answer_.computation == nullptr ? 0 : answer_.computation->tiles();
   }
   // Returns a measure of the work: Computation::work() plus the number of bytes
-  // of the outputs. This measure decides which thread computes.
+  // of the outputs. This measure decides whether a loop or the pool computes.
   std::size_t work_bytes() const { return work_bytes_; }
 
   // Returns the number of bytes that Allocate() will need: memory in addition
-  // to the request's bytes, and shared memory. The caller must claim them
-  // first. If Allocate() has failed, returns the number of claimed bytes that
-  // were not used, and the caller must release them.
+  // to the request's bytes, and shared memory. The caller must claim these
+  // bytes first. If Allocate() has failed, returns the number of claimed bytes
+  // that were not used, and the caller must release them.
   std::int64_t bytes_to_claim() const { return bytes_to_claim_; }
 
   absl::Status Allocate(ResponseBuffers* buffers);
@@ -86,8 +86,8 @@ class PendingResponse final {
   // output is computed in a buffer, and copied to the caller's memory at the
   // end.
   bool IsComputedInPlace(std::size_t i) const;
-  // Returns the bytes of the message that the output overwrites; null if it
-  // gets separate memory.
+  // Returns the bytes of the message that the output overwrites; null if the
+  // output gets separate memory.
   const core::ConstPieces* InputInPlace(std::size_t i) const;
   void PutTogether();
   absl::Status AllocateOutput(std::size_t i, ResponseBuffers* buffers);

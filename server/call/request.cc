@@ -17,8 +17,8 @@ constexpr std::size_t kFewBytes = 1 << 20;
 constexpr std::size_t kFewPart = 2;
 
 // The memory of a freed message stays in the heap. If the message has at least
-// this size, its memory is returned to the kernel. For such a message, parsing
-// takes much more time than returning the memory.
+// this size, its memory is returned to the kernel. Parsing such a message takes
+// much more time than returning its memory.
 constexpr std::size_t kManyBytes = 32 << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A request with parsed small fields; its tensor bytes stay where gRPC received
+// A request with parsed small fields. Its tensor bytes stay where gRPC received
 // them.
 
 #pragma once
@@ -23,8 +23,8 @@ namespace posenc::server {
 // A message whose small fields were parsed.
 struct ParsedMessage {
   RequestMessage message;  // owns the borrowed bytes; may be empty
-  // False if there are no tensor fields, or if only the generated parser
-  // understands the message's framing: then the request has all bytes.
+  // Whether bytes of tensors are borrowed. If not, the generated parser has
+  // copied all bytes to the request.
   bool borrows = false;
   // Points into `message`, or into shared memory.
   wire::SplitMessage split;
@@ -49,36 +49,36 @@ struct ParsedRequest : ParsedMessage {
   Request request;  // without the bytes of borrowed tensors
 };
 
-// Returns INVALID_ARGUMENT: the bytes are not a valid message of this call.
+// Returns INVALID_ARGUMENT for bytes that are not a valid message of this call.
 absl::Status NotAMessage();
 
-// Parses `small`, a message or its part without borrowed bytes, into `parsed`.
-// The caller has claimed the bytes of `small` twice, for `message`; this
-// function releases one of the two claims. Errors are those of Parse().
-// ParsedMessage explains `may_share`, which may be null.
+// Parses `small` into `parsed`. `small` is a message, or its part without
+// borrowed bytes. The caller must have claimed the size of `small` twice for
+// `message`. This function releases one of the two claims. Returns the errors
+// of Parse(). ParsedMessage explains `may_share`, which may be null.
 absl::Status ParseSmall(const KnownFields& known, const std::string& small,
                         RequestMessage* message,
                         google::protobuf::Message* parsed,
                         bool* may_share = nullptr);
 
-// Parses `parsed->message` into `request`, and fills in `parsed`. Errors are
-// those of Parse().
+// Parses `parsed->message` into `request`, and fills in `parsed`. Returns the
+// errors of Parse().
 //
 // The bytes for the generated parser are copied twice: into a string and then
-// into fields. Both copies are claimed until the end of this function, then
-// one. If these bytes are more than 1 MiB and more than half of the message,
-// nothing is borrowed, so that memory holds at most twice the message. The
-// message's own memory is then freed.
+// into fields. Both copies are claimed until the end of this function, and then
+// only one copy. If these bytes are more than 1 MiB and more than half of the
+// message, nothing is borrowed, and the message's own memory is freed. So
+// memory never contains more than two copies.
 absl::Status ParseInto(const KnownFields& known,
                        absl::Span<const int> tensor_fields,
                        google::protobuf::Message* request,
                        ParsedMessage* parsed);
 
-// Parses `message`, borrowing the bytes of the tensors in `tensor_fields`.
-// INVALID_ARGUMENT if the message is malformed, or would need many times its
-// size (KnownFields::Walk()); UNIMPLEMENTED, kFieldUnknown, for fields that
-// this server does not know; RESOURCE_EXHAUSTED if there is no memory for the
-// parsed fields.
+// Parses `message`, and borrows the bytes of the tensors in `tensor_fields`.
+// Returns INVALID_ARGUMENT if the message is malformed, or would need many
+// times its size (KnownFields::Walk()). Returns UNIMPLEMENTED, kFieldUnknown,
+// for fields that this server does not know. Returns RESOURCE_EXHAUSTED if
+// there is no memory for the parsed fields.
 template <typename Request>
 absl::StatusOr<std::shared_ptr<ParsedRequest<Request>>> Parse(
     RequestMessage message, absl::Span<const int> tensor_fields) {

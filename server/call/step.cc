@@ -68,7 +68,7 @@ Step::Need Step::Advance(bool on_pool) {
         stage_ = Stage::kOver;
         break;
       case Stage::kOver:
-        // The response owns the request. This frees the memory of the request
+        // The response owns the request. Dropping both frees their memory
         // before the answer is sent.
         response_.reset();
         return Need::kNothing;

@@ -1,5 +1,6 @@
 // Computes one response: receives the message, asks the handler for the
-// response, claims and allocates its memory, computes its tiles, finishes it.
+// response, claims and allocates its memory, computes its tiles, and finishes
+// it.
 //
 // Small steps run on the loop's thread. Larger steps run on the pool, because
 // the loop must serve other calls. Idle threads of the pool help to compute the
@@ -27,7 +28,7 @@ namespace posenc::server {
 // Must be used by one thread at a time.
 class Step {
  public:
-  // Objects that a step works with, and that outlive it.
+  // Objects that a step uses. They must outlive the step.
   struct With {
     CallHandler* handler;
     CallMemory* memory;
@@ -47,17 +48,18 @@ class Step {
 
   // Condition for the next call of Advance().
   enum class Need {
-    kNothing,  // none: the step is over
-    kPool,     // call it on the pool
-    kTurn,     // let waiting calls run first, then call it on the pool
+    kNothing,  // the step is over
+    kPool,     // call Advance() on the pool
+    kTurn,     // like kPool, but waiting calls may run first
     kMemory    // claim bytes_to_claim(), then call Claimed()
   };
-  // Works until the step is over or needs what the result says. `on_pool` says
-  // whether the caller is a thread of the pool, which may work for long.
+  // Works until the step is over or the caller must first meet the returned
+  // condition. `on_pool` says whether the caller is a thread of the pool, which
+  // may work for long.
   Need Advance(bool on_pool);
 
   std::int64_t bytes_to_claim() const { return response_->bytes_to_claim(); }
-  // Tells the step the result of the claim that it needed.
+  // Tells the step the result of the claim of bytes_to_claim().
   void Claimed(const absl::Status& result);
 
   // The results of a step that is over. has_response() is false if the handler

@@ -27,8 +27,8 @@ class Stop {
   };
 
   // Requests the stop; only the first request counts. Tick() and the call's
-  // coroutines may call it, because it does not resume a coroutine before it
-  // returns.
+  // coroutines may call Request(), because Request() returns before any
+  // coroutine resumes.
   void Request(const absl::Status& why) {
     if (requested()) return;
     why_ = why;
@@ -36,7 +36,7 @@ class Stop {
     for (Pending* const wait : waits_) wait->GiveUp();
   }
   bool requested() const { return requested_.load(std::memory_order_relaxed); }
-  // Returns why the stop was requested; OK if it was not.
+  // Returns the reason for the stop, or OK if no stop was requested.
   const absl::Status& why() const { return why_; }
 
   // Returns an error after the stop was requested; the client does not see this
@@ -54,8 +54,8 @@ class Stop {
  private:
   std::atomic<bool> requested_{false};
   absl::Status why_;
-  // Has space for each coroutine that may wait: a stream has three. So a wait
-  // allocates no memory, and cannot fail after it has begun.
+  // Has space for the three coroutines of a stream. So a wait allocates no
+  // memory, and cannot fail after it has begun.
   absl::InlinedVector<Pending*, 3> waits_;
 };
 

@@ -1,4 +1,4 @@
-// The waits of a call's coroutine (`co_await`), except operations of gRPC.
+// The waits of a call's coroutine (`co_await`), except for operations of gRPC.
 
 #pragma once
 
@@ -20,8 +20,8 @@ namespace posenc::server {
 
 // Waits for a place, for memory or for news. One object serves many waits, one
 // after the other. `co_await` returns OK, the reason why the wait failed, or
-// the reason to stop. If the grant came before the stop, the status is OK, and
-// the call must give back the granted place or memory.
+// the reason to stop. If the place or memory was granted before the stop, the
+// status is OK, and the call must give it back.
 //
 //   wait.For(places->Enter(request, &ticket, &wait),
 //            [&] { return places->StopWaiting(&ticket); });
@@ -61,7 +61,7 @@ class Wait final : public Waiter, private Stop::Pending {
     return result_;
   }
 
-  // These return the times of the last wait and of all waits.
+  // last() returns the time of the last wait, and all() the time of all waits.
   absl::Duration last() const { return last_; }
   absl::Duration all() const { return all_; }
 
@@ -81,7 +81,7 @@ class Wait final : public Waiter, private Stop::Pending {
   std::coroutine_handle<> coroutine_;
 };
 
-// Runs work on the pool, and waits until it is done.
+// Runs work on the pool, and waits until the work is done.
 class OnPool final : private Loop::Event {
  public:
   OnPool(core::ComputePool* pool, Loop* loop, absl::FunctionRef<void()> work)
