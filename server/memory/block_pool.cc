@@ -14,8 +14,8 @@
 namespace posenc::server {
 namespace {
 
-// A kept block is reused only if at most 1/kMostWaste of it would be unused:
-// the unused part takes memory, but no call has claimed it.
+// A kept block is reused only if at most 1/kMostWaste of it would be unused,
+// because the unused part takes memory that no call has claimed.
 constexpr std::size_t kMostWaste = 5;
 
 // Makes the address sanitizer report any use of a block beyond its first
@@ -54,9 +54,9 @@ BlockPool::Block BlockPool::Allocate(std::size_t bytes) {
       AllowUse(block, bytes);
       return block;
     }
-    // No kept block fits, so a new block is mapped. It may raise the peak of
-    // used bytes. Then as many kept blocks are unmapped as needed, so that all
-    // blocks together do not exceed the peak.
+    // No kept block fits, so a new block is mapped. The new block may raise the
+    // peak of used bytes. Kept blocks are then unmapped until all blocks
+    // together do not exceed the peak.
     used_ += size;
     most_used_ = std::max(most_used_, used_);
     NoteRoom();

@@ -1,10 +1,9 @@
-// Keeps large blocks of memory when they are freed, for the next users.
+// Keeps freed large blocks of memory for the next users.
 //
 // The allocator's heap is not suited for large blocks. Small blocks fill a part
 // of the gap that a freed large block leaves. The next large block no longer
-// fits into the gap, so the heap grows by the size of a message each time (in a
-// test, to the size of four messages). So each block of the pool is a separate
-// mapping.
+// fits into the gap, so the heap grows each time. In a test, it grew to the
+// size of four messages. So each block of the pool is a separate mapping.
 //
 //   mapped = used + kept        size of the memory from the kernel
 //   used                        size of the blocks in use
@@ -39,8 +38,8 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // Returns a block of at least `bytes`, page-aligned and uninitialised. Its
-  // data is null if the machine has no memory left.
+  // Returns a page-aligned, uninitialised block of at least `bytes`.
+  // Block::data is null if the machine has no memory left.
   Block Allocate(std::size_t bytes);
 
   // Takes a block back and keeps it for reuse.

@@ -8,10 +8,10 @@
 namespace posenc::server {
 
 void KeepFreedMemory() {
-  // Takes blocks up to 1 GiB from the heap. Separate mappings would be unmapped
-  // by free().
+  // Takes blocks up to 1 GiB from the heap. free() would unmap separate
+  // mappings.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  // Keeps free() from returning the end of the heap to the kernel.
+  // Prevents free() from returning the end of the heap to the kernel.
   mallopt(M_TRIM_THRESHOLD, 0x7fffffff);
   // Makes the heap grow by 64 MiB at a time, so that it grows rarely.
   mallopt(M_TOP_PAD, 64 << 20);

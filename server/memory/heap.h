@@ -1,8 +1,8 @@
 // Configures glibc's allocator for the process.
 //
 // By default, glibc returns large blocks to the kernel when they are freed.
-// Each large message would then cause page faults again, which take several
-// times as long as its rotation.
+// Then each large message would cause page faults again. These take several
+// times as long as the rotation of the message.
 
 #pragma once
 
@@ -17,13 +17,13 @@ void KeepFreedMemory();
 // Returns freed memory to the kernel. This takes milliseconds for gigabytes.
 void ReturnFreedMemory();
 
-// These return the sizes of the allocator's free memory and of its used memory.
-// Both functions read lists of free blocks, which takes milliseconds if there
-// are many blocks.
+// Return the sizes of the allocator's free memory and of its used memory. Both
+// functions read lists of free blocks. This takes milliseconds if there are
+// many blocks.
 std::size_t FreedMemory();
 std::size_t UsedMemory();
 
-// Returns the size of the process' resident memory, without pages of files.
+// Returns the size of the process's resident memory without pages of files.
 // Freed memory counts until it is returned to the kernel.
 std::size_t ResidentMemory();
 

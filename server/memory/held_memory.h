@@ -1,4 +1,4 @@
-// Measures the memory that messages hold, whether or not it was claimed.
+// Measures the memory that messages use, even without a claim.
 
 #pragma once
 
@@ -20,7 +20,8 @@ class HeldMemory {
   explicit HeldMemory(const ResponseBuffers* buffers) : buffers_(buffers) {}
 
   // Returns the heap's growth since the start plus the blocks of responses.
-  // Measures at most once in kInterval, because it may take a millisecond.
+  // Measures at most once in kInterval, because a measurement may take a
+  // millisecond.
   std::int64_t Bytes(absl::Time now) {
     const std::int64_t ns = absl::ToUnixNanos(now);
     std::int64_t last = measured_ns_.load();

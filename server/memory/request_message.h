@@ -1,7 +1,8 @@
-// A request message as gRPC received it: bytes in slices, never copied.
+// A request message in the slices in which gRPC received it. The bytes are not
+// copied.
 //
-// Results may be written over the bytes only through Writable(), and only if
-// there is no other reader. A client in the same process is such a reader,
+// Results may be written over the bytes only through Writable(), and only if no
+// other code reads the bytes. A client in the same process may read them,
 // because it lends its own memory to the server.
 
 #pragma once
@@ -30,7 +31,8 @@ class RequestMessage {
    public:
     // Sets the claim for data that is made from a message. `bytes` is the size
     // of the data. `message_bytes` is the size of the message, which has a
-    // separate claim. RESOURCE_EXHAUSTED if the budget does not have the bytes.
+    // separate claim. Returns RESOURCE_EXHAUSTED if the budget does not have
+    // the bytes.
     virtual absl::Status ClaimMade(std::int64_t bytes,
                                    std::int64_t message_bytes) = 0;
 
@@ -39,35 +41,35 @@ class RequestMessage {
   };
 
   RequestMessage() = default;
-  // `exclusive` is true if no other code holds these slices. `claimer` must
-  // outlive the step that receives the message; if it is null, nothing is
-  // claimed.
+  // `exclusive` is true if no other code reads these slices. `claimer` must
+  // outlive the step that receives the message. If `claimer` is null, nothing
+  // is claimed.
   RequestMessage(std::vector<grpc::Slice> slices, bool exclusive,
                  Claimer* claimer = nullptr);
 
-  // Returns the size of the message as received, even after Clear().
+  // Returns the size of the received message, even after Clear().
   std::size_t bytes() const { return bytes_; }
 
-  // Returns the message's bytes in order. The spans are valid while this object
-  // holds the slices and does not move.
+  // Returns the message's bytes in order. The spans are valid until Clear() is
+  // called or this object is moved.
   absl::InlinedVector<absl::Span<const char>, 4> pieces() const;
 
   // Returns a copy of all bytes.
   std::string Joined() const;
 
-  // Returns whether Writable(part) may be called: `part` is in this message,
-  // which has no other reader. `part` must not be partly in this message and
-  // partly outside.
+  // Returns whether Writable(part) may be called: whether `part` is in this
+  // message, and no other code reads the message. `part` must be completely
+  // inside or completely outside this message.
   bool IsWritable(const core::ConstPieces& part) const;
 
-  // Returns the slices that hold `part`. Requires IsWritable(part). The caller
-  // must not read `part` as input after it has written there; parts that do not
-  // overlap are independent.
+  // Returns the slices that hold `part`. Requires IsWritable(part). After the
+  // caller has written to `part`, it must not read `part` as input. Parts that
+  // do not overlap are independent.
   WritableSlices Writable(const core::ConstPieces& part) const;
 
   // Claims memory for data made from the message. Must be called before the
-  // memory is allocated, during CallHandler::Receive() or the Next() after it.
-  // See Claimer.
+  // memory is allocated, during CallHandler::Receive() or the next
+  // CallHandler::Next(). See Claimer.
   absl::Status ClaimMore(std::int64_t bytes) {
     made_ += bytes;
     if (claimer_ == nullptr) return absl::OkStatus();

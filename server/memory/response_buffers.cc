@@ -10,10 +10,10 @@
 namespace posenc::server {
 namespace {
 
-// Size of a cache line, and of the widest vector register.
+// Size of a cache line and of the widest vector register, in bytes.
 constexpr std::size_t kAlignment = 64;
 
-// Buffers of this size and more come from the pool; the heap handles smaller
+// Buffers of at least this size come from the pool. The heap handles smaller
 // buffers well.
 constexpr std::size_t kPooledBytes = 256 << 10;
 
@@ -54,8 +54,8 @@ absl::StatusOr<WritableSlice> ResponseBuffers::Allocate(std::size_t bytes) {
   BlockPool::Block& block = allocation->block;
   const bool pooled = bytes >= kPooledBytes;
   if (pooled) {
-    // The claim for these bytes did not shrink the kept blocks (see
-    // Admission::EnterMore), because one of them may be reused now.
+    // Admission::EnterMore() claims bytes without dropping kept blocks, because
+    // Allocate() may reuse one of these blocks.
     block = pool_->Allocate(bytes);
     pool_->KeepAtMost(static_cast<std::size_t>(std::max<std::int64_t>(
         admission_->budget() - admission_->claimed(), 0)));

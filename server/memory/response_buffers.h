@@ -1,9 +1,10 @@
-// Allocates the memory that responses are computed into and sent from.
+// Allocates the memory into which responses are computed and from which gRPC
+// sends them.
 //
 // A buffer is 64-byte aligned. It counts against the budget until gRPC has sent
-// it and frees its slice, which may be after the call has ended. Large buffers
-// come from a BlockPool. The pool keeps freed buffers for later responses, as
-// far as they fit into the unclaimed part of the budget.
+// it and frees its slice, perhaps after the call has ended. Large buffers come
+// from a BlockPool. The pool keeps as many freed buffers for later responses as
+// fit into the unclaimed part of the budget.
 
 #pragma once
 
@@ -23,9 +24,10 @@ class ResponseBuffers {
  public:
   explicit ResponseBuffers(std::shared_ptr<Admission> admission);
 
-  // Allocates `bytes` >= 1 bytes, uninitialised. The caller has claimed them;
-  // the slice releases them when it is freed. RESOURCE_EXHAUSTED, kOverloaded,
-  // if the machine has no memory left; the caller then keeps its claim.
+  // Allocates `bytes` >= 1 uninitialised bytes. The caller must have claimed
+  // the bytes. The slice releases this claim when it is freed. Returns
+  // RESOURCE_EXHAUSTED, kOverloaded, if the machine has no memory left. The
+  // caller then keeps its claim.
   absl::StatusOr<WritableSlice> Allocate(std::size_t bytes);
 
   // Returns an object whose destruction releases claimed bytes. The memory
@@ -40,8 +42,8 @@ class ResponseBuffers {
   // Returns kept blocks to the kernel until at most `bytes` are kept.
   void KeepAtMost(std::size_t bytes) { pool_->KeepAtMost(bytes); }
 
-  // These return the size of the blocks in use, and of the blocks that are
-  // kept.
+  // used() returns the size of the blocks in use, and kept() that of the kept
+  // free blocks.
   std::size_t used() const { return pool_->used(); }
   std::size_t kept() const { return pool_->kept(); }
 

@@ -1,8 +1,8 @@
 // A gRPC slice whose bytes may be written.
 //
-// A WritableSlice promises that no other code reads the bytes yet: either the
-// server allocated them for a response, or it is the only owner of the request
-// that they came with. Only this class makes a slice's const bytes writable.
+// No other code reads the bytes of a WritableSlice yet. Either the server has
+// allocated them for a response, or the server is the only owner of the request
+// that contains them. Only this class makes a slice's const bytes writable.
 
 #pragma once
 
@@ -20,14 +20,14 @@ class WritableSlice {
     return WritableSlice(std::move(slice));
   }
 
-  // Valid while this object does not move: gRPC keeps the bytes of a small
-  // slice in the object itself.
+  // The pointer is valid while this object does not move, because gRPC keeps
+  // the bytes of a small slice in the object itself.
   char* data() {
     return const_cast<char*>(reinterpret_cast<const char*>(slice_.begin()));
   }
   std::size_t size() const { return slice_.size(); }
 
-  // Returns the slice to be sent; after that the bytes must not change.
+  // Returns the slice for sending. After this call, the bytes must not change.
   const grpc::Slice& slice() const { return slice_; }
 
  private:
