@@ -42,16 +42,16 @@ bool Admission::FitsFirst(std::int64_t bytes) const {
 }
 
 // A small call does not wait behind large calls, which may wait for memory or
-// for a stalled peer. For this, small calls may exceed the budget by
-// 1/kSmallsPart.
+// for a stalled peer. For this purpose, small calls may exceed the budget by
+// 1/kSmallsPart of it.
 bool Admission::PassesAsSmall(std::int64_t bytes) const {
   return IsSmall(bytes) && claimed_ + bytes <= budget_ + budget_ / kSmallsPart;
 }
 
 // A small response may also pass large responses. Otherwise it would wait for
-// clients that do not read large responses. It may pass only until a large
-// response has waited for kPatience, because otherwise a call that needs the
-// whole budget would wait while there are small calls.
+// clients that do not read large responses. A small response may pass only
+// until the first large response has waited for kPatience. Otherwise a call
+// that needs the whole budget would wait as long as small calls arrive.
 bool Admission::ResponsePassesAsSmall(std::int64_t bytes) const {
   return PassesAsSmall(bytes) &&
          (inside_.empty() ||
@@ -87,9 +87,9 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
   if ((!fits || (behind && !alone)) && !ResponsePassesAsSmall(bytes)) {
     if (alone) return Entry::kFull;
     if (waiter == nullptr) return Entry::kWaiting;
-    // A call with a small claim waits in outside_, because it can release
-    // little. Large responses to small requests must not overtake the calls in
-    // outside_.
+    // A call with a small claim waits in outside_, because it can release only
+    // few bytes. Large responses to small requests must not overtake the calls
+    // in outside_.
     Wait(IsSmall(held) ? &outside_ : &inside_, ticket, waiter);
     ticket->bytes_ = bytes;
     ticket->held_ = held;
@@ -110,8 +110,8 @@ void Admission::Wait(std::list<Ticket*>* queue, Ticket* ticket,
 }
 
 std::list<Admission::Ticket*>::iterator Admission::FindTurn(Ticket* ticket) {
-  // No ticket enters before the first one, so the first ticket is always served
-  // next.
+  // No ticket enters before the first ticket, so the first ticket is always
+  // served next.
   std::int64_t round = outside_.empty() ? 0 : outside_.front()->round_;
   for (const Ticket* const other : outside_) {
     if (other->party_ == ticket->party_) round = other->round_ + 1;
@@ -187,8 +187,8 @@ void Admission::Release(std::int64_t bytes) {
       if (!queue->empty()) break;
     }
     // If all calls that hold a claim wait for more, this is a deadlock. Then
-    // the last of these calls is refused. When it releases its claim, this
-    // function runs again.
+    // the last of these calls is refused. When this call releases its claim,
+    // this function runs again.
     if (Ticket* const last = LastHolder();
         last != nullptr && claimed_ == waiting_held_) {
       told.emplace_back(last->waiter_, NoRoom());

@@ -1,6 +1,6 @@
 // Keeps the bytes of all messages in flight below a budget, for any number of
-// clients. A call claims bytes before its payload is read. If they do not fit,
-// the call waits or is refused.
+// clients. A call claims bytes before its payload is read. If the bytes do not
+// fit, the call waits or is refused.
 //
 // Calls wait for the budget in two queues:
 //   inside_   calls that hold a claim and need more, for their response, in the
@@ -54,25 +54,27 @@ class Admission {
     std::list<Ticket*>::iterator position_;
   };
 
-  // The result of a request for bytes. kNever: the call's own claim and the
-  // requested bytes together exceed the budget, so waiting is useless.
+  // The result of a request for bytes. kNever means that the call's own claim
+  // and the requested bytes together exceed the budget, so waiting is useless.
   enum class Entry { kAdmitted, kWaiting, kFull, kNever };
 
-  // At most `max_waiting` calls wait in outside_.
+  // If `max_waiting` calls wait in outside_, Enter() returns kFull for further
+  // calls.
   Admission(std::int64_t budget_bytes, std::size_t max_waiting)
       : budget_(budget_bytes), max_waiting_(max_waiting) {}
 
-  // Changes both limits. Existing claims stay as they are.
+  // Changes both limits. Existing claims do not change.
   void SetLimits(std::int64_t budget_bytes, std::size_t max_waiting);
 
-  // Sets a function that is called after every claim with the unclaimed bytes
-  // of the budget. Must be called at most once, before any claim.
+  // Sets a function that is called with the unclaimed bytes of the budget after
+  // a claim, except in EnterMore(). Must be called at most once, before any
+  // claim.
   void OnClaim(std::function<void(std::int64_t left)> react) {
     react_ = std::move(react);
   }
 
   // A small call claims at most 1/kSmallPart of the budget. All small calls
-  // together may exceed the budget by 1/kSmallsPart of it.
+  // together may exceed the budget by 1/kSmallsPart of the budget.
   static constexpr std::int64_t kSmallPart = 256;
   static constexpr std::int64_t kSmallsPart = 16;
 
@@ -80,22 +82,23 @@ class Admission {
     return bytes <= budget() / kSmallPart;
   }
 
-  // Claims `bytes`, at most the budget, for a call that holds no claim.
-  // kWaiting: `waiter` is resumed with OK when the bytes are claimed, unless
-  // Leave() is called first. kFull: too many calls wait.
+  // Claims `bytes` for a call that holds no claim. `bytes` must not exceed the
+  // budget. After kWaiting, `waiter` is resumed with OK when the bytes are
+  // claimed, unless Leave() is called first. Returns kFull if too many calls
+  // wait.
   Entry Enter(std::int64_t bytes, Ticket* ticket, Waiter* waiter);
 
-  // Claims `bytes` more for a call that holds a claim of `held`. kFull: no
-  // other call is left that could release bytes. For the same reason, a waiting
-  // call may later be resumed with an error. Without a waiter (null), kWaiting
-  // means that the call would have to wait. Does not call the function of
-  // OnClaim(), which would free kept memory that the caller may reuse.
+  // Claims `bytes` more for a call that holds a claim of `held`. Returns kFull
+  // if no other call could release bytes. For the same reason, a waiting call
+  // may later be resumed with an error. If `waiter` is null, kWaiting means
+  // that the call would have to wait. Does not call the function of OnClaim(),
+  // because this function would free kept memory that the caller may reuse.
   Entry EnterMore(std::int64_t bytes, std::int64_t held, Ticket* ticket,
                   Waiter* waiter);
 
   // Stops waiting. Returns false if the waiter was resumed, or is being
-  // resumed. If it returns true, the caller must call AdmitWaiting() as soon as
-  // it holds no lock, because calls behind this one in the queue may fit now.
+  // resumed. After true, the caller must call AdmitWaiting() as soon as it
+  // holds no lock, because calls behind this call in the queue may fit now.
   bool Leave(Ticket* ticket);
 
   // Claims more bytes for a call that holds a claim. Returns false if the
@@ -105,7 +108,7 @@ class Admission {
   bool TryClaim(std::int64_t bytes, Ticket* ticket = nullptr,
                 std::int64_t beyond = 0);
 
-  // Claims bytes that are in memory already, even if they do not fit.
+  // Claims bytes that are already in memory, even if they do not fit.
   void ClaimHeld(std::int64_t bytes) {
     TryClaim(bytes, nullptr, INT64_MAX / 2);
   }
@@ -123,11 +126,11 @@ class Admission {
   std::int64_t TakePeak();
 
  private:
-  // These expect the lock.
+  // The caller of these functions must hold the lock.
   void Claim(std::int64_t bytes);
   void Wait(std::list<Ticket*>* queue, Ticket* ticket, Waiter* waiter);
-  // Sets the round of a ticket that enters outside_: no other ticket of its
-  // party is in this round or a later one. Returns its position in the queue.
+  // Sets the round of a ticket that enters outside_. All other tickets of its
+  // party are in earlier rounds. Returns the ticket's position in the queue.
   std::list<Ticket*>::iterator FindTurn(Ticket* ticket);
   void StopWaiting(Ticket* ticket);
   // Returns the last waiting call that holds a claim; null if there is none.
@@ -138,7 +141,8 @@ class Admission {
   bool PassesAsSmall(std::int64_t bytes) const;
   bool ResponsePassesAsSmall(std::int64_t bytes) const;
 
-  // Returns the number of unclaimed bytes of the budget. Expects the lock.
+  // Returns the number of unclaimed bytes of the budget. The caller must hold
+  // the lock.
   std::int64_t Left() const {
     return std::max<std::int64_t>(budget_ - claimed_, 0);
   }

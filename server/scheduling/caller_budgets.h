@@ -1,5 +1,5 @@
-// Limits the bytes of the budget that all callers with one token claim
-// together, so that one tenant cannot hold all memory.
+// Limits the bytes of the budget that all calls of one caller (one token name)
+// claim together, so that one tenant cannot hold all memory.
 
 #pragma once
 
@@ -14,7 +14,8 @@ namespace posenc::server {
 // Safe for many threads.
 class CallerBudgets {
  public:
-  // One call's claim within its caller's limit. The destructor clears it.
+  // One call's claim within its caller's limit. The destructor releases the
+  // claim.
   class Share {
    public:
     // `limit` is in bytes. If it is 0, there is no limit, and nothing is
@@ -37,8 +38,8 @@ class CallerBudgets {
       held_ += bytes;
       return true;
     }
-    // Claims `bytes` that are already in memory, even beyond the limit. If
-    // `bytes` is negative, releases them.
+    // Claims `bytes` that are already in memory, even beyond the limit. A
+    // negative number releases bytes.
     void Add(std::int64_t bytes) {
       if (limit_ == 0 || bytes == 0) return;
       const std::lock_guard<std::mutex> lock(budgets_->mutex_);

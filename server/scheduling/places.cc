@@ -8,23 +8,24 @@ namespace posenc::server {
 namespace {
 
 // Refusing a call takes the server about 20 us, most of it in gRPC. So calls
-// that are computed in at most twice that time are not refused.
+// that are computed in less than twice this time are not refused.
 constexpr double kCheapSeconds = 40e-6;
 
 // If n calls are at work on t threads, each call takes n / t times as long as a
-// single call. Above this slowdown, more calls at work do not help: they only
-// share the same processors.
+// single call. Above this slowdown, more calls at work do not help, because
+// they only share the same processors.
 constexpr double kMostSlowdown = 2.0;
 
-// The limit may change each time that this many calls have ended, or each time
-// that `limit_` calls have ended if that is more.
+// The limit may change each time that this many calls have ended, but only
+// after at least `limit_` calls.
 constexpr std::size_t kLeastEnded = 10;
 
-// Upper bound on the calls at work. Each may hold a message.
+// Upper bound on the calls at work, because each call may hold a message.
 constexpr double kMostLimit = 1024;
 
-// A call may wait for at most this part of its remaining time. Estimates of
-// waits may be wrong, and work on a late call is wasted.
+// A call may wait for at most this part of its remaining time. The rest is a
+// reserve, because estimates of waits may be wrong, and work on a late call is
+// wasted.
 constexpr double kWaitPart = 0.25;
 
 // Weight of the newest call in a mean.
@@ -55,9 +56,9 @@ double Places::SecondsOf(int method) const {
 
 // Returns the expected time until this call gets a place. The calls of its own
 // party with earlier deadlines come first. T is the expected time of these
-// calls and of this call together. Parties are served in turn, so calls of each
-// other party come first, too: calls that together take the time T, or all
-// calls of a party whose calls take less.
+// calls and of this call together. Parties are served in turn. So each other
+// party also runs calls first: calls that together take the time T, or all its
+// calls if they take less time.
 double Places::WaitBefore(const Request& request) const {
   double own = 0;
   const auto mine = parties_.find(request.party);

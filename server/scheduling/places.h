@@ -1,9 +1,9 @@
 // Decides which calls run now, which calls wait, and which are refused.
 //
 // A party is a group of calls: all calls with one token, all calls of one TCP
-// connection, or all calls over unix sockets. The server takes one call of each
-// party in turn. Among a party's calls, the call with the earliest deadline
-// comes first.
+// connection, or all calls over unix sockets. The server serves one call of
+// each party in turn. Among a party's calls, the call with the earliest
+// deadline comes first.
 //
 //   Enter --a place is free--> at work --Leave--> the next call's turn
 //     |---waits---------------'  |
@@ -11,9 +11,10 @@
 //     '---it could not end before its deadline, or too many calls wait:
 //         refused, before its payload is read
 //
-// A call at work has a place. The limit of calls at work follows the time that
-// calls take. It shrinks by a tenth if calls take more than kMostSlowdown times
-// as long as on an idle server. Otherwise it grows by one if calls had to wait.
+// A call at work has a place. The limit on calls at work depends on the time
+// that calls take. The limit shrinks by a tenth if calls take more than
+// kMostSlowdown times as long as on an idle server. Otherwise the limit grows
+// by one if calls had to wait.
 
 #pragma once
 
@@ -49,8 +50,8 @@ class Places {
   // A call's place. Must exist until Leave(), or until the call was refused.
   class Ticket {
    public:
-    // Must not be called while the call waits: another thread may grant the
-    // place at the same time.
+    // Must not be called while the call waits, because another thread may grant
+    // the place at the same time.
     bool held() const { return held_; }
 
    private:
@@ -75,17 +76,18 @@ class Places {
   // Returns OK if the call has a place, or needs no place because calls of its
   // method are cheap. (Refusing a cheap call costs about as much as serving
   // it.) Returns an error if the call is refused. Returns nullopt if the call
-  // waits: waiter->Resume() follows, unless StopWaiting() returns true.
+  // waits. waiter->Resume() is then called later, unless StopWaiting() returns
+  // true.
   std::optional<absl::Status> Enter(const Request& request, Ticket* ticket,
                                     Waiter* waiter);
 
-  // Returns false if Resume() was called, or is being called.
+  // Stops waiting. Returns false if Resume() was called, or is being called.
   bool StopWaiting(Ticket* ticket);
 
-  // Releases the place, if the call has one. `computed` is the computing time,
-  // if the call was served; nullopt if it was not. Only served calls change the
+  // Releases the place, if the call has one. `computed` is the computing time
+  // of a served call, and nullopt for other calls. Only served calls change the
   // means of their method. `unread` is the time at the end in which the peer
-  // did not read the response; it does not count as time with a place.
+  // did not read the response. This time does not count as time with a place.
   void Leave(Ticket* ticket, std::optional<absl::Duration> computed,
              absl::Duration unread = absl::ZeroDuration());
 
@@ -110,7 +112,7 @@ class Places {
   };
   using Told = std::vector<std::pair<Waiter*, absl::Status>>;
 
-  // These expect the lock.
+  // The caller of these functions must hold the lock.
   double Expected(int method) const { return methods_[method].seconds; }
   double WaitBefore(const Request& request) const;
   void Grant(Ticket* ticket, double now);
@@ -137,7 +139,7 @@ class Places {
   absl::flat_hash_map<std::uint64_t, Party>
       parties_;                      // parties whose calls wait
   std::deque<std::uint64_t> turns_;  // the same parties, next one first
-  // State since the last change of the limit: the sum of the slowdowns of the
+  // State since the limit was last adapted: the sum of the slowdowns of the
   // calls that have ended, and the number of these calls.
   double slowdowns_ = 0;
   std::size_t ended_ = 0;

@@ -10,8 +10,9 @@ namespace posenc::server {
 class Waiter {
  public:
   // Ends the wait. `result` is OK, or the reason why the wait failed. Called
-  // only once, on any thread, which may hold a lock. So this function must
-  // return immediately, and resume the waiting code on another thread or later.
+  // only once, on any thread, perhaps while this thread holds a lock. So this
+  // function must return immediately, and resume the waiting code on another
+  // thread or later.
   virtual void Resume(const absl::Status& result) = 0;
 
  protected:
