@@ -10,7 +10,7 @@
 
 namespace posenc::server {
 
-// A parsed value of --listen or --admin. One of host and path is empty.
+// A parsed value of --listen or --admin. Either host or path is empty.
 struct Address {
   std::string flag;  // the flag that errors name
   std::string text;  // as given
@@ -18,15 +18,16 @@ struct Address {
   std::string path;  // of "unix:/path"
 };
 
-// Parses an address. INVALID_ARGUMENT, field `flag`, for an unknown form.
+// Parses an address. Returns INVALID_ARGUMENT, field `flag`, for an unknown
+// form.
 absl::StatusOr<Address> ParseAddress(const std::string& text,
                                      const std::string& flag = "--listen");
 
 // Returns whether only this machine can reach the host.
 bool IsLoopback(const std::string& host);
 
-// Returns INVALID_ARGUMENT with the address' flag as field. The message has the
-// address' text, followed by the fact.
+// Returns INVALID_ARGUMENT with the flag of `address` as its field. The message
+// is the text of `address`, followed by `fact`.
 absl::Status BadAddress(const Address& address, absl::string_view fact);
 
 }  // namespace posenc::server

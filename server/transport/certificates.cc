@@ -38,7 +38,7 @@ Bio Reader(absl::string_view text) {
   return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// Returns no passphrase: a server cannot ask for one.
+// Returns no passphrase, because a server cannot ask for a passphrase.
 int NoPassphrase(char*, int, int, void*) { return 0; }
 
 // Returns OpenSSL's last error, without its codes.
@@ -144,9 +144,9 @@ absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
                 : core::FieldInvalid(kCert, "OpenSSL refuses it: ", Reason());
 }
 
-// Writes the parsed certificates and the key again as PEM. gRPC gets both in
-// one text, and would read the text of the files differently if a file begins
-// with a byte order mark, or contains a certificate next to its key.
+// Writes the parsed certificates and the key as one PEM text for gRPC. gRPC
+// would read the original text differently if a file begins with a byte order
+// mark, or contains a certificate next to its key.
 absl::StatusOr<std::string> PemText(const char* field,
                                     const std::vector<X509Ptr>& certificates,
                                     const KeyPtr& key = nullptr) {
@@ -169,7 +169,8 @@ absl::StatusOr<std::string> PemText(const char* field,
   return std::string(text, static_cast<std::size_t>(bytes));
 }
 
-// Old authorities may stay during a rollout, so one valid authority is enough.
+// Expired authorities may stay in the file during a rollout, so one valid
+// authority is enough.
 absl::StatusOr<std::string> CheckClientCa(absl::string_view text,
                                           absl::Time now) {
   ASSIGN_OR_RETURN(const auto authorities, ParseCertificates(kClientCa, text));

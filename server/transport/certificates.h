@@ -11,15 +11,17 @@
 
 namespace posenc::server {
 
-// PEM files. All empty: plaintext. `cert` and `key` are needed together.
+// Paths of PEM files. If all are empty, the server uses plaintext. `cert` and
+// `key` must be given together.
 struct TlsFiles {
   std::string cert;  // the server's certificate, then its intermediates
   std::string key;   // its private key, without a passphrase
-  // The CAs of client certificates. If set, clients must send a certificate.
+  // The CAs of client certificates. If not empty, clients must send a
+  // certificate.
   std::string client_ca;
 };
 
-// Texts in OpenSSL's PEM format that have been checked.
+// Checked texts in OpenSSL's PEM format.
 struct Certificates {
   std::string identity;   // key, server's certificate, its issuers
   std::string client_ca;  // empty if clients need no certificate
@@ -27,18 +29,18 @@ struct Certificates {
   absl::Time not_after;
 };
 
-// Checks the texts. INVALID_ARGUMENT, field "--tls-cert", "--tls-key" or
-// "--tls-client-ca", if a text is not PEM, the key is encrypted or does not fit
-// the certificate, the chain is out of order or not valid at `now`, or OpenSSL
-// refuses it (for example because a key is too short). Errors contain no part
-// of the key.
+// Checks the texts. The field of an error is "--tls-cert", "--tls-key" or
+// "--tls-client-ca". Returns INVALID_ARGUMENT if a text is not PEM, or the key
+// is encrypted or does not fit the certificate. Also returns it if the chain is
+// out of order, is not valid at `now`, or is refused by OpenSSL (for example
+// because a key is too short). Errors contain no part of the key.
 absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain,
                                                absl::string_view key,
                                                absl::string_view client_ca,
                                                absl::Time now);
 
-// Reads the files and checks them in the same way. Errors name the file, even
-// if it cannot be read.
+// Reads the files, and checks them with CheckCertificates(). All errors name
+// the file.
 absl::StatusOr<Certificates> LoadCertificates(const TlsFiles& files,
                                               absl::Time now);
 

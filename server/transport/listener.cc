@@ -29,8 +29,8 @@ constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 
 // Size of a unix socket's send buffer; TCP's buffers grow by themselves. While
 // a write waits for space, gRPC 1.51 reads all sockets on a second thread,
-// which costs more than the wait. The kernel doubles the size, and limits it by
-// net.core.wmem_max.
+// which costs more than the wait. The kernel limits this size to
+// net.core.wmem_max, and then doubles it.
 constexpr int kUnixSendBytes = 512 << 10;
 
 // A TCP peer that takes fewer bytes than this in keepalive_timeout counts as
@@ -44,9 +44,9 @@ Descriptor Spare() {
 }
 
 // Returns whether the socket is not full, or its peer has taken bytes since
-// `*mark` was set: over TCP at least kLeastTaken, over a unix socket at least
-// one byte. (A full unix socket becomes writable only after three quarters are
-// read.)
+// `*mark` was set. Over TCP, at least kLeastTaken bytes count, and over a unix
+// socket at least one byte. (A full unix socket becomes writable only after its
+// peer has read three quarters of it.)
 bool Takes(int fd, bool tcp, std::int64_t* mark) {
   pollfd socket = {.fd = fd, .events = POLLOUT, .revents = 0};
   if (poll(&socket, 1, 0) != 0) return true;  // not full, or closed
@@ -201,7 +201,7 @@ bool Listener::AcceptOne(const ListeningSocket& socket) {
   }
 }
 
-// Accepts and closes a connection; false if no descriptor is left for it.
+// Accepts and closes a connection. Returns false if no descriptor is left.
 bool Listener::RefuseOne(const ListeningSocket& socket) {
   spare_.Close();
   const bool accepted =
@@ -231,7 +231,7 @@ void Listener::Admit(Descriptor fd, const ListeningSocket& socket,
   } else {
     SetTcpOptions(fd.get(), limits_.keepalive_timeout);
   }
-  // With no events, epoll still reports EPOLLHUP and EPOLLERR.
+  // epoll reports EPOLLHUP and EPOLLERR without a request for events.
   if (!Watch(duplicate.get(), 0)) return;
   if (peer.has_value()) ++by_host_[peer->Host()];
   {
@@ -263,9 +263,9 @@ void Listener::Forget(int fd) {
 }
 
 // Ends connections whose peers do not read. TCP peers are checked only while
-// memory is short: the kernel ends TCP connections whose peers read nothing
-// (TCP_USER_TIMEOUT), and peers that read a few bytes do no harm before memory
-// is short.
+// memory is short, because the kernel ends TCP connections whose peers read
+// nothing (TCP_USER_TIMEOUT). Peers that read a few bytes do no harm while
+// there is enough memory.
 void Listener::EndBlocked() {
   const auto now = std::chrono::steady_clock::now();
   if (now - checked_ < kTick) return;

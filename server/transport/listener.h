@@ -1,7 +1,7 @@
 // Accepts connections, hands each to gRPC immediately, and limits their number.
 //
 // gRPC 1.51's own listener has no limit. After the process has run out of file
-// descriptors, it never accepts a connection again.
+// descriptors, that listener never accepts a connection again.
 //
 // gRPC owns the descriptor that it gets. The listener keeps a duplicate, to end
 // the connection and to notice its end. epoll reports a hang-up of the
@@ -57,30 +57,31 @@ class Listener {
   using Acceptor =
       std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>;
 
-  // Binds, but accepts nothing yet. UNAVAILABLE if an address cannot be bound.
-  // `limits` must be checked, and have their defaults filled in.
+  // Binds the addresses, but accepts no connections yet. Returns UNAVAILABLE if
+  // an address cannot be bound. `limits` must be valid, without zeros for
+  // defaults.
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(
       const std::vector<Address>& addresses, const ConnectionLimits& limits);
 
   ~Listener();
 
-  // The bound addresses, with real ports.
+  // Returns the bound addresses, with real ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
 
-  // Sets a function that returns whether calls wait for memory. If it returns
-  // true, the connections of slow TCP peers that hold memory are ended. Must be
-  // called before Start().
+  // Sets a function that returns whether calls wait for memory. While it
+  // returns true, the listener ends the connections of TCP peers that read too
+  // slowly. Must be called before Start().
   void SetMemoryIsShort(std::function<bool()> is_short) {
     memory_is_short_ = std::move(is_short);
   }
 
-  // Begins to accept. The acceptors' server must have started, and must not be
-  // shut down before Stop(). `tls` gets the TCP connections, and `plaintext`
-  // the connections of unix sockets. If `tls` is null, `plaintext` gets all
-  // connections.
+  // Begins to accept connections. The acceptors' server must have started, and
+  // must not be shut down before Stop(). `tls` gets the TCP connections, and
+  // `plaintext` the connections of unix sockets. If `tls` is null, `plaintext`
+  // gets all connections.
   void Start(Acceptor plaintext, Acceptor tls);
 
-  // Closes the listening sockets. May be called again.
+  // Closes the listening sockets. May be called more than once.
   void Stop();
 
   // Ends the connections that are still open. Must be called after Stop().
@@ -88,7 +89,7 @@ class Listener {
 
   // The functions below are safe for any number of threads.
 
-  // Ends the connection whose calls have this ServerContext::peer(). Does
+  // Ends the connection of this peer (ServerContext::peer() of its calls). Does
   // nothing for peers on unix sockets.
   void EndConnectionOf(absl::string_view peer);
 
@@ -107,8 +108,8 @@ class Listener {
     Descriptor fd;             // the duplicate
     std::optional<Peer> peer;  // none on a unix socket
     bool ended = false;        // by EndConnectionOf()
-    // The number of bytes that Takes() has noted: bytes that the peer has taken
-    // (TCP), or bytes that it has not read (unix socket).
+    // The number of bytes that Takes() has noted. Over TCP, the peer has taken
+    // these bytes. Over a unix socket, it has not read them yet.
     std::int64_t mark = 0;
     // The last time when the peer took bytes.
     SteadyTime moved = std::chrono::steady_clock::now();
@@ -116,7 +117,7 @@ class Listener {
 
   explicit Listener(const ConnectionLimits& limits);
 
-  // These run on thread_.
+  // These functions run on thread_.
   void Run();
   bool Watch(int fd, std::uint32_t events);
   void OnEvent(int fd);
@@ -135,14 +136,14 @@ class Listener {
   std::vector<std::string> addresses_;
   std::vector<ListeningSocket> sockets_;
   Acceptor plaintext_, tls_;
-  // Connections, by the number of the duplicate. Only thread_ changes the map,
-  // under the mutex.
+  // Connections, by the number of the duplicate descriptor. Only thread_
+  // changes the map, and locks the mutex for a change.
   mutable std::mutex mutex_;
   absl::flat_hash_map<int, Connection> connections_;
   absl::flat_hash_map<Peer::HostBytes, std::int64_t> by_host_;
   Descriptor epoll_, wake_;
-  // Closed if no other descriptor is left, so that a connection can be accepted
-  // and refused.
+  // This descriptor is closed if no other descriptor is left, so that a
+  // connection can be accepted and refused.
   Descriptor spare_;
   SteadyTime checked_;
   std::atomic<bool> stop_{false};

@@ -33,8 +33,8 @@ const char* PortOf(const Address& address) {
   return address.text.c_str() + address.text.rfind(':') + 1;
 }
 
-// Opens, binds and listens. If this fails, the descriptor is not valid, and
-// errno is set.
+// Opens a socket that listens at `name`. If this fails, the descriptor is not
+// valid, and errno is set.
 Descriptor OpenTcp(const addrinfo& name) {
   Descriptor fd(
       socket(name.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -63,13 +63,13 @@ int PortOf(const Descriptor& fd) {
   return Peer::Of(name)->port;
 }
 
-// Binds all addresses to one port; returns 0, or errno. In containers, some
-// addresses, or a whole address family, may not exist. That is an error only if
-// no address can be bound.
+// Binds all addresses to one port. Returns 0 or the value of errno. In
+// containers, some addresses or a whole address family may not exist. This is
+// an error only if no address can be bound.
 int BindAll(const addrinfo* first, std::vector<Descriptor>* fds) {
   int port = 0, absent = 0;
   for (const addrinfo* next = first; next != nullptr; next = next->ai_next) {
-    // The cast is safe for IPv6, too: sin6_port is at the same offset.
+    // The cast is safe for IPv6, too, because sin6_port has the same offset.
     auto* const name = reinterpret_cast<sockaddr_in*>(next->ai_addr);
     if (port != 0) name->sin_port = htons(static_cast<std::uint16_t>(port));
     Descriptor fd = OpenTcp(*next);
@@ -111,10 +111,10 @@ absl::Status BindTcp(const Address& address,
   return absl::OkStatus();
 }
 
-// Gives the group of the socket's file permission to write, which a client
-// needs to connect. Does so only if the directory passes its group on to its
-// files (set-group-ID bit). In a Kubernetes volume with an fsGroup, callers may
-// be other users of that group. A failure does not stop the server.
+// Lets the group of the socket's file write to it, because clients need this
+// permission to connect. Does nothing if the directory does not pass its group
+// on to its files (set-group-ID bit). A Kubernetes volume with an fsGroup has
+// this bit, and callers may be other users of the group. Ignores a failure.
 void ShareWithGroup(const std::string& path) {
   const std::string directory = path.substr(0, path.rfind('/') + 1);
   struct stat found = {}, socket = {};

@@ -33,9 +33,9 @@ class ListeningSocket {
   struct stat file_ = {};
 };
 
-// Binds every address that the host has: "localhost" and other names may need
-// two sockets; a wildcard needs one for IPv4 and one for IPv6. Sets `bound` to
-// the address with the real port. UNAVAILABLE names the cause of a failure.
+// Binds every address of the host. "localhost" and other names may need two
+// sockets. A wildcard needs one socket for IPv4 and one for IPv6. Sets `bound`
+// to the address with the real port. Returns UNAVAILABLE after a failure.
 absl::Status Bind(const Address& address, std::vector<ListeningSocket>* sockets,
                   std::string* bound);
 

@@ -13,15 +13,16 @@
 namespace posenc::server {
 
 // An IP address and a port. IPv4 addresses are mapped into IPv6, and scopes of
-// link-local addresses are left out, so that equal peers are equal keys.
+// link-local addresses are left out, so that the same peer always has the same
+// value.
 struct Peer {
   std::array<std::uint8_t, 16> address = {};
   std::uint16_t port = 0;
 
-  // Returns nullopt for sockets that are not IP.
+  // Returns nullopt for an address that is not an IP address.
   static std::optional<Peer> Of(const sockaddr_storage& name);
 
-  // Parses gRPC's text of a peer: "ipv4:127.0.0.1:40123",
+  // Parses gRPC's text of a peer, such as "ipv4:127.0.0.1:40123" or
   // "ipv6:%5B::1%5D:40123". Returns nullopt for other texts ("unix:",
   // "inproc").
   static std::optional<Peer> Parse(absl::string_view text);
@@ -29,7 +30,8 @@ struct Peer {
   using HostBytes = std::array<std::uint8_t, 16>;
 
   // Returns a key for the host: its IPv4 address, or the first 64 bits of its
-  // IPv6 address, because one host may use all addresses with these bits.
+  // IPv6 address, because a host may use all addresses that begin with these
+  // bits.
   HostBytes Host() const;
 
   friend bool operator==(const Peer&, const Peer&) = default;

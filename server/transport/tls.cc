@@ -29,7 +29,7 @@ absl::Status Failed(const char* what) {
       absl::StrCat("--tls-cert: ", what, ": ", std::strerror(errno)));
 }
 
-// Replaces the file behind the descriptor in one step; the descriptor keeps its
+// Replaces the file behind the descriptor in one step. The descriptor keeps its
 // number. gRPC reads key and certificate one after the other. It detects a
 // replacement between the two reads by the file's time of change, in seconds.
 // So the file gets `generation` as this time.

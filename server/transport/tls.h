@@ -1,4 +1,4 @@
-// The certificates of a running server, which can be replaced while it runs.
+// The certificates of a server. They can be replaced while the server runs.
 
 #pragma once
 
@@ -18,7 +18,7 @@ namespace posenc::server {
 // any number of threads.
 class Tls {
  public:
-  // Loads the files. INVALID_ARGUMENT if a file cannot be used.
+  // Loads the files. Returns INVALID_ARGUMENT if a file cannot be used.
   static absl::StatusOr<std::unique_ptr<Tls>> Load(const TlsFiles& files);
 
   // Returns credentials with TLS 1.2 and above. With a client CA, clients must
@@ -28,11 +28,11 @@ class Tls {
     return credentials_;
   }
 
-  // Reads the files again. Returns the same errors as Load(); then the last
-  // good certificates stay in use. Existing connections continue in any case.
+  // Reads the files again. Returns the errors of Load(). After an error, the
+  // last good certificates stay in use. Existing connections always continue.
   absl::Status Reload();
 
-  // Returns the earliest expiry of the certificates in force.
+  // Returns the earliest expiry of the certificates in use.
   absl::Time not_after() const {
     return absl::FromUnixSeconds(not_after_.load());
   }

@@ -22,7 +22,7 @@ namespace posenc::server {
 namespace {
 
 constexpr char kHashed[] = "sha256:";
-// Names appear in the log, so they are short.
+// Names appear in the log, so they must be short.
 constexpr std::size_t kLongestName = 64;
 constexpr std::size_t kLongestToken = 4096;
 
@@ -139,16 +139,16 @@ absl::Status Tokens::ParseSecret(absl::string_view secret, Token* token) {
   }
   const std::string bytes = compat::BytesOfHex(secret);
   std::copy(bytes.begin(), bytes.end(), token->hash.begin());
-  // sha256sum prints this hash for empty input, such as an unset variable.
-  // Accepting it would accept an empty token.
+  // sha256sum prints this hash for empty input, such as an unset variable. A
+  // server that accepts this hash would accept an empty token.
   if (token->hash == HashOf("")) {
     return Wrong("sha256: is the hash of nothing; hash the token");
   }
   return absl::OkStatus();
 }
 
-// Sets one "key=value". `position` is the word's number in its line, for
-// errors.
+// Parses an option "key=value" into `token`. `position` is the word's number in
+// its line, for errors.
 absl::Status Tokens::ParseOption(absl::string_view word, std::size_t position,
                                  const ServiceDescriptor* more, Token* token) {
   if (absl::ConsumePrefix(&word, "methods=")) {

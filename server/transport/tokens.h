@@ -1,7 +1,7 @@
 // Bearer tokens decide which callers may call which RPCs.
 //
-// A file has one token a line; blank lines and lines that begin with '#' are
-// ignored:
+// A file has one token on each line. Blank lines and lines that begin with '#'
+// are ignored:
 //
 //   NAME TOKEN [methods=RPC,RPC...] [expires=RFC3339] [in-flight-bytes=SIZE]
 //
@@ -10,7 +10,8 @@
 //   notebook fJ0...=                         in-flight-bytes=64MiB
 //
 // A name may have several tokens, so that a new token can be rolled out before
-// the old one ends. TOKEN is the token itself or its SHA-256 in hexadecimal.
+// the old token expires. TOKEN is the token itself or its SHA-256 in
+// hexadecimal.
 
 #pragma once
 
@@ -32,32 +33,32 @@ using google::protobuf::ServiceDescriptor;
 // The caller that a token identifies.
 struct Caller {
   std::string name;
-  // Limit for the bytes of the budget that calls of this name hold together; 0
-  // if the file sets no limit.
+  // Limit for the bytes of the budget that all calls of this name claim
+  // together; 0 if the file sets no limit.
   std::int64_t in_flight_bytes = 0;
 };
 
 // Immutable, so safe for any number of threads. Stores only hashes of tokens.
 class Tokens {
  public:
-  // Parses a file's text. INVALID_ARGUMENT for another form, an unknown RPC, a
-  // repeated token, different limits for one name, or a file without tokens.
-  // The error names the line, but never the token. IsRpc() explains `more`.
+  // Parses a file's text. Returns INVALID_ARGUMENT for another form, an unknown
+  // RPC, a repeated token, different limits for one name, or no tokens. The
+  // error names the line, but never the token. IsRpc() explains `more`.
   static absl::StatusOr<Tokens> Parse(absl::string_view text,
                                       const ServiceDescriptor* more = nullptr);
 
-  // Parses a file. Calls of `public_methods` need no token. INVALID_ARGUMENT,
-  // field "--token-file" or "--public-methods", if the file cannot be read or
-  // parsed, or an RPC is unknown.
+  // Parses a file. Calls of `public_methods` need no token. Returns
+  // INVALID_ARGUMENT, field "--token-file" or "--public-methods", if the file
+  // cannot be read or parsed, or an RPC is unknown.
   static absl::StatusOr<Tokens> Load(
       const std::string& path, const std::vector<std::string>& public_methods,
       const ServiceDescriptor* more);
 
   // Returns the caller of the token in an `authorization` header ("Bearer
-  // TOKEN"). UNAUTHENTICATED if it is missing (empty), unknown or expired;
-  // PERMISSION_DENIED if it is not for `method`. The duration of a check does
-  // not depend on how much of a token is right, or on which token it is. The
-  // caller of a public method has no name.
+  // TOKEN"). Returns UNAUTHENTICATED if the token is missing, unknown or
+  // expired, and PERMISSION_DENIED if it does not allow `method`. The duration
+  // of a check does not show how much of a token is right, or which token
+  // matches. The caller of a public method has no name.
   absl::StatusOr<Caller> Check(absl::string_view method,
                                absl::string_view authorization,
                                absl::Time now) const;
@@ -89,8 +90,8 @@ class Tokens {
   absl::flat_hash_set<std::string> public_methods_;
 };
 
-// Returns whether the contract, or the service `more`, has an RPC of this name,
-// for example "ApplyRope". `more` is null if there is no other service.
+// Returns whether the contract, or the service `more`, has an RPC with this
+// name, for example "ApplyRope". `more` is null if there is no other service.
 bool IsRpc(absl::string_view name, const ServiceDescriptor* more);
 
 }  // namespace posenc::server
