@@ -36,7 +36,7 @@ constexpr std::size_t kMaxRuntime = 128 << 10;  // bytes; as Linux's arguments
 // Notes a fault of one input, with the input's index in front of the field.
 using NoteFault = absl::FunctionRef<void(const absl::Status& status)>;
 
-// The usual names of files, by their kinds. The parser has refused a request
+// The usual names of files, by their kind. The parser has refused a request
 // with an unknown kind.
 constexpr absl::string_view kUsualNames[] = {
     "",           "config.json",      "params.json", "tokenizer_config.json",
@@ -172,7 +172,7 @@ absl::Status ReadGguf(absl::string_view bytes, const core::StopAsked& stop,
   };
   ASSIGN_OR_RETURN(core::interpretation::GgufFile file,
                    core::interpretation::ReadGguf(source));
-  // If a model has several files, only the first one has the keys.
+  // If a model has several files, only the first file has the keys.
   absl::Status read_number;
   const auto shard = file.Integer("split.no", &read_number);
   if (shard && *shard > 0) return absl::OkStatus();

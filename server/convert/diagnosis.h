@@ -12,10 +12,10 @@
 
 namespace posenc::server {
 
-// Notes in `faults` the faults of the messages, with fields such as
-// "inputs[1].tables[0].tensor.dtype". If a GGUF file cannot be read, the reason
-// is stored in `DoctorInput::unreadable` instead. Calls `stop` while it reads
-// GGUF headers.
+// Reads the descriptions of a request. Notes their faults in `faults`, with
+// fields such as "inputs[1].tables[0].tensor.dtype". If a GGUF file cannot be
+// read, the reason is stored in `DoctorInput::unreadable` instead. Calls `stop`
+// while reading GGUF headers.
 std::vector<core::doctor::DoctorInput> ReadDescriptions(
     const v1::DiagnoseRopeRequest& request, const core::StopAsked& stop,
     core::Faults* faults);
@@ -23,8 +23,8 @@ std::vector<core::doctor::DoctorInput> ReadDescriptions(
 core::doctor::DoctorOptions ReadDoctorOptions(
     const v1::DiagnoseRopeRequest& request);
 
-// Replaces bytes that are not UTF-8, for example in names of a GGUF file, by
-// U+FFFD.
+// Writes the diagnosis to the response. Bytes that are not UTF-8, for example
+// in names of a GGUF file, become U+FFFD.
 void WriteDiagnosis(const core::doctor::Diagnosis& diagnosis,
                     v1::DiagnoseRopeResponse* response);
 

@@ -16,15 +16,16 @@
 
 namespace posenc::server {
 
-// Holds at most `max_bytes`; removes the least recently used encodings first.
-// Safe for many threads.
+// Contains at most `max_bytes` bytes. Removes the least recently used encodings
+// first. Safe for many threads.
 class RopeCache {
  public:
   explicit RopeCache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
   // Returns null if the cache does not have the encoding.
   std::shared_ptr<const core::PreparedRope> Find(const std::string& key);
-  // Does nothing if the cache has `key`: equal keys have equal encodings.
+  // Does nothing if the cache has `key`, because equal keys have equal
+  // encodings.
   void Insert(const std::string& key,
               std::shared_ptr<const core::PreparedRope> rope);
 

@@ -19,9 +19,9 @@ namespace posenc::server {
 
 class StreamedBytes {
  public:
-  // Adds ids or shifts whose elements the stream carries. Does nothing if the
-  // message already has the elements. `path` is the field of `ids` in the call.
-  // `ids` must outlive this object.
+  // Adds ids or shifts whose elements come in the stream. Does nothing if `ids`
+  // already has elements. `path` is the field of `ids` in the call. `ids` must
+  // outlive this object.
   absl::Status AddIds(absl::string_view path, v1::Tensor* ids);
   // Adds the next tensor to rotate, which must have no elements. Must also be
   // called for a tensor that is not given.

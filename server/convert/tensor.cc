@@ -26,7 +26,7 @@ constexpr std::size_t kTileBytes = 512 << 10;
 // Bytes that a tile in shared memory reads and writes. If a tensor is computed
 // in place, a tile has 2 MiB, which are read and written. Tiles in shared
 // memory are larger than kTileBytes, because no transfer hides the cost of
-// starting a tile: rotating 16 MiB in place was fastest with this size
+// starting a tile. Rotating 16 MiB in place was fastest with this size
 // (docs/measurements/server.md).
 constexpr std::size_t kSharedTileBytes = 4 << 20;
 
@@ -226,7 +226,7 @@ absl::Status ReadTensorFields(absl::string_view path,
     const google::protobuf::FieldDescriptor* const field =
         message.GetDescriptor()->FindFieldByName(name);
     if (!reflection.HasField(message, field)) continue;
-    // The cast is safe: the message is of a generated class.
+    // The cast is safe, because the message is of a generated class.
     const absl::StatusOr<core::ConstTensorView> read = ReadView(
         static_cast<const v1::Tensor&>(reflection.GetMessage(message, field)),
         owned);

@@ -24,11 +24,11 @@
 
 namespace posenc::server {
 
-// The field of a Tensor that carries the elements.
+// The field of a Tensor that contains the elements.
 enum class TensorForm { kData, kValues };
 
-// Tensors of a request whose bytes are still in the slices that gRPC received,
-// by field number.
+// Tensors of a request, by field number. Their bytes are still in the slices
+// that gRPC received, or in shared memory.
 class BorrowedTensors {
  public:
   BorrowedTensors() = default;  // none: all bytes are in the message
@@ -64,18 +64,18 @@ struct InputTensor {
 };
 
 // Returns the size in bytes of a tensor's elements, by its dtype and shape.
-// FieldRequired without dtype.
+// Returns FieldRequired without a dtype.
 absl::StatusOr<absl::uint128> TensorBytes(const v1::Tensor& tensor);
 
 // Reads a tensor whose bytes are in `data`, or in the message if `data` is
-// null. A tensor in shared memory always has `data`. FieldRequired without
-// dtype or elements; kTensorSizeMismatch if the size of data or values does not
-// match dtype and shape.
+// null. A tensor in shared memory always has `data`. Returns FieldRequired
+// without a dtype or elements, and kTensorSizeMismatch if the size of the
+// elements does not match dtype and shape.
 absl::StatusOr<InputTensor> ReadTensor(
     const v1::Tensor& tensor, const wire::BorrowedBytes* data = nullptr);
 
-// Reads the tensor in `field`. Errors name the field; FieldRequired if the
-// tensor is not given.
+// Reads the tensor in `field`. Errors name the field. Returns FieldRequired if
+// the tensor is not given.
 absl::StatusOr<InputTensor> ReadRequiredTensor(absl::string_view field,
                                                bool given,
                                                const v1::Tensor& tensor,
@@ -86,11 +86,11 @@ absl::StatusOr<InputTensor> ReadRequiredTensor(absl::string_view field,
 using OwnedElements = std::vector<std::unique_ptr<char[]>>;
 
 // Reads a tensor whose elements are in the message. The view points into the
-// message or, if elements were converted, into `owned`.
+// message, or into `owned` if elements were converted.
 absl::StatusOr<core::ConstTensorView> ReadView(const v1::Tensor& tensor,
                                                OwnedElements* owned);
 
-// A field of type Tensor, and the view of it in core's arguments.
+// A field of type Tensor, and its view in core's arguments.
 struct TensorField {
   const char* name;
   std::optional<core::ConstTensorView>* view;

@@ -35,8 +35,8 @@ absl::Status CheckEnum(const FieldDescriptor& field, int value) {
   return Unknown(absl::StrCat("value ", value), field.number());
 }
 
-// Returns the size of a number of this type in memory, or 0 if the type is not
-// a varint on the wire.
+// Returns the size in memory of a number of this type, or 0 if a varint of this
+// type is never smaller than the number.
 std::size_t NumberBytes(FieldDescriptor::CppType type) {
   switch (type) {
     case FieldDescriptor::CPPTYPE_INT64:
@@ -112,8 +112,7 @@ bool KnownFields::AddList(CodedInputStream* in, const Field& field,
   const std::size_t size =
       std::min<std::size_t>(bytes, static_cast<std::size_t>(left));
   const auto* const first = static_cast<const std::uint8_t*>(data);
-  // Counts the varints by their last bytes: only the last byte of a varint is
-  // below 128.
+  // Counts the varints by their last bytes, because only these are below 128.
   const auto numbers = static_cast<std::size_t>(std::count_if(
       first, first + size, [](std::uint8_t byte) { return byte < 0x80; }));
   const std::size_t in_memory = numbers * field.number_bytes;
@@ -172,7 +171,7 @@ bool KnownFields::LookAt(CodedInputStream* in, std::uint32_t tag,
   if (wire_type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
     return WireFormatLite::SkipField(in, tag);
   }
-  // Packed lists of enums are rare, so they are left to Check().
+  // Packed lists of enums are rare, so only Check() reads them.
   if (field->values != 0) seen->known = false;
   std::uint32_t length = 0;
   if (!in->ReadVarint32(&length)) return false;

@@ -1,12 +1,12 @@
 // Refuses fields of newer clients that this server does not know. The same walk
-// over the message also tells whether the message may name shared memory.
+// over the message also finds out whether it may name shared memory.
 //
 // Protobuf would skip an unknown field, and the result would silently differ
-// from what the client asked for. See docs/adr/0005.
+// from the result that the client wants. See docs/adr/0005.
 //
 // Also refuses messages that would take many times their size in memory after
-// parsing: an empty element of a repeated message has two bytes on the wire and
-// over a hundred in memory.
+// parsing. For example, an empty element of a repeated message has two bytes on
+// the wire and over a hundred in memory.
 
 #pragma once
 
@@ -26,11 +26,11 @@
 namespace posenc::server {
 
 // Bytes of memory that an encoding takes for each byte of its message, while it
-// is read, resolved and prepared. Explicit frequencies take 15.
+// is read, resolved and prepared. Explicit frequencies take 15 bytes.
 inline constexpr std::size_t kRopeGrowth = 16;
 
 // Bytes of memory for each byte of a configuration's JSON, which is parsed and
-// copied. A list of empty objects takes 62.
+// copied. A list of empty objects takes 62 bytes.
 inline constexpr std::size_t kTextGrowth = 64;
 
 // The known fields and enum values of one message type and of the types inside
@@ -40,9 +40,9 @@ class KnownFields {
   // Limit for the number of elements of repeated messages and texts, and of
   // unknown fields, in one message. This many elements take about 3 MiB.
   static constexpr int kMostElements = 16384;
-  // Limit for the growth of one message's lists of numbers: a small number has
-  // one byte on the wire, but eight in memory. About two million lengths of
-  // sequences reach this limit.
+  // Limit for the growth of one message's lists of numbers, in bytes. A small
+  // number has one byte on the wire, but eight in memory. About two million
+  // lengths of sequences reach this limit.
   static constexpr std::size_t kMostGrowth = 16 << 20;
 
   explicit KnownFields(const google::protobuf::Descriptor& type);
@@ -57,7 +57,7 @@ class KnownFields {
   // The result of a walk over a message's bytes.
   struct Seen {
     // Whether every field and enum value is known. May also be false if a valid
-    // message uses a rare form of the wire format; then Check() decides.
+    // message uses a rare form of the wire format. Check() then decides.
     bool known = true;
     bool shares = false;  // has a posenc.v1.SharedMemory
     int elements = 0;
@@ -70,20 +70,20 @@ class KnownFields {
     // wire: kTextGrowth times the size of its configurations, and kRopeGrowth
     // times the size of the rest of its encodings. For a message that is not
     // small, also the memory of its elements, and two times the growth of its
-    // lists of numbers: as parsed fields, and as arguments of core.
+    // lists of numbers, for parsed fields and for core's arguments.
     std::size_t grown = 0;
   };
 
-  // Walks over the unparsed `bytes`. INVALID_ARGUMENT if they have more
-  // elements than kMostElements, or grow by more than kMostGrowth; the error
+  // Walks over the unparsed `bytes`. Returns INVALID_ARGUMENT if they have more
+  // elements than kMostElements, or grow by more than kMostGrowth. The error
   // names the field that exceeds the limit. Does not report malformed messages,
   // which the parser refuses later.
   absl::StatusOr<Seen> Walk(absl::string_view bytes) const;
 
   // Returns UNIMPLEMENTED, kFieldUnknown, if `message` has at any depth a field
   // or an enum value that this server does not know. `message` must have this
-  // type. Takes seven times as long as Walk(), so call it only if Walk() has
-  // set known = false.
+  // type. Call Check() only if Walk() has set known = false, because Check()
+  // takes seven times as long as Walk().
   absl::Status Check(const google::protobuf::Message& message) const {
     return Name(message, *root_);
   }
@@ -115,18 +115,19 @@ class KnownFields {
   // malformed or exceeds a limit.
   static bool Look(google::protobuf::io::CodedInputStream* in, const Type& type,
                    Seen* seen);
-  // Walks over one value, after its tag. Returns false as Look() does.
+  // Walks over one value, after its tag. Returns false in the same cases as
+  // Look().
   static bool LookAt(google::protobuf::io::CodedInputStream* in,
                      std::uint32_t tag, const Field* field, Seen* seen);
   static bool TooMany(const Seen& seen) {
     return seen.elements > kMostElements || seen.growth > kMostGrowth;
   }
-  // Counts and skips a packed list of `bytes`. Returns false if it is
-  // truncated.
+  // Counts and skips a packed list of `bytes` bytes. Returns false if the list
+  // is truncated.
   static bool AddList(google::protobuf::io::CodedInputStream* in,
                       const Field& field, std::uint32_t bytes, Seen* seen);
-  // Walks over the parsed message and returns the error that names the first
-  // unknown field; OK if there is none.
+  // Walks over the parsed message. Returns the error that names the first
+  // unknown field, or OK.
   static absl::Status Name(const google::protobuf::Message& message,
                            const Type& type);
 

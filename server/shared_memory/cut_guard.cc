@@ -25,7 +25,7 @@ std::mutex slots_mutex;  // held to fill and free slots
 static_assert(std::atomic<char*>::is_always_lock_free);
 
 // Maps zeros from the page of `address` to the end of its mapping. Returns
-// false if no guarded mapping holds the address.
+// false if no guarded mapping contains the address.
 bool PutZeros(char* address) {
   const std::less<const char*> before;
   for (Slot& slot : slots) {
@@ -38,7 +38,8 @@ bool PutZeros(char* address) {
     slot.cut.store(true);
     const auto offset = static_cast<std::size_t>(address - begin);
     char* const page = begin + (offset & ~(page_bytes - 1));
-    // Another thread may have done the same just before; this is harmless.
+    // Another thread may have mapped the same zeros just before. This is
+    // harmless.
     return mmap(page, static_cast<std::size_t>(end - page),
                 PROT_READ | PROT_WRITE,
                 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
@@ -49,11 +50,11 @@ bool PutZeros(char* address) {
 
 void Handle(int /*signal*/, siginfo_t* info, void* /*context*/) {
   const int error = errno;
-  // A signal sent by a process has no address.
+  // A signal that a process has sent has no address.
   const bool is_fault = info->si_code > 0;
   if (!is_fault || !PutZeros(static_cast<char*>(info->si_addr))) {
-    // Restores the default action: the faulting instruction runs again, and
-    // then ends the process.
+    // Restores the default action. The faulting instruction then runs again,
+    // and ends the process.
     signal(SIGBUS, SIG_DFL);
     if (!is_fault) raise(SIGBUS);
   }

@@ -4,8 +4,8 @@
 // tmpfs has no memory, gets SIGBUS. The handler maps zeros from that page to
 // the mapping's end, so that the computation continues. It also marks the
 // mapping as cut. Calls that use the mapping fail after their computation.
-// Other ways would not work: a jump out of the handler would skip destructors,
-// and a file could be truncated after a check of its size.
+// Other solutions would not work. A jump out of the handler would skip
+// destructors, and a file could be truncated after a check of its size.
 //
 // A SIGBUS at any other address ends the process with a core dump, as it does
 // by default.
@@ -19,7 +19,7 @@ namespace posenc::server {
 // Guards one mapping, which must be unmapped after the guard is destroyed.
 class CutGuard {
  public:
-  // Limit for mappings that are guarded at the same time.
+  // Largest number of mappings that are guarded at the same time.
   static constexpr std::size_t kMost = 128;
 
   // The first guard of a process installs the handler. `begin` is the start of
@@ -29,8 +29,8 @@ class CutGuard {
   CutGuard(const CutGuard&) = delete;
   CutGuard& operator=(const CutGuard&) = delete;
 
-  // Returns whether the guard has got a slot. If it has not, the mapping must
-  // not be used.
+  // Returns whether the guard has a slot. The mapping must not be used without
+  // a slot.
   bool guards() const { return slot_ < kMost; }
   // Returns whether zeros have replaced pages of the mapping.
   bool cut() const;

@@ -27,7 +27,7 @@ namespace {
 
 constexpr char kPrefixFlag[] = "--shared-memory-prefix";
 
-// The longest name of a file (NAME_MAX).
+// Longest name of a file, in bytes (NAME_MAX).
 constexpr std::size_t kLongestName = 255;
 
 // Limit for the files in the cache: half of CutGuard's slots, because files
@@ -81,7 +81,7 @@ bool ParseUid(absl::string_view text, uid_t* uid) {
          *uid != std::numeric_limits<uid_t>::max();
 }
 
-// Refuses flags for shared memory without the flag that turns it on.
+// Refuses other flags for shared memory without kPrefixFlag.
 absl::Status CheckOff(const SharedMemoryOptions& options) {
   const auto useless = [](absl::string_view flag) {
     return core::FieldInvalid(flag, "is of no use without ", kPrefixFlag);
@@ -135,8 +135,8 @@ absl::StatusOr<std::unique_ptr<SharedFiles>> SharedFiles::Open(
     return wrong(absl::StrCat("has a directory that cannot be used, ",
                               directory, ": ", std::strerror(errno)));
   }
-  // Files on a disk would stall compute threads, and a disk may hold files that
-  // must not be read.
+  // Files on a disk would stall compute threads, and a disk may contain files
+  // that must not be read.
   const bool huge = kind.f_type == HUGETLBFS_MAGIC;
   if (kind.f_type != TMPFS_MAGIC && !huge) {
     return wrong(absl::StrCat(

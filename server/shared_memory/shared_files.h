@@ -1,12 +1,12 @@
 // Files in shared memory that client and server both map, for tensors that are
 // not sent over the network.
 //
-// Names come from untrusted clients. They are opened only in one directory,
-// which stays open from the start. A file must be regular, with one link and a
-// trusted owner; for all other files the caller gets the same error. Each use
-// opens the name again (this takes microseconds). A cached mapping is reused if
-// the name still belongs to the same file with the same size. See
-// docs/shared-memory.md.
+// Names come from untrusted clients. The server opens names only in one
+// directory, which stays open from the start. A file must be regular, with one
+// link and a trusted owner. For all other files, the caller gets the same
+// error. Each use opens the name again (this takes microseconds). A cached
+// mapping is reused if the name still belongs to the same file with the same
+// size. See docs/shared-memory.md.
 
 #pragma once
 
@@ -31,16 +31,16 @@
 namespace posenc::server {
 
 struct SharedMemoryOptions {
-  // A directory, and the required prefix of file names in it:
-  // "/dev/shm/posenc_". Empty: no memory is shared.
+  // A directory, and the required prefix of file names in it, for example
+  // "/dev/shm/posenc_". If empty, no memory is shared.
   std::string prefix;
-  // The calls that may name files. "unix": calls over unix sockets; "loopback":
-  // also calls from 127.0.0.0/8 and ::1.
+  // The calls that may name files. "unix" means calls over unix sockets.
+  // "loopback" means also calls from 127.0.0.0/8 and ::1.
   std::string from = "unix";
   // User IDs whose files are trusted, in addition to the server's own user.
   std::vector<std::string> uids;
-  // Limit for the size of all mapped files together. 0: a quarter of the
-  // memory.
+  // Limit for the size of all mapped files together. 0 means a quarter of the
+  // memory that the process may use.
   std::int64_t bytes = 0;
 };
 
@@ -53,7 +53,7 @@ class SharedFile {
   char* data() const { return static_cast<char*>(data_); }
   std::size_t bytes() const { return bytes_; }
 
-  // Returns whether both are the same file, perhaps in different mappings.
+  // Returns whether `other` is the same file, perhaps in another mapping.
   bool IsSameFile(const SharedFile& other) const {
     return stat_.st_dev == other.stat_.st_dev &&
            stat_.st_ino == other.stat_.st_ino;
@@ -91,10 +91,10 @@ struct SharedPlace {
 // Safe for many threads.
 class SharedFiles {
  public:
-  // Returns null if options.prefix is empty. INVALID_ARGUMENT, with the flag,
-  // for a prefix that is not absolute or has "..", a directory that is missing
-  // or not of tmpfs or hugetlbfs, an invalid user ID, and other flags without a
-  // prefix.
+  // Returns null if options.prefix is empty. Returns INVALID_ARGUMENT, with the
+  // flag as field, for an invalid prefix, an invalid user ID, and other flags
+  // without a prefix. The directory must be absolute, without "." and "..", and
+  // on tmpfs or hugetlbfs.
   static absl::StatusOr<std::unique_ptr<SharedFiles>> Open(
       const SharedMemoryOptions& options);
 
@@ -108,10 +108,10 @@ class SharedFiles {
   absl::Status NotAllowed() const;
 
   // Maps the bytes [offset, offset + bytes) of the file. Errors have fields of
-  // SharedMemory. INVALID_ARGUMENT for an invalid name, or a range outside the
-  // file; NOT_FOUND, kSharedMemoryUnavailable, for a file that is missing or
-  // must not be used; RESOURCE_EXHAUSTED if the mapped files would exceed the
-  // limit.
+  // SharedMemory. Returns INVALID_ARGUMENT for an invalid name, or a range
+  // outside the file. Returns NOT_FOUND, kSharedMemoryUnavailable, for a file
+  // that is missing or must not be used. Returns RESOURCE_EXHAUSTED if the
+  // mapped files would exceed the limit.
   absl::StatusOr<SharedPlace> Map(absl::string_view name, absl::int128 offset,
                                   absl::uint128 bytes);
 
@@ -139,7 +139,8 @@ class SharedFiles {
                                                       const Descriptor& file,
                                                       const struct stat& stat);
   // Moves files that no call uses to `out`, the least recently used first,
-  // until `bytes` more may be mapped. Expects the lock.
+  // until `bytes` more may be mapped. Returns false if they may not. The caller
+  // must hold the lock.
   bool MakeRoom(std::int64_t bytes, Files* out);
 
   std::string directory_name_;
