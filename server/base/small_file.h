@@ -30,8 +30,8 @@ class FileChanges {
   explicit FileChanges(std::vector<std::string> paths)
       : paths_(std::move(paths)), seen_(Stamps()) {}
 
-  // Returns true once after files have changed: at the first call that finds no
-  // further change. So files that are written one after another count as one
+  // After files have changed, returns true once, at the first call that finds
+  // no further change. So files that are written one after another count as one
   // change.
   bool Check();
 

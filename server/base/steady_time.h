@@ -1,4 +1,5 @@
-// Time for waits and durations. Setting the system's clock does not change it.
+// Time for waits and durations. Setting the system's clock does not change this
+// time.
 
 #pragma once
 

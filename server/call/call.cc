@@ -32,10 +32,10 @@ constexpr std::int64_t kExemptBytes = 4 << 10;
 // deadlines: the server's default deadline, or this time after its arrival.
 constexpr absl::Duration kNoDeadline = absl::Minutes(5);
 
-// While other calls wait for memory, reading or writing a message may take
-// kSlowAfter, plus the time for its bytes at kLeastBytesPerSecond (two thirds
-// of a 100 Mbit/s link). If it takes longer, the call is ended. The responses
-// of a stream have more time (kStreamSlowAfter), because its client may compute
+// While other calls wait for memory, a message may take kSlowAfter plus the
+// time that its bytes need at kLeastBytesPerSecond (two thirds of a 100 Mbit/s
+// link). If a message takes longer, its call is ended. The responses of a
+// stream have more time (kStreamSlowAfter), because its client may compute
 // between messages. While a stream waits for its next message, it is not ended,
 // but its claim is lent to other calls.
 constexpr absl::Duration kSlowAfter = absl::Seconds(1);
@@ -46,8 +46,9 @@ constexpr double kLeastBytesPerSecond = 8 << 20;
 // encodings, not to messages.
 constexpr std::int64_t kHeldBeside = std::int64_t{32} << 20;
 
-// A unary call loses its place if it waits for its peer longer than both
-// kPlaceLease and kPlaceLeaseTimes times the mean time of its method's calls.
+// A unary call loses its place if it waits for its peer for more than
+// kPlaceLease and for more than kPlaceLeaseTimes x the mean time of its
+// method's calls.
 constexpr absl::Duration kPlaceLease = absl::Milliseconds(40);
 constexpr double kPlaceLeaseTimes = 4;
 
@@ -76,8 +77,8 @@ bool IsOverload(const absl::Status& status) {
   return details && details->reason == core::ErrorReason::kOverloaded;
 }
 
-// Returns the status that the call's client gets: UNAVAILABLE for an overload,
-// if the method has full_is_unavailable.
+// Returns the status for the client. If the method has full_is_unavailable, an
+// overload becomes UNAVAILABLE.
 absl::Status AsTold(const CallSpec& spec, const absl::Status& status) {
   if (!spec.full_is_unavailable || !IsOverload(status)) return status;
   absl::Status told(absl::StatusCode::kUnavailable, status.message());
@@ -176,7 +177,7 @@ absl::Status Call::Route() {
   memory_.emplace(resources_.admission.get(), &resources_.callers,
                   resources_.limits.max_request_bytes, spec_);
   // gRPC counts a deadline from the time at which it reads the headers. The
-  // headers may have waited in the socket before that time (Lag).
+  // headers may have waited in the socket before that time (Loop::Lag()).
   const absl::Duration own = headers_.has_deadline()
                                  ? headers_.TimeLeft() - loop_->Lag()
                                  : std::min(DefaultDeadline(), kNoDeadline);
@@ -468,8 +469,9 @@ bool Call::HoldsTooMuch(absl::Time now) const {
 void Call::Tick(absl::Time now) {
   const bool writes = writing_.since != absl::InfiniteFuture();
   const auto& [since, bytes] = writes ? writing_ : reading_;
-  // A write of 0 bytes is the status. The status gets more time than a message,
-  // because the status may report that the server's deadline has passed.
+  // A write of 0 bytes is the write of the status. The status gets more time
+  // than a message, because the status may report that the server's deadline
+  // has passed.
   const bool is_status = writes && bytes == 0;
   absl::Time due = absl::InfiniteFuture();
   if (spec_.exempt) {
@@ -495,7 +497,7 @@ void Call::Tick(absl::Time now) {
                now - since);
   }
   // If all messages together hold too much memory, a message counts as slow
-  // after one tick. Its call is then ended, to release memory.
+  // after one tick. The message's call is then ended, to release memory.
   const bool over =
       !is_status && now - since > Loop::kTick / 2 && HoldsTooMuch(now);
   if (!over && resources_.admission->waiting() == 0) return;

@@ -61,7 +61,7 @@ struct CallResources {
   const std::vector<CallObserver*> observers;
   grpc::AsyncGenericService generic;
   std::atomic<int> calls{0};  // in progress, except exempt and refused calls
-  // Also owned by responses that a client in this process still holds.
+  // Responses that a client in this process still holds own it, too.
   const std::shared_ptr<Admission> admission;
   ResponseBuffers buffers;
   HeldMemory held;
@@ -179,7 +179,7 @@ class Call final : private Loop::Ticked {
   bool counted_ = false;  // CallResources::calls counts this call
   bool status_written_ = false;
   UnderWay reading_, writing_;
-  // Number of a stream's messages whose responses are computed.
+  // Number of a stream's messages whose last response is computed.
   std::int64_t answered_ = 0;
 
   // The coroutines count messages, bytes and computing time here. Observe()

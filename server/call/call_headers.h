@@ -46,8 +46,8 @@ class CallHeaders final {
 
   // Returns whether the client has set a deadline.
   bool has_deadline() const;
-  // Returns the time until the deadline; negative if the deadline has passed,
-  // infinite if there is none.
+  // Returns the time until the deadline. It is negative after the deadline, and
+  // infinite without a deadline.
   absl::Duration TimeLeft() const;
 
  private:

@@ -19,7 +19,7 @@ struct CallRecord {
   absl::string_view service;
   absl::string_view method;
   grpc::StatusCode code = grpc::StatusCode::OK;
-  // For example "ERROR_REASON_OVERLOADED"; "" without error details.
+  // A name such as "ERROR_REASON_OVERLOADED", or "" without error details.
   absl::string_view reason;
   absl::string_view message;  // of the status
 

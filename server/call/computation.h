@@ -29,15 +29,15 @@ namespace posenc::server {
 inline constexpr std::int64_t kStreamChunkBytes =
     (std::int64_t{4} << 20) - (std::int64_t{64} << 10);
 
-// Returns an error when the caller no longer waits. Computations call it
-// between pieces of work of about a millisecond.
+// Returns an error when the caller no longer waits. Computations call this
+// function about once a millisecond.
 using StopCheck = absl::FunctionRef<absl::Status()>;
 
 // The caller's memory for a computed tensor. The response names this memory
 // instead of containing the elements.
 struct OutputPlace {
   char* data = nullptr;  // null if the tensor has no elements
-  // Whether this is also the memory of the tensor's input (see OutputBuffer).
+  // Whether this memory also contains the tensor's input (see OutputBuffer).
   bool holds_input = false;
   std::string name;  // name of the file, as in SharedMemory
   std::int64_t offset = 0;
@@ -94,7 +94,7 @@ class Computation {
   }
 
   // Returns whether each buffer must be contiguous and aligned to 64 bytes. If
-  // not, each buffer may consist of several pieces, with any alignment.
+  // not, a buffer may consist of several pieces, with any alignment.
   virtual bool needs_aligned_buffers() const { return true; }
 
   virtual absl::Status Compute(std::int64_t tile,
@@ -161,8 +161,8 @@ struct TensorAnswer {
   // response's order. Without a value, the response contains all tensors. Other
   // tensors are computed and dropped.
   std::optional<absl::InlinedVector<std::size_t, 2>> sent;
-  // Number of bytes of shared memory that the call reads or writes. They are
-  // claimed like bytes of messages.
+  // Number of bytes of shared memory that the call reads or writes. These bytes
+  // are claimed like bytes of messages.
   std::int64_t shared_bytes = 0;
   // The response's fields that are not tensors; null if there are none. If the
   // answer has no tensors, the computation may change these fields, because

@@ -65,9 +65,9 @@ class CallHandler {
   }
 
   // Returns whether Next() needs news from another thread instead of a message.
-  // If it does, AwaitNews() is called. AwaitNews() returns OK if there is news
-  // already. If it returns nullopt, `waiter` is resumed when there is news,
-  // unless StopWaiting() has returned true before.
+  // In this case, AwaitNews() is called. AwaitNews() returns OK if there is
+  // news already. If AwaitNews() returns nullopt, `waiter` is resumed when
+  // there is news, unless StopWaiting() has returned true before.
   virtual bool WaitsForNews() const { return false; }
   virtual std::optional<absl::Status> AwaitNews(Waiter* /*waiter*/) {
     return absl::OkStatus();

@@ -71,8 +71,8 @@ grpc::CompletionQueue::NextStatus Loop::Next(void** tag, bool* ok) {
 
 // gRPC reads sockets only while a thread asks for an event and no event is
 // ready. With a stream of small messages, `queue_` may have a ready event at
-// all times, so that nothing would be read. So the loop asks for an event of
-// `polled_`, which never has an event.
+// all times, and gRPC would then read no socket. So the loop asks for an event
+// of `polled_`, which never has an event.
 void Loop::Poll() {
   const absl::Time began = SteadyNow();
   if (began < next_poll_) return;

@@ -1,5 +1,5 @@
-// A response before it is sent. It has small fields, and tensors that a
-// computation writes into the memory that gRPC sends.
+// A response before it is sent. It has small fields and tensors. A computation
+// writes the tensors into the memory that gRPC sends.
 //
 //   fields | header tensor | header tensor      one message, several slices
 //
@@ -58,8 +58,8 @@ class PendingResponse final {
   std::int64_t tiles() const {
     return answer_.computation == nullptr ? 0 : answer_.computation->tiles();
   }
-  // Returns a measure of the work: Computation::work() plus the number of bytes
-  // of the outputs. This measure decides whether a loop or the pool computes.
+  // Returns Computation::work() plus the size of the outputs in bytes. This
+  // measure decides whether a loop or the pool computes.
   std::size_t work_bytes() const { return work_bytes_; }
 
   // Returns the number of bytes that Allocate() will need: memory in addition
@@ -104,8 +104,8 @@ class PendingResponse final {
   std::int64_t bytes_to_claim_ = 0, unclaimed_bytes_ = 0;
   std::shared_ptr<void> shared_;  // the claim for shared memory
   std::optional<WritableSlice> one_slice_;
-  // One entry for each output. `buffers_` points into the slices, so the
-  // slices must not move after Allocate().
+  // Each list has one entry for each output. `buffers_` points into the slices,
+  // so the slices must not move after Allocate().
   Few<RequestMessage::WritableSlices> slices_;
   Few<OutputBuffer> buffers_;
 };

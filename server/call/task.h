@@ -11,12 +11,12 @@
 
 namespace posenc::server {
 
-// A coroutine that returns a status to the coroutine that awaits it. It starts
-// immediately. It may be awaited only once, and only on the thread of its
-// call's loop. If it is destroyed before it has ended, the process ends,
-// because gRPC or another thread would resume it later. If an allocation inside
-// it fails, its status is OutOfMemory(). If its frame cannot be allocated, the
-// caller's status is OutOfMemory().
+// A coroutine that returns a status to the coroutine that awaits it. A Task
+// starts immediately. It may be awaited only once, and only on the thread of
+// its call's loop. If a Task is destroyed before it has ended, the process
+// ends, because gRPC or another thread would resume it later. If an allocation
+// inside a Task fails, its status is OutOfMemory(). If a Task's frame cannot be
+// allocated, the caller's status is OutOfMemory().
 class [[nodiscard]] Task {
  public:
   // The language requires these names.
@@ -66,11 +66,11 @@ class [[nodiscard]] Task {
 };
 
 // A coroutine that no other coroutine awaits. It destroys itself when it ends.
-// If an allocation fails in a Task that it awaits, the failure becomes the
-// Task's status. If an allocation fails in this coroutine itself, the process
-// ends, because gRPC would otherwise use the memory of a call whose coroutine
-// is gone. Ending the process is acceptable: clients call again, and the server
-// has no state that a restart would lose.
+// If an allocation fails in a Task that this coroutine awaits, the failure
+// becomes the Task's status. If an allocation fails in this coroutine itself,
+// the process ends, because gRPC would otherwise use the memory of a call whose
+// coroutine is gone. Ending the process is acceptable, because clients call
+// again, and the server has no state that a restart would lose.
 struct Detached {
   struct promise_type {
     Detached get_return_object() { return {}; }

@@ -22,8 +22,8 @@ using core::FieldInvalid;
 using core::doctor::DoctorInput;
 using core::doctor::InputKind;
 
-// Limits for the data that the server stores and returns for a request. They
-// are far above the sizes of a checkpoint.
+// Limits for the data that the server stores and returns for a request. These
+// limits are far above the sizes of a checkpoint.
 constexpr std::size_t kMaxInputs = 1024;
 constexpr std::size_t kMaxTexts = 4 << 20;  // bytes of all texts together
 constexpr std::size_t kMaxName = 4096;      // bytes of a path or a name

@@ -66,11 +66,11 @@ class KnownFields {
     std::size_t growth = 0;
     // The field that exceeds a limit; null if it is not known.
     const google::protobuf::FieldDescriptor* crowded = nullptr;
-    // Additional bytes that the message takes in memory, beyond its size on the
-    // wire: kTextGrowth times the size of its configurations, and kRopeGrowth
-    // times the size of the rest of its encodings. For a message that is not
-    // small, also the memory of its elements, and two times the growth of its
-    // lists of numbers, for parsed fields and for core's arguments.
+    // Bytes that the message takes in memory in addition to its size on the
+    // wire. Configurations take kTextGrowth times their size, and the rest of
+    // encodings kRopeGrowth times its size. A message that is not small also
+    // takes the memory of its elements, and two times the growth of its lists
+    // of numbers (for parsed fields and for core's arguments).
     std::size_t grown = 0;
   };
 

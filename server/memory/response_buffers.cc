@@ -21,7 +21,7 @@ constexpr std::size_t kPooledBytes = 256 << 10;
 
 // The resources that a slice releases when it is freed. The slice owns this
 // object. The object is a co-owner of the pool and the budget, because a client
-// in the same process may hold slices longer than the server exists.
+// in the same process may keep slices after the server's end.
 struct ResponseBuffers::Allocation {
   BlockPool::Block block;
   std::int64_t claimed = 0;

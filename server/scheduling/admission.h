@@ -3,18 +3,18 @@
 // fit, the call waits or is refused.
 //
 // Calls wait for the budget in two queues:
-//   inside_   calls that hold a claim and need more, for their response, in the
-//             order of arrival
-//   outside_  calls that hold no claim yet, or a small claim (IsSmall); the
-//             parties take turns, as in places.h
+//   inside_   Calls that hold a claim and need more, for their response, in the
+//             order of arrival.
+//   outside_  Calls that hold no claim yet, or a small claim (IsSmall). The
+//             parties take turns, as in places.h.
 // Calls in inside_ come first, because only they can release many bytes. If all
 // calls that hold a claim wait for more, none of them could ever continue. Then
 // the last of them is refused, and releases its claim for the other calls.
 //
 // Invariants, under the lock:
-//   waiting_held_ is the part of claimed_ that waiting calls hold
-//   after each AdmitWaiting(), the first call of inside_ does not fit; if
-//   inside_ is empty, the first call of outside_ does not fit
+//   waiting_held_ is the part of claimed_ that waiting calls hold.
+//   After each AdmitWaiting(), the first call of inside_ does not fit. If
+//   inside_ is empty, the first call of outside_ does not fit.
 // Safe for many threads. Callbacks are called without the lock.
 
 #pragma once
@@ -39,7 +39,7 @@ class Admission {
   // has been called, or Leave() has returned true.
   class Ticket {
    public:
-    // `party` is a connection or a token, as in Places::Request.
+    // `party` identifies the call's party, as in Places::Request.
     explicit Ticket(std::uint64_t party = 0) : party_(party) {}
 
    private:

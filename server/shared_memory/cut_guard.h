@@ -1,7 +1,7 @@
 // Handles files that are truncated while they are mapped.
 //
-// A thread that accesses a page past the file's end, or a page for which a full
-// tmpfs has no memory, gets SIGBUS. The handler maps zeros from that page to
+// A thread gets SIGBUS if it accesses a page past the file's end, or a page for
+// which a full tmpfs has no memory. The handler maps zeros from that page to
 // the mapping's end, so that the computation continues. It also marks the
 // mapping as cut. Calls that use the mapping fail after their computation.
 // Other solutions would not work. A jump out of the handler would skip
@@ -23,7 +23,7 @@ class CutGuard {
   static constexpr std::size_t kMost = 128;
 
   // The first guard of a process installs the handler. `begin` is the start of
-  // the mapping, and `page_bytes` (a power of two) its page size.
+  // the mapping, and `page_bytes` (a power of two) is its page size.
   CutGuard(void* begin, std::size_t bytes, std::size_t page_bytes);
   ~CutGuard();
   CutGuard(const CutGuard&) = delete;

@@ -30,8 +30,8 @@ constexpr char kPrefixFlag[] = "--shared-memory-prefix";
 // Longest name of a file, in bytes (NAME_MAX).
 constexpr std::size_t kLongestName = 255;
 
-// Limit for the files in the cache: half of CutGuard's slots, because files
-// that calls still use after the cache has dropped them need slots, too.
+// Limit for the files in the cache: half of CutGuard's slots. Files that the
+// cache has dropped also need slots while calls use them.
 constexpr std::size_t kMostFiles = CutGuard::kMost / 2;
 
 constexpr absl::Duration kUnused = absl::Minutes(1);

@@ -103,8 +103,8 @@ class SharedFiles {
     return peer == PeerKind::kUnix ||
            (loopback_ && peer == PeerKind::kLoopback);
   }
-  // Returns the error for a peer that Allows() refuses: PERMISSION_DENIED,
-  // kSharedMemoryUnavailable.
+  // Returns PERMISSION_DENIED, kSharedMemoryUnavailable, for a peer that
+  // Allows() refuses.
   absl::Status NotAllowed() const;
 
   // Maps the bytes [offset, offset + bytes) of the file. Errors have fields of

@@ -99,8 +99,8 @@ absl::Status CheckValidity(const char* field, std::size_t number,
   return absl::OkStatus();
 }
 
-// The chain must begin with the server's certificate; the issuer of each
-// certificate follows it.
+// Checks that the chain begins with the server's certificate, and that the
+// issuer of each certificate follows it.
 absl::Status CheckChain(const std::vector<X509Ptr>& chain, absl::Time now) {
   for (std::size_t i = 0; i < chain.size(); ++i) {
     RETURN_IF_ERROR(CheckValidity(kCert, i + 1, chain[i], now));
@@ -125,8 +125,8 @@ absl::StatusOr<KeyPtr> ParseKey(absl::string_view text) {
   return key;
 }
 
-// Lets OpenSSL use the certificates and the key in the same way as gRPC will
-// use them.
+// Checks that OpenSSL accepts the certificates and the key, in the same way as
+// gRPC will use them.
 absl::Status TryOut(const std::vector<X509Ptr>& chain, const KeyPtr& key) {
   if (X509_check_private_key(chain.front().get(), key.get()) != 1) {
     ERR_clear_error();

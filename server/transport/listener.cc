@@ -27,7 +27,7 @@ constexpr int kBatch = 64;
 // after the kernel has run out of memory or descriptors.
 constexpr std::chrono::milliseconds kTick{1000}, kPause{10};
 
-// Size of a unix socket's send buffer; TCP's buffers grow by themselves. While
+// Size of a unix socket's send buffer. TCP's buffers grow by themselves. While
 // a write waits for space, gRPC 1.51 reads all sockets on a second thread,
 // which costs more than the wait. The kernel limits this size to
 // net.core.wmem_max, and then doubles it.

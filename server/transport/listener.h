@@ -1,4 +1,4 @@
-// Accepts connections, hands each to gRPC immediately, and limits their number.
+// Accepts connections, hands them to gRPC immediately, and limits their number.
 //
 // gRPC 1.51's own listener has no limit. After the process has run out of file
 // descriptors, that listener never accepts a connection again.

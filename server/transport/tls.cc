@@ -30,7 +30,7 @@ absl::Status Failed(const char* what) {
 }
 
 // Replaces the file behind the descriptor in one step. The descriptor keeps its
-// number. gRPC reads key and certificate one after the other. It detects a
+// number. gRPC reads key and certificate one after the other. gRPC detects a
 // replacement between the two reads by the file's time of change, in seconds.
 // So the file gets `generation` as this time.
 absl::Status Replace(Descriptor* file, const std::string& text,
