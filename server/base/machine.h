@@ -24,8 +24,7 @@ CgroupLimits ReadCgroupLimits(const std::string& root);
 // control group's quota, but at least 1.
 int UsableCpus();
 
-// Returns the smaller of the physical memory and the control group's limit, in
-// bytes.
+// Returns the bytes of physical memory, or the group's limit if it is smaller.
 std::int64_t UsableMemory();
 
 }  // namespace posenc::server

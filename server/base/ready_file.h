@@ -20,14 +20,12 @@ class ReadyFile {
   ReadyFile& operator=(const ReadyFile&) = delete;
 
   // Returns INVALID_ARGUMENT, field "--ready-file", if a file cannot be made at
-  // `path`, for example because its folder is missing. To check this, creates
-  // another file in the same folder, and removes that file again. An empty path
-  // is valid.
+  // `path`, for example because its folder is missing. Checks this by creating
+  // and removing another file in the same folder. An empty path is valid.
   static absl::Status Check(const std::string& path);
 
   // Writes one address per line. The file gets its name when it is complete, so
-  // that readers see the whole file or no file. Returns INTERNAL if the file
-  // cannot be written.
+  // that readers see the whole file or no file. Returns INTERNAL if this fails.
   absl::Status Write(const std::vector<std::string>& addresses) const;
 
  private:

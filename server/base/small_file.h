@@ -25,19 +25,19 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& flag,
 // replaced it. (Kubernetes updates secrets by replacing files.)
 class FileChanges {
  public:
-  // Notices all changes after its construction. So create the object before the
+  // Notices all changes after its construction. Create the object before the
   // files are read.
   explicit FileChanges(std::vector<std::string> paths)
       : paths_(std::move(paths)), seen_(Stamps()) {}
 
   // After files have changed, returns true once, at the first call that finds
-  // no further change. So files that are written one after another count as one
+  // no further change. So files that are written one by one count as one
   // change.
   bool Check();
 
  private:
-  // Values that change when a file changes. All values are 0 if the file does
-  // not exist.
+  // Values that change when a file changes. All are 0 if the file does not
+  // exist.
   using Stamp = std::tuple<dev_t, ino_t, off_t, std::int64_t>;
 
   std::vector<Stamp> Stamps() const;

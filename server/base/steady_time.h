@@ -1,5 +1,4 @@
-// Time for waits and durations. Setting the system's clock does not change this
-// time.
+// Time for waits and durations. A change of the system's clock has no effect.
 
 #pragma once
 

@@ -19,13 +19,11 @@ namespace {
 // Largest response of a unary call that is sent together with the status, in
 // one write. One write saves an event of the loop, which matters only for small
 // calls. A larger response is written alone, so that the call's claim is
-// released while the status waits for the peer. Tick() ends any write that
-// takes too long.
+// released while the status waits for the peer. Tick() ends slow writes.
 constexpr std::size_t kWithStatusBytes = 64 << 10;
 
-// Largest message of an exempt method. Such a message contains a name. A
-// message for reflection also contains a host, and the response repeats the
-// message.
+// Largest message of an exempt method. The message contains a name, and for
+// reflection also a host. The response to reflection repeats the message.
 constexpr std::int64_t kExemptBytes = 4 << 10;
 
 // In the queue for places, a call without a deadline gets the earlier of two
@@ -63,8 +61,7 @@ constexpr int kComputeNiceness = 10;
 constexpr char kPushback[] = "grpc-retry-pushback-ms";
 constexpr char kPushbackMs[] = "1000";
 
-// A CallRecord contains at most this many bytes of each text that a peer has
-// sent as metadata.
+// A CallRecord contains at most this many bytes of each metadata text.
 constexpr std::size_t kMostObserved = 128;
 
 absl::Status NoMessage() {
@@ -276,8 +273,7 @@ Task Call::AnswerStream() {
   computed.Close();
   (co_await write_all).IgnoreError();
   if (stop_->requested()) status = stop_->why();
-  // Ends the wait of ReadAll() for a message. gRPC's own read ends with the
-  // call.
+  // Ends ReadAll()'s wait for a message. gRPC's own read ends with the call.
   stop_->Request(absl::CancelledError("the call is answered"));
   const absl::Status read = co_await read_all;
   if (!status.ok()) co_return status;
@@ -457,8 +453,7 @@ absl::Duration Call::DefaultDeadline() const {
 }
 
 // Returns whether all messages together hold more memory than the budget has.
-// Calls may have claimed less than their messages need, for example if clients
-// announced no size.
+// Calls may have claimed too little, for example if clients announced no size.
 bool Call::HoldsTooMuch(absl::Time now) const {
   return resources_.held.Bytes(now) - kHeldBeside >
          resources_.admission->budget();
@@ -469,9 +464,8 @@ bool Call::HoldsTooMuch(absl::Time now) const {
 void Call::Tick(absl::Time now) {
   const bool writes = writing_.since != absl::InfiniteFuture();
   const auto& [since, bytes] = writes ? writing_ : reading_;
-  // A write of 0 bytes is the write of the status. The status gets more time
-  // than a message, because the status may report that the server's deadline
-  // has passed.
+  // A write of 0 bytes is that of the status. The status gets more time than a
+  // message, because it may report that the server's deadline has passed.
   const bool is_status = writes && bytes == 0;
   absl::Time due = absl::InfiniteFuture();
   if (spec_.exempt) {

@@ -77,8 +77,8 @@ class CallService {
  public:
   virtual CallResources* resources() = 0;
   // Finds the method and the caller. Fills in `handler`, and the fields of
-  // `spec` that are known before the first error. If it returns an error, the
-  // call is refused. `slot` becomes the call's slot on its connection. If the
+  // `spec` that are known before the first error. After an error, the call is
+  // refused. `slot` becomes the call's slot on its connection. If the
   // connection has too many calls, the slot is empty and the status is an
   // error.
   virtual absl::Status Route(const CallHeaders& headers, CallSpec* spec,
@@ -134,14 +134,12 @@ class Call final : private Loop::Ticked {
   Task Run(Step* step);
 
   // Each of these functions begins an operation. The coroutine then awaits
-  // `wait_` or the returned object. This object must be a variable (ADR 12 says
-  // why).
+  // `wait_` or the returned object. The object must be a variable (see ADR 12).
   void EnterPlace(bool refusable);
   void ClaimMemory();
   auto Read();
   auto Write(grpc::ByteBuffer* message, bool with_status);
-  // These functions convert the value of the co_await to the operation's
-  // result.
+  // These functions convert the co_await's value to the operation's result.
   absl::Status CheckTimeLeft(const absl::Status& status) const;
   absl::StatusOr<RequestMessage> TakeMessage(bool came);
   absl::Status Written(bool taken);

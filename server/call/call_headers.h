@@ -40,8 +40,7 @@ class CallHeaders final {
   static absl::string_view View(grpc::string_ref text) {
     return {text.data(), text.size()};
   }
-  // Returns the first value of the metadata `name`, or nullopt if there is
-  // none.
+  // Returns the first value of the metadata `name`, or nullopt without one.
   std::optional<absl::string_view> Find(absl::string_view name) const;
 
   // Returns whether the client has set a deadline.
@@ -81,8 +80,8 @@ struct CallSpec : MethodTraits {
   int method = 0;           // index of the method
   std::uint64_t party = 0;  // as in Places::Request
   std::string caller;       // name of the token; empty without tokens
-  // Largest number of bytes that all calls of this caller may have in flight; 0
-  // means no limit.
+  // Limit for the bytes in flight of all calls of this caller; 0 means no
+  // limit.
   std::int64_t caller_bytes = 0;
 };
 

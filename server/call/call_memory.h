@@ -35,8 +35,7 @@ class CallMemory final : public RequestMessage::Claimer {
   // memory that a server needs in addition to the budget.
   static constexpr std::int64_t kUncountedBytes = 64 << 10;
 
-  // All claims count towards the caller's limit, except for a stream's
-  // responses.
+  // The caller's limit applies to all claims except a stream's responses.
   CallMemory(Admission* admission, CallerBudgets* callers,
              std::int64_t max_request_bytes, const CallSpec& spec)
       : admission_(admission),
@@ -52,8 +51,8 @@ class CallMemory final : public RequestMessage::Claimer {
   // the largest message. Without it, a size is assumed. For a unary call, this
   // is the largest allowed size if `largest` is true, and else the size of a
   // small call. Returns nullopt if the call waits; `waiter` is then resumed
-  // later. Returns kOverloaded if too many calls already wait, or the caller's
-  // limit is reached.
+  // later. Returns kOverloaded if too many calls wait, or the caller's limit is
+  // reached.
   std::optional<absl::Status> ClaimRequest(
       std::optional<std::int64_t> announced, bool largest, Waiter* waiter);
   // Returns the announced or assumed size of a message.
@@ -66,8 +65,7 @@ class CallMemory final : public RequestMessage::Claimer {
   absl::Status Received(std::int64_t bytes);
 
   // Releases the claim of a stream that waits for its next message, so that
-  // other calls can use the memory. Received() claims the bytes again, or
-  // fails.
+  // other calls can use the memory. Received() claims it again, or fails.
   void Lend();
 
   // Adjusts the claim for data made from the message. The claim of a stream
@@ -82,9 +80,9 @@ class CallMemory final : public RequestMessage::Claimer {
   // computed. Returns the errors of ClaimMade().
   absl::Status ClaimFinished(std::int64_t bytes);
 
-  // Claims memory for a response. Returns nullopt if the call has to wait. In
-  // this case, `waiter` is resumed later. Without a waiter, nullopt means that
-  // nothing was claimed.
+  // Claims memory for a response. Returns nullopt if the call has to wait.
+  // `waiter` is then resumed later. After nullopt without a waiter, nothing is
+  // claimed.
   std::optional<absl::Status> ClaimResponse(std::int64_t bytes, Waiter* waiter);
 
   // Releases claimed bytes of a response whose buffers were not allocated.

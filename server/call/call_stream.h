@@ -18,8 +18,7 @@
 
 namespace posenc::server {
 
-// An operation of gRPC. `start` begins the operation, and gets the tag for the
-// event of its end.
+// An operation of gRPC. `start` begins it, and gets the tag of its end.
 template <typename Start>
 class Operation final : private Loop::Event {
  public:
@@ -135,8 +134,7 @@ class CallStream {
   void Cancel() { context_.TryCancel(); }
 
   // Waits for gRPC's event that the call is over. Must be awaited last, after
-  // the status was written. Returns the reason why the call was cancelled, or
-  // OK.
+  // the status was written. Returns the reason for a cancellation, or OK.
   auto& Closes() { return closing_; }
 
  private:

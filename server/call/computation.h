@@ -49,8 +49,8 @@ struct OutputTensor {
   core::Dtype dtype;
   core::Shape shape;
   TensorForm form = TensorForm::kData;
-  // Number of the message field that contains `field`; 0 if the response itself
-  // contains it.
+  // Number of the message field that contains `field`; 0 if no field contains
+  // it.
   int within = 0;
   // Whether the field is of type bytes and contains only the elements.
   bool bare = false;

@@ -20,8 +20,8 @@ namespace posenc::server {
 // A step of at most this many bytes runs on the loop's thread, because handing
 // it to the pool costs tens of microseconds. Larger steps would also end sooner
 // on the loop's thread, but small calls would wait for them. In a test on two
-// cores, two calls of 1 MiB at a time on the loops halved the rate of calls of
-// 4 KiB.
+// cores, two calls of 1 MiB at a time on the loops halved the rate of 4 KiB
+// calls.
 inline constexpr std::size_t kInlineBytes = 128 << 10;
 
 // The state of one call of an RPC. Used by one thread at a time.

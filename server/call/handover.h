@@ -20,8 +20,7 @@ namespace posenc::server {
 template <typename T>
 class Handover {
  public:
-  // Waits for room or for a value. The result is false if the handover has
-  // ended.
+  // Waits for room or a value. The result is false if the handover has ended.
   class Side final : private Stop::Pending {
    public:
     Side(Handover* handover, bool wants_value)

@@ -1,6 +1,5 @@
-// Computes one response: receives the message, asks the handler for the
-// response, claims and allocates its memory, computes its tiles, and finishes
-// it.
+// Computes one response: receives the message, asks the handler for a response,
+// claims and allocates memory, computes the tiles, and finishes the response.
 //
 // Small steps run on the loop's thread. Larger steps run on the pool, because
 // the loop must serve other calls. Idle threads of the pool help to compute the
@@ -53,9 +52,9 @@ class Step {
     kTurn,     // like kPool, but waiting calls may run first
     kMemory    // claim bytes_to_claim(), then call Claimed()
   };
-  // Works until the step is over or the caller must first meet the returned
-  // condition. `on_pool` says whether the caller is a thread of the pool, which
-  // may work for long.
+  // Works until the step is over or the returned condition must be met.
+  // `on_pool` says whether the caller is a thread of the pool, which may work
+  // for long.
   Need Advance(bool on_pool);
 
   std::int64_t bytes_to_claim() const { return response_->bytes_to_claim(); }

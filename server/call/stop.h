@@ -27,8 +27,8 @@ class Stop {
   };
 
   // Requests the stop; only the first request counts. Tick() and the call's
-  // coroutines may call Request(), because Request() returns before any
-  // coroutine resumes.
+  // coroutines may call Request(), because no coroutine resumes before it
+  // returns.
   void Request(const absl::Status& why) {
     if (requested()) return;
     why_ = why;

@@ -24,8 +24,7 @@ class RopeCache {
 
   // Returns null if the cache does not have the encoding.
   std::shared_ptr<const core::PreparedRope> Find(const std::string& key);
-  // Does nothing if the cache has `key`, because equal keys have equal
-  // encodings.
+  // Does nothing if the cache has `key`. Equal keys have equal encodings.
   void Insert(const std::string& key,
               std::shared_ptr<const core::PreparedRope> rope);
 

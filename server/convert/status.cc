@@ -21,8 +21,7 @@ namespace {
 // contain the message three times: percent-encoded (up to 3 bytes for one
 // byte), and in base64 in google.rpc.Status and in BadRequest. They contain the
 // values of the error's metadata once. Faults after the first are added while
-// they fit. kMaxTrailerBytes leaves space for other trailers of gRPC and the
-// server.
+// they fit. kMaxTrailerBytes leaves space for other trailers.
 constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kMaxValueBytes = 256;
 constexpr std::size_t kMaxMoreBytes = 256;  // for further fields

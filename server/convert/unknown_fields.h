@@ -115,15 +115,15 @@ class KnownFields {
   // malformed or exceeds a limit.
   static bool Look(google::protobuf::io::CodedInputStream* in, const Type& type,
                    Seen* seen);
-  // Walks over one value, after its tag. Returns false in the same cases as
+  // Walks over one value, after its tag. Returns false for the reasons of
   // Look().
   static bool LookAt(google::protobuf::io::CodedInputStream* in,
                      std::uint32_t tag, const Field* field, Seen* seen);
   static bool TooMany(const Seen& seen) {
     return seen.elements > kMostElements || seen.growth > kMostGrowth;
   }
-  // Counts and skips a packed list of `bytes` bytes. Returns false if the list
-  // is truncated.
+  // Counts and skips a packed list of `bytes`. Returns false if it is
+  // truncated.
   static bool AddList(google::protobuf::io::CodedInputStream* in,
                       const Field& field, std::uint32_t bytes, Seen* seen);
   // Walks over the parsed message. Returns the error that names the first

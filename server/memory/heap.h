@@ -17,9 +17,9 @@ void KeepFreedMemory();
 // Returns freed memory to the kernel. This takes milliseconds for gigabytes.
 void ReturnFreedMemory();
 
-// Return the sizes of the allocator's free memory and of its used memory. Both
-// functions read lists of free blocks. This takes milliseconds if there are
-// many blocks.
+// FreedMemory() returns the size of the allocator's free memory, and
+// UsedMemory() that of its used memory. Both take milliseconds if there are
+// many free blocks.
 std::size_t FreedMemory();
 std::size_t UsedMemory();
 

@@ -20,8 +20,7 @@ class HeldMemory {
   explicit HeldMemory(const ResponseBuffers* buffers) : buffers_(buffers) {}
 
   // Returns the heap's growth since the start plus the blocks of responses.
-  // Measures at most once in kInterval, because a measurement may take a
-  // millisecond.
+  // Measures at most once in kInterval, because this may take a millisecond.
   std::int64_t Bytes(absl::Time now) {
     const std::int64_t ns = absl::ToUnixNanos(now);
     std::int64_t last = measured_ns_.load();

@@ -1,5 +1,4 @@
-// A request message in the slices in which gRPC received it. The bytes are not
-// copied.
+// A request message in the slices in which gRPC received it, without copies.
 //
 // Results may be written over the bytes only through Writable(), and only if no
 // other code reads the bytes. A client in the same process may read them,
@@ -31,8 +30,7 @@ class RequestMessage {
    public:
     // Sets the claim for data that is made from a message. `bytes` is the size
     // of the data. `message_bytes` is the size of the message, which has a
-    // separate claim. Returns RESOURCE_EXHAUSTED if the budget does not have
-    // the bytes.
+    // separate claim. Returns RESOURCE_EXHAUSTED if the budget is too small.
     virtual absl::Status ClaimMade(std::int64_t bytes,
                                    std::int64_t message_bytes) = 0;
 
@@ -42,8 +40,8 @@ class RequestMessage {
 
   RequestMessage() = default;
   // `exclusive` is true if no other code reads these slices. `claimer` must
-  // outlive the step that receives the message. If `claimer` is null, nothing
-  // is claimed.
+  // outlive the step that receives the message. A null `claimer` claims
+  // nothing.
   RequestMessage(std::vector<grpc::Slice> slices, bool exclusive,
                  Claimer* claimer = nullptr);
 

@@ -42,8 +42,8 @@ class ResponseBuffers {
   // Returns kept blocks to the kernel until at most `bytes` are kept.
   void KeepAtMost(std::size_t bytes) { pool_->KeepAtMost(bytes); }
 
-  // used() returns the size of the blocks in use, and kept() that of the kept
-  // free blocks.
+  // used() returns the size of the blocks in use, and kept() that of kept
+  // blocks.
   std::size_t used() const { return pool_->used(); }
   std::size_t kept() const { return pool_->kept(); }
 

@@ -87,9 +87,9 @@ Admission::Entry Admission::EnterMore(std::int64_t bytes, std::int64_t held,
   if ((!fits || (behind && !alone)) && !ResponsePassesAsSmall(bytes)) {
     if (alone) return Entry::kFull;
     if (waiter == nullptr) return Entry::kWaiting;
-    // A call with a small claim waits in outside_, because it can release only
-    // few bytes. Large responses to small requests must not overtake the calls
-    // in outside_.
+    // A call with a small claim waits in outside_, because it can release few
+    // bytes. Large responses to small requests must not overtake the calls
+    // there.
     Wait(IsSmall(held) ? &outside_ : &inside_, ticket, waiter);
     ticket->bytes_ = bytes;
     ticket->held_ = held;

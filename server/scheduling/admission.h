@@ -58,16 +58,15 @@ class Admission {
   // and the requested bytes together exceed the budget, so waiting is useless.
   enum class Entry { kAdmitted, kWaiting, kFull, kNever };
 
-  // If `max_waiting` calls wait in outside_, Enter() returns kFull for further
-  // calls.
+  // Enter() lets no more calls wait if `max_waiting` calls wait in outside_.
   Admission(std::int64_t budget_bytes, std::size_t max_waiting)
       : budget_(budget_bytes), max_waiting_(max_waiting) {}
 
   // Changes both limits. Existing claims do not change.
   void SetLimits(std::int64_t budget_bytes, std::size_t max_waiting);
 
-  // Sets a function that is called with the unclaimed bytes of the budget after
-  // a claim, except in EnterMore(). Must be called at most once, before any
+  // Sets a function that is called after a claim, except in EnterMore(), with
+  // the unclaimed bytes of the budget. Must be called at most once, before any
   // claim.
   void OnClaim(std::function<void(std::int64_t left)> react) {
     react_ = std::move(react);
@@ -84,7 +83,7 @@ class Admission {
 
   // Claims `bytes` for a call that holds no claim. `bytes` must not exceed the
   // budget. After kWaiting, `waiter` is resumed with OK when the bytes are
-  // claimed, unless Leave() is called first. Returns kFull if too many calls
+  // claimed, unless Leave() is called first. kFull means that too many calls
   // wait.
   Entry Enter(std::int64_t bytes, Ticket* ticket, Waiter* waiter);
 

@@ -14,8 +14,7 @@ namespace posenc::server {
 // Safe for many threads.
 class CallerBudgets {
  public:
-  // One call's claim within its caller's limit. The destructor releases the
-  // claim.
+  // One call's claim within its caller's limit. The destructor releases it.
   class Share {
    public:
     // `limit` is in bytes. If it is 0, there is no limit, and nothing is

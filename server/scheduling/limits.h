@@ -30,8 +30,7 @@ struct Limits {
   std::int64_t max_waiting = 1024;
 
   // Limit for the bytes of the budget that all calls of one token name claim
-  // together. 0 means no limit. The token file may set another limit for a
-  // name.
+  // together. 0 means no limit. The token file may set another limit.
   std::int64_t in_flight_bytes_per_token = 0;
 
   // Deadline of a call whose client sets no deadline.

@@ -24,8 +24,7 @@ constexpr std::size_t kLeastEnded = 10;
 constexpr double kMostLimit = 1024;
 
 // A call may wait for at most this part of its remaining time. The rest is a
-// reserve, because estimates of waits may be wrong, and work on a late call is
-// wasted.
+// reserve, because estimates may be wrong, and work on a late call is wasted.
 constexpr double kWaitPart = 0.25;
 
 // Weight of the newest call in a mean.

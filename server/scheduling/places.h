@@ -2,8 +2,7 @@
 //
 // A party is a group of calls: all calls with one token, all calls of one TCP
 // connection, or all calls over unix sockets. The server serves one call of
-// each party in turn. Among a party's calls, the call with the earliest
-// deadline comes first.
+// each party in turn: the party's call with the earliest deadline.
 //
 //   Enter --a place is free--> at work --Leave--> the next call's turn
 //     |---waits---------------'  |
@@ -76,8 +75,7 @@ class Places {
   // Returns OK if the call has a place, or needs no place because calls of its
   // method are cheap. (Refusing a cheap call costs about as much as serving
   // it.) Returns an error if the call is refused. Returns nullopt if the call
-  // waits. waiter->Resume() is then called later, unless StopWaiting() returns
-  // true.
+  // waits. Then waiter->Resume() follows, unless StopWaiting() returns true.
   std::optional<absl::Status> Enter(const Request& request, Ticket* ticket,
                                     Waiter* waiter);
 

@@ -38,8 +38,7 @@ bool PutZeros(char* address) {
     slot.cut.store(true);
     const auto offset = static_cast<std::size_t>(address - begin);
     char* const page = begin + (offset & ~(page_bytes - 1));
-    // Another thread may have mapped the same zeros just before. This is
-    // harmless.
+    // It is harmless if another thread has just mapped the same zeros.
     return mmap(page, static_cast<std::size_t>(end - page),
                 PROT_READ | PROT_WRITE,
                 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,

@@ -29,8 +29,8 @@ class CutGuard {
   CutGuard(const CutGuard&) = delete;
   CutGuard& operator=(const CutGuard&) = delete;
 
-  // Returns whether the guard has a slot. The mapping must not be used without
-  // a slot.
+  // Returns whether the guard has a slot. Without a slot, do not use the
+  // mapping.
   bool guards() const { return slot_ < kMost; }
   // Returns whether zeros have replaced pages of the mapping.
   bool cut() const;

@@ -139,8 +139,8 @@ class SharedFiles {
                                                       const Descriptor& file,
                                                       const struct stat& stat);
   // Moves files that no call uses to `out`, the least recently used first,
-  // until `bytes` more may be mapped. Returns false if they may not. The caller
-  // must hold the lock.
+  // until `bytes` more may be mapped. Otherwise returns false. The caller must
+  // hold the lock.
   bool MakeRoom(std::int64_t bytes, Files* out);
 
   std::string directory_name_;

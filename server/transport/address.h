@@ -18,8 +18,7 @@ struct Address {
   std::string path;  // of "unix:/path"
 };
 
-// Parses an address. Returns INVALID_ARGUMENT, field `flag`, for an unknown
-// form.
+// Parses an address. Returns INVALID_ARGUMENT, field `flag`, for other forms.
 absl::StatusOr<Address> ParseAddress(const std::string& text,
                                      const std::string& flag = "--listen");
 

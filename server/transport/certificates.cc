@@ -169,8 +169,7 @@ absl::StatusOr<std::string> PemText(const char* field,
   return std::string(text, static_cast<std::size_t>(bytes));
 }
 
-// Expired authorities may stay in the file during a rollout, so one valid
-// authority is enough.
+// One valid authority is enough, because old ones may stay during a rollout.
 absl::StatusOr<std::string> CheckClientCa(absl::string_view text,
                                           absl::Time now) {
   ASSIGN_OR_RETURN(const auto authorities, ParseCertificates(kClientCa, text));

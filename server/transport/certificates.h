@@ -16,8 +16,7 @@ namespace posenc::server {
 struct TlsFiles {
   std::string cert;  // the server's certificate, then its intermediates
   std::string key;   // its private key, without a passphrase
-  // The CAs of client certificates. If not empty, clients must send a
-  // certificate.
+  // The CAs of client certificates; empty if clients need no certificate.
   std::string client_ca;
 };
 
@@ -39,8 +38,7 @@ absl::StatusOr<Certificates> CheckCertificates(absl::string_view chain,
                                                absl::string_view client_ca,
                                                absl::Time now);
 
-// Reads the files, and checks them with CheckCertificates(). All errors name
-// the file.
+// Reads the files and calls CheckCertificates(). All errors name the file.
 absl::StatusOr<Certificates> LoadCertificates(const TlsFiles& files,
                                               absl::Time now);
 

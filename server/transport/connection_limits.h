@@ -15,8 +15,7 @@ struct ConnectionLimits {
   // if this number is smaller.
   std::int64_t max_connections = 0;
   // Largest number of connections from one IPv4 address, or one /64 of IPv6.
-  // Peers on a unix socket have no such limit, because the server cannot
-  // distinguish them.
+  // Peers on a unix socket cannot be distinguished, and have no such limit.
   std::int64_t max_connections_per_peer = 2048;
 
   // Longest time from accepting a connection to the end of its TLS handshake

@@ -58,8 +58,7 @@ class Listener {
       std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>;
 
   // Binds the addresses, but accepts no connections yet. Returns UNAVAILABLE if
-  // an address cannot be bound. `limits` must be valid, without zeros for
-  // defaults.
+  // an address cannot be bound. `limits` must be valid and contain no 0.
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(
       const std::vector<Address>& addresses, const ConnectionLimits& limits);
 

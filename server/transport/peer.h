@@ -13,8 +13,7 @@
 namespace posenc::server {
 
 // An IP address and a port. IPv4 addresses are mapped into IPv6, and scopes of
-// link-local addresses are left out, so that the same peer always has the same
-// value.
+// link-local addresses are left out, so that equal peers have equal keys.
 struct Peer {
   std::array<std::uint8_t, 16> address = {};
   std::uint16_t port = 0;
@@ -30,8 +29,7 @@ struct Peer {
   using HostBytes = std::array<std::uint8_t, 16>;
 
   // Returns a key for the host: its IPv4 address, or the first 64 bits of its
-  // IPv6 address, because a host may use all addresses that begin with these
-  // bits.
+  // IPv6 address, because a host may use all addresses with these bits.
   HostBytes Host() const;
 
   friend bool operator==(const Peer&, const Peer&) = default;

@@ -1,7 +1,6 @@
 // Bearer tokens decide which callers may call which RPCs.
 //
-// A file has one token on each line. Blank lines and lines that begin with '#'
-// are ignored:
+// A file has one token on each line. Blank lines and '#' lines are ignored:
 //
 //   NAME TOKEN [methods=RPC,RPC...] [expires=RFC3339] [in-flight-bytes=SIZE]
 //
