@@ -18,8 +18,9 @@
 namespace posenc::core::doctor {
 namespace {
 
-// At most this many entries of one dict are checked. The bound limits the time,
-// because every reader may read each entry. Real models have fewer entries.
+// Upper bound on the entries of one dict that are checked. The bound limits the
+// time, because every reader may read each entry. Real models have fewer
+// entries.
 constexpr std::size_t kMaxDicts = 16;
 
 }  // namespace
@@ -59,8 +60,8 @@ std::string Reading::refusal() const {
 
 Verdict Reading::verdict() const {
   Verdict worst;
-  // The worst verdict is the most severe one. If several are equally severe, it
-  // is the one that keeps the smallest share of a score.
+  // The worst verdict is the most severe one. Among equally severe verdicts,
+  // the worst one keeps the smallest share of a score.
   const auto first =
       std::ranges::min_element(comparisons, {}, [](const Comparison& one) {
         return std::pair(SeverityOf(one.verdict), one.verdict.least_kept);
@@ -131,9 +132,9 @@ ConfigCase::ConfigCase(std::string path, json root,
     const json& own = converts ? filled : root_;
     for (const LayerGroup& group : groups_) {
       auto rope = Resolve(own, *reader, group, reach_);
-      // Tries another group of layers. The reader may have one rope for all
-      // layer types, or it may distinguish layers that are the same for
-      // transformers.
+      // If the reader refuses the group's layer type, tries another group. The
+      // reader may have one rope for all layer types, or it may distinguish
+      // layers that are the same for transformers.
       const auto details = GetErrorDetails(rope.status());
       if (details && details->field == "layer_type" && !group.index &&
           (group.type || reference() != nullptr)) {

@@ -19,8 +19,8 @@
 
 namespace posenc::core::doctor {
 
-// A dict of rotary parameters: its path in the file, its content, and the
-// pointer to it in the language model's part.
+// A dict of rotary parameters, with its path in the file and its pointer in the
+// language model's part.
 struct NamedDict {
   std::string path;
   const json* dict;
@@ -31,10 +31,11 @@ struct NamedDict {
 // scaled.
 bool IsScalingKey(absl::string_view key);
 
-// For each group of layers its rope, or the error if the rope cannot be read.
+// The rope of each group of layers, or an error if the rope cannot be read.
 using Ropes = std::vector<absl::StatusOr<ResolvedRope>>;
 
-// True if both have the same content hash, or neither can be read.
+// True if both ropes have the same content hash, or if neither rope can be
+// read.
 bool IsSameRope(const absl::StatusOr<ResolvedRope>& a,
                 const absl::StatusOr<ResolvedRope>& b);
 
@@ -45,14 +46,15 @@ struct Reading {
   Ropes ropes;
   std::vector<Comparison> comparisons;  // empty if the reader refuses
 
-  // Returns the first error; OK if every group resolves.
+  // Returns the first error, or OK if every group resolves.
   absl::Status status() const;
   // Returns the first error as one line that also names the layers.
   std::string refusal() const;
   // Returns the verdict on the group with the worst difference.
   Verdict verdict() const;
   bool differs() const;
-  // True if some group differs in the given member, such as &Comparison::axes.
+  // True if some group differs from the reference in the given member, such as
+  // &Comparison::axes.
   bool differs(bool Comparison::*which) const;
   // Returns the value that the reader assumes for an absent key; null if the
   // file has the key, or the reader assumes no value.
@@ -78,20 +80,22 @@ class ConfigCase {
   // Returns transformers' reading, or else the first reading without an error;
   // null if all readings have errors.
   const Reading* reference() const;
-  // Returns the reference's rope of the first group. There must be a reference.
+  // Returns the reference's rope for the first group of layers. There must be a
+  // reference.
   const ResolvedRope& rope() const { return *reference()->ropes[0]; }
   const std::vector<Reading>& readings() const { return readings_; }
   // Returns the rope of the first group's indexer, as `reader` reads it; an
   // error if the class has no indexer.
   absl::StatusOr<ResolvedRope> Indexer(const Reader& reader) const;
   const std::vector<LayerGroup>& groups() const { return groups_; }
-  // Returns the index of the group that has the layer; nullopt if none has it.
+  // Returns the index of the group that has the layer; nullopt if no group has
+  // it.
   std::optional<std::size_t> GroupOf(std::int32_t layer) const;
 
   // A function that changes the language model's part of a configuration.
   using Change = std::function<void(json*)>;
-  // Changes a copy of the configuration, and resolves it for the groups of the
-  // original.
+  // Resolves a changed copy of the configuration for the layer groups of the
+  // original configuration.
   Ropes ResolveChanged(const Change& change,
                        const Reader& reader = *FindReader("hf")) const;
 
@@ -99,14 +103,14 @@ class ConfigCase {
   // configuration as from this one.
   bool ReadsTheSame(const Change& change) const;
 
-  // Returns a key with which the file can give `reader` the base of the group's
-  // layers: if the value of this key, outside of the dicts, is `base`, `reader`
-  // takes it. Returns "" if there is no such key.
+  // Returns a key outside of the dicts from which `reader` takes `base` as the
+  // base of the group's layers. Returns "" if `reader` takes `base` from no key
+  // outside of the dicts.
   std::string BaseKey(std::size_t group, double base,
                       const Reader& reader) const;
 
-  // Returns the dicts of rotary parameters in the file: rope_scaling,
-  // rope_parameters, and the dicts in them.
+  // Returns the dicts of rotary parameters in the language model's part:
+  // rope_scaling and rope_parameters if they are flat, else the dicts in them.
   std::vector<NamedDict> Dicts() const;
   // Returns the dict that transformers reads; null if that dict is absent or
   // nested.
@@ -117,21 +121,21 @@ class ConfigCase {
   // Returns the key's value in the first dict that has the key; null if no dict
   // has it.
   const json& InDicts(absl::string_view key) const;
-  // Returns the reference's warning about a key; "" if there is no warning.
+  // Returns the reference's warning about a key, or "" if there is no warning.
   std::string WarningOf(absl::string_view key) const;
   std::optional<std::int64_t> MaxPositions() const;
   // True if the file gives a base under a key that the class does not read.
   bool HasOtherBase() const;
   std::optional<double> Original(const json& dict) const;
-  // Returns rope_type or type, with aliases resolved; "" if the dict has
+  // Returns rope_type or type, with aliases resolved, or "" if the dict has
   // neither key.
   static std::string TypeOf(const json& dict);
   std::string KeyPath(absl::string_view key) const;
 
   using Condition = std::function<bool(const Reading&)>;
   // Returns the verdicts of readers that differ from the reference and for
-  // which `concerned` holds. Marks these readers as explained, so that the
-  // checks readers.* do not report them again.
+  // which `concerned` returns true. Marks these readers as explained, so that
+  // the checks readers.* do not report them again.
   std::vector<Verdict> Explain(const Condition& concerned);
   std::vector<Verdict> ExplainAll();
   bool IsExplained(const Reading& reading) const {
@@ -140,18 +144,18 @@ class ConfigCase {
   void MarkExplained(const Reading& reading) {
     explained_.insert(reading.reader);
   }
-  // Marks as explained all readers that refuse the file.
+  // Marks all readers that refuse the file as explained.
   void MarkRefusals();
   using Taken = std::function<std::string(const Reading&)>;
   // Returns the value that the reference takes for an absent key, and the other
   // values that readers take, with the readers' names. `taken` returns a
   // reader's value, kRefuses if the reader refuses the file, or "" if it takes
-  // no value. A reader for which `taken` returns kRefuses is marked
-  // as explained.
+  // no value. Marks each reader for which `taken` returns kRefuses as
+  // explained.
   NamesByText TakenForAbsent(const Taken& taken);
 
-  // Number of rows of a k_proj.weight in the checkpoint, if it has such a
-  // tensor.
+  // Number of rows of a k_proj.weight in the checkpoint; nullopt if it is not
+  // known.
   std::optional<std::int64_t> key_rows;
 
   std::vector<Finding>& findings() { return findings_; }
@@ -159,8 +163,8 @@ class ConfigCase {
     return std::ranges::count(findings_, Severity::kError, &Finding::severity) >
            0;
   }
-  // Adds a finding. In the texts of the row, $0 is the file's path, and
-  // `values` are $1, $2, ...
+  // Adds a finding. In the texts of rows/checks.json, $0 is the file's path,
+  // and `values` are $1, $2, ...
   Finding& Add(absl::string_view id, Values values,
                std::vector<std::string> keys,
                std::vector<Verdict> readers = {});
@@ -192,7 +196,7 @@ struct PublishedHead {
 // Returns a published model with the configuration's type, hidden size, and
 // numbers of heads and layers; nullopt if there is none.
 std::optional<PublishedHead> FindPublishedHead(const ConfigCase& config);
-// Returns the bases of all presets of the configuration's type.
+// Returns the bases of all presets of the configuration's model type.
 std::set<double> PublishedBases(const ConfigCase& config);
 
 // The checks config.* and readers.*, in the order in which they run.
@@ -201,11 +205,12 @@ void CheckScaling(ConfigCase* config);    // scaling_checks.cc
 void CheckShape(ConfigCase* config);      // shape_checks.cc
 void CheckPublished(ConfigCase* config);  // published_check.cc
 void CheckReaders(ConfigCase* config);    // reader_checks.cc: readers.*
-// Adds config.key-unread for readers that agree with the reference but warn
-// that they do not read a key. Leaves out keys that another finding names.
-void CheckUnreadKeys(ConfigCase* config);
-// Adds config.warned for warnings of the reference about keys that no finding
+// Adds the finding config.key-unread for readers that agree with the reference
+// but warn that they do not read a key. Leaves out keys that another finding
 // names.
+void CheckUnreadKeys(ConfigCase* config);
+// Adds the finding config.warned for warnings of the reference about keys that
+// no finding names.
 void CheckWarnings(ConfigCase* config);
 
 }  // namespace posenc::core::doctor

@@ -21,8 +21,8 @@ namespace {
 // findings about warnings.
 constexpr std::size_t kMostReported = 64;
 
-// Returns the condition that a reader has this rule for the spellings
-// rope_scaling and rope_parameters.
+// Returns a condition that is true for readers that have `rule` for the
+// spellings rope_scaling and rope_parameters.
 ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
   return [rule, type = config.type()](const Reading& reading) {
     const Reader& reader = *reading.reader;
@@ -33,8 +33,8 @@ ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
 }
 
 // Returns the flat keys that older classes read in place of a rope_parameters
-// dict with an entry for each layer type: a key for the base of each type, and
-// rope_scaling for the type that is scaled.
+// dict with an entry for each layer type. Each type has its own key for the
+// base. rope_scaling is for the type that is scaled.
 json OlderKeys(const json& nested, const Family& family) {
   json keys = json::object();
   for (const interpretation::LayerKind& kind : family.kinds) {
@@ -63,8 +63,8 @@ std::string OlderSpelling(const json& parameters, const Family& family) {
     beside[key] = dict[key];
     dict.erase(key);
   }
-  // A dict that was only renamed to rope_parameters still has the older key
-  // `type`.
+  // A rope_scaling that was only renamed to rope_parameters still has the older
+  // key `type`.
   if (dict.value("rope_type", dict.value("type", json("default"))) !=
       "default") {
     beside["rope_scaling"] = dict;
@@ -80,9 +80,9 @@ void CheckNewSpelling(ConfigCase* config) {
   if (!IsGiven(part, "rope_parameters") || IsGiven(part, "rope_scaling")) {
     return;
   }
-  // No finding if the dict has entries for layer types, and the class has one
-  // dict for all layers: the class drops entries in any spelling, and a warning
-  // already says so.
+  // Adds no finding if the dict has entries for layer types, but the class has
+  // one dict for all layers. A warning already says that the class drops the
+  // entries in any spelling.
   if (config->family().known() &&
       config->family().dicts == interpretation::DictRule::kOne &&
       config->family().kinds[0].type.empty() &&
@@ -119,8 +119,8 @@ void CheckBothSpellings(ConfigCase* config) {
   };
   const Ropes older = without("rope_parameters");
   const Ropes newer = without("rope_scaling");
-  // No finding if the class merges the dicts or does not read rope_scaling,
-  // because a warning already says so.
+  // Adds no finding if the class merges the dicts or does not read
+  // rope_scaling, because a warning already says so.
   const Reading& hf = config->readings()[0];
   if (hf.status().ok() && !std::ranges::equal(hf.ropes, older, IsSameRope)) {
     return;
@@ -158,8 +158,8 @@ void CheckThetaConflict(ConfigCase* config) {
   const auto base = [](const Reading& reading) {
     return reading.ropes[0]->spec.rope_theta;
   };
-  // No finding if the class does not read the dict's base, because a warning
-  // already says so.
+  // Adds no finding if the class does not read the dict's base, because a
+  // warning already says so.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
       std::ranges::none_of(reference->ropes, [&](const auto& rope) {
@@ -185,8 +185,8 @@ bool IsAbout(const absl::Status& status, absl::string_view key) {
          });
 }
 
-// Returns the reader's base. If the reader has explicit frequencies, returns
-// the base that it assumed for them; nullopt if neither is known.
+// Returns the reader's base, or the base that the reader assumed for explicit
+// frequencies. Returns nullopt if the reader has no base.
 std::optional<double> BaseOf(const Reading& reading) {
   if (!reading.status().ok()) return std::nullopt;
   if (reading.ropes[0]->spec.rope_theta) {
@@ -250,7 +250,7 @@ void CheckDictDropped(ConfigCase* config) {
     json& entry = nested[std::string(kind.type)];
     if (kind.scaled) entry = part["rope_parameters"];
     // The flat dict's base is meant for full attention, so a layer type with
-    // another default base gets this default.
+    // another default base keeps its default base.
     if (kind.theta != family.kinds[0].theta) entry["rope_theta"] = kind.theta;
     if (!entry.contains("rope_type")) entry["rope_type"] = "default";
     if (!entry.contains("rope_theta")) entry["rope_theta"] = kind.theta;
@@ -273,8 +273,8 @@ void CheckTypeConflict(const NamedDict& named, ConfigCase* config) {
           ConfigCase::TypeOf({{"type", rope_type}})) {
     return;
   }
-  // No finding if transformers' class drops the dict, because then it reads
-  // neither key.
+  // Adds no finding if transformers' class drops the dict, because the class
+  // then reads neither type nor rope_type.
   if (config->readings()[0].status().ok() &&
       config->ReadsTheSame(
           [&](json* part) { (*part)[named.place]["rope_type"] = type; })) {
@@ -374,8 +374,8 @@ void CheckTypeUnknown(ConfigCase* config) {
 std::set<std::string> ReportedKeys(ConfigCase* config) {
   std::set<std::string> reported;
   for (const Finding& finding : config->findings()) {
-    // This finding compares the file with other models. It does not say what a
-    // key of this file does.
+    // This finding compares the file with other models, and does not say what a
+    // key of the file does.
     if (finding.id == "config.unlike-published") continue;
     reported.insert(finding.keys.begin(), finding.keys.end());
   }

@@ -32,10 +32,11 @@ std::pair<absl::string_view, absl::string_view> PartsOf(
   return parts;
 }
 
-// Returns why doctor cannot apply this version of a reader; "" if it can.
+// Returns why doctor cannot apply this version of a reader, or "" if doctor can
+// apply it.
 std::string VersionFault(const Reader& reader, absl::string_view version) {
   // Some readers follow the rules of another project. posenc knows the versions
-  // of that project, but no versions of such a reader.
+  // of that project, but no versions of these readers.
   if (interpretation::RulesOf(reader.profile).project != reader.title) {
     return Say("options.no-versions", {reader.title, reader.id});
   }
@@ -46,9 +47,9 @@ std::string VersionFault(const Reader& reader, absl::string_view version) {
       " for ", reader.id);
 }
 
-// True if the file must describe a rotation. False for an adapter, whose file
-// has no shape of a model, and for an unknown architecture without a rotated
-// width.
+// True if the file must describe a rotation. False for an adapter, because its
+// file does not give the model's shape. Also false for an unknown architecture
+// without a rotated width.
 bool Rotates(const interpretation::GgufRope& gguf) {
   using interpretation::GgufPairing;
   if (gguf.pairing == GgufPairing::kNone) return false;
@@ -191,8 +192,6 @@ class Doctor {
         length > 0 ? length : interpretation::kDefaultComparedLength;
   }
 
-  // Reads configurations. The first config.json is the reference. Without a
-  // config.json, the first params.json is the reference.
   void ReadConfigs() {
     const bool has_config =
         std::ranges::count(inputs_, InputKind::kConfig, &DoctorInput::kind) > 0;
@@ -201,8 +200,7 @@ class Doctor {
       const bool is_reference = input.kind == InputKind::kConfig ||
                                 (params && !has_config && first_ == nullptr);
       if (!is_reference || !input.unreadable.empty()) continue;
-      // All readers read params.json in the same way, so the readers in
-      // `readers_` are left out.
+      // All readers read params.json in the same way, so one reader is enough.
       auto config = std::make_unique<ConfigCase>(
           input.path, input.parsed.value,
           params ? std::vector<const Reader*>() : readers_, reach_);
@@ -318,7 +316,7 @@ class Doctor {
       const auto rope =
           interpretation::ResolveGguf(*input.gguf, diagnosis_.length, false);
       if (!take(rope) && Rotates(*input.gguf)) {
-        // Factors of the wrong length do not make the file unreadable: they get
+        // Factors of the wrong length do not make the file unreadable, but get
         // the finding gguf.factor-tensors.
         interpretation::GgufRope bare = *input.gguf;
         bare.rope_freqs = bare.factors_long = bare.factors_short = {};
@@ -420,8 +418,8 @@ absl::Status CheckOptions(const DoctorOptions& options) {
   for (const Reader& one : interpretation::Readers()) {
     absl::StrAppend(&known, " ", one.id);
   }
-  // A caller may name any number of unknown readers. The answer has errors for
-  // the first 64 only.
+  // A caller may name any number of unknown readers. The answer has errors only
+  // for the first 64 of them.
   int left = 64;
   for (std::size_t i = 0; i < options.readers.size() && left > 0; ++i) {
     const absl::string_view name = options.readers[i];

@@ -1,11 +1,11 @@
 // Reads all descriptions of one checkpoint. Finds where two descriptions
-// disagree, and where two readers (such as transformers and vLLM) take one
-// description in different ways. A finding says from which distance on the
-// results differ, and which key repairs the difference.
+// disagree, and where two readers (such as transformers and vLLM) read one
+// description in different ways. A finding says at which distance the results
+// begin to differ, and which key repairs the difference.
 //
-// The first config.json is the reference, or else the first params.json.
-// Without a reference, each GGUF file and each saved table is checked alone.
-// core/rope/kept.h computes the distances.
+// The first config.json is the reference. Without a config.json, the first
+// params.json is the reference. Without a reference, each GGUF file and each
+// saved table is checked alone. core/rope/kept.h computes the distances.
 
 #pragma once
 
@@ -40,8 +40,8 @@ struct SavedTable {
   std::vector<double> values;
 };
 
-// The first head's rows in a query projection, with the leading channels of
-// each row.
+// The rows of the first head in the weight of a query projection. Each row has
+// only its leading elements.
 struct QueryRows {
   std::string name;
   std::vector<std::vector<double>> rows;
@@ -88,14 +88,14 @@ struct Diagnosis {
 absl::Status CheckOptions(const DoctorOptions& options);
 
 // Returns the errors of CheckOptions and of `stop`. Diagnose calls `stop`
-// often, but not while it reads one configuration. Faults of an input are in
-// the input's report.
+// often, but not while one reader reads one configuration. Faults of an input
+// are in the input's report.
 absl::StatusOr<Diagnosis> Diagnose(std::vector<DoctorInput> inputs,
                                    const DoctorOptions& options,
                                    const StopAsked& stop = nullptr);
 
-// Returns why a text is not a JSON object: "not JSON: line 1, column 38".
-// Returns "" for a JSON object.
+// Returns why a text is not a JSON object, for example "not JSON: line 1,
+// column 38". Returns "" for a JSON object.
 std::string JsonFault(absl::string_view text);
 
 }  // namespace posenc::core::doctor

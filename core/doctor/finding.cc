@@ -104,7 +104,7 @@ Severity SeverityOf(const Verdict& verdict) {
 
 Severity SeverityOf(double amplitude_ratio) {
   const double logits = std::abs(amplitude_ratio * amplitude_ratio - 1);
-  // NaN counts as an error, too.
+  // A ratio of NaN is an error, too.
   if (!(logits <= 0.05)) return Severity::kError;
   return logits > 0.005 ? Severity::kWarning : Severity::kNote;
 }

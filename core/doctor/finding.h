@@ -34,8 +34,8 @@ struct Verdict {
   std::int64_t first_angle = -1;  // RopeDifference.first_diverging_position
   double amplitude_ratio = 1;     // the reader's amplitude / the reference's
   std::int32_t worst_pair = -1;   // -1: frequencies are the same
-  // The least share that is kept at any distance up to the compared length.
-  // --json does not print this share.
+  // The least share of a score that is kept at any distance up to the compared
+  // length. --json does not print this share.
   double least_kept = 1;
 };
 
@@ -51,8 +51,8 @@ struct Finding {
   std::vector<std::string> see;
 };
 
-// A value for $0, $1, ... in a check's texts. PlainNumber() writes
-// floating-point numbers.
+// A value for $0, $1, ... in a check's texts. PlainNumber() converts
+// floating-point numbers to text.
 struct Value {
   template <typename T>
   Value(const T& value) {  // NOLINT(google-explicit-constructor)
@@ -84,28 +84,29 @@ const CheckRow* FindCheck(absl::string_view id);
 absl::Span<const CheckRow> CheckRows();
 
 // Returns the text of a row of rows/says.json with `values` filled in. These
-// rows are for checks whose findings have several causes or fixes. The row must
-// exist.
+// rows are for checks whose findings have several causes or fixes. A row with
+// this id must exist.
 std::string Say(absl::string_view id, const Values& values);
 
 // Returns the finding that a row of rows/checks.json describes, with `values`
-// filled in. The row must exist. Control characters of values are escaped, and
-// long messages are cut.
+// filled in. A row with this id must exist. Control characters of values are
+// escaped, and long messages are cut.
 Finding MakeFinding(absl::string_view id, const Values& values);
 
-// Appends MakeFinding() to `findings`. If the row has by_size, the finding gets
-// the most serious of the row's severity and SeverityOf() of each verdict in
-// `readers`.
+// Appends the result of MakeFinding() to `findings`. If by_size is true in the
+// row, the finding gets the most serious severity of the row and of the
+// verdicts in `readers` (SeverityOf()).
 Finding& AddFinding(absl::string_view id, const Values& values,
                     std::vector<std::string> inputs,
                     std::vector<std::string> keys,
                     std::vector<Finding>* findings,
                     std::vector<Verdict> readers = {});
 
-// Returns how severe a difference is. It is an error if less than 90 % of a
-// score is kept at some distance up to the compared length, or if logits are
-// off by more than 5 %. It is a warning if less than 99 % is kept, or if logits
-// are off by more than 0.5 %. Else it is a note.
+// Returns how severe a difference is. A difference is an error if less than 90
+// % of a score is kept at some distance up to the compared length, or if logits
+// are off by more than 5 %. A difference is a warning if less than 99 % is
+// kept, or if logits are off by more than 0.5 %. Any other difference is a
+// note.
 Severity SeverityOf(const Verdict& verdict);
 // Returns the severity of an amplitude ratio alone. The ratio is the reader's
 // amplitude divided by the reference's.

@@ -15,8 +15,8 @@ namespace posenc::core::doctor {
 // Relative tolerance for values of keys. The converter computes these values,
 // and stores them in float32.
 constexpr double kKeyTolerance = 1e-6;
-// Relative tolerance for elements of FactorLists. Converters compute them in
-// float32.
+// Relative tolerance for elements of kFactorLists. Converters compute these
+// elements in float32.
 constexpr double kFactorTolerance = 1e-5;
 
 // Tensors of factors, by their names in the file.
@@ -30,7 +30,7 @@ constexpr FactorList kFactorLists[] = {
     {"rope_factors_short.weight", &interpretation::GgufRope::factors_short},
 };
 
-// A case does not own its inputs. They must outlive it.
+// A case does not own its inputs. The inputs must outlive the case.
 struct GgufCase {
   // Sets `reference`, `sliding` and `converted`.
   void FindReference();
@@ -42,8 +42,8 @@ struct GgufCase {
     return reference ? std::get_if<Scaling>(&reference->spec.scaling) : nullptr;
   }
   const YarnScaling* Yarn() const { return ReferenceScaling<YarnScaling>(); }
-  // Both need a reference. ReferenceText() returns a text such as "yarn by 4
-  // from 32768".
+  // Both functions need a reference. ReferenceText() returns a text such as
+  // "yarn by 4 from 32768".
   double ReferenceFactor() const;
   std::string ReferenceText() const;
 
@@ -58,13 +58,14 @@ struct GgufCase {
   // Returns the names of the file's tensors of factors.
   std::vector<std::string> Tensors() const;
 
-  // Adds a finding. In the texts of the row, $0 is the file's path, and
-  // `values` are $1, $2, ... With a reference, the finding has FileVerdict().
+  // Adds a finding. In the texts of rows/checks.json, $0 is the file's path,
+  // and `values` are $1, $2, ... If there is a reference, the finding has the
+  // verdict FileVerdict().
   Finding& Add(absl::string_view id, Values values,
                std::vector<std::string> keys);
   // Adds a finding about a key. `name` is the key without the architecture,
-  // such as "rope.freq_base". In the texts of the row, $1 is the full key, and
-  // `values` are $2, $3, ...
+  // such as "rope.freq_base". In the texts of rows/checks.json, $1 is the full
+  // key, and `values` are $2, $3, ...
   Finding& AddKey(absl::string_view id, absl::string_view name, Values values);
 
   const std::string& path;
@@ -79,8 +80,10 @@ struct GgufCase {
 
   // `reference` is transformers' reading of the layers with full attention, and
   // `sliding` transformers' reading of the layers with a sliding window.
-  // `converted` is llama.cpp's reading of the layers with full attention. All
-  // are nullopt without a configuration that rotates.
+  // `converted` is llama.cpp's reading of the layers of `reference`. If the
+  // model does not have both kinds of layers, `reference` is for the first
+  // layers that rotate, and `sliding` is nullopt. All three are nullopt without
+  // a configuration that rotates.
   std::optional<ResolvedRope> reference = {}, sliding = {}, converted = {};
   // `explained` is true if a finding already says that the frequencies differ,
   // and `explained_amplitude` if a finding already says that the amplitude

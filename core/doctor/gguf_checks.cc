@@ -1,6 +1,6 @@
 // gguf.*: the checks of a GGUF file after a command line has changed its keys.
-// They compare the file with the configuration from which it was converted, and
-// the file's keys with each other.
+// The checks compare the file with the configuration from which it was
+// converted, and the file's keys with each other.
 
 #include <algorithm>
 #include <cmath>
@@ -19,8 +19,8 @@ namespace {
 using interpretation::GgufPairing;
 using interpretation::GgufRope;
 
-// The base of the reference, raised by static NTK scaling. The base of a GGUF
-// also includes this scaling.
+// Returns the base of the reference, raised by static NTK scaling. The base of
+// a GGUF also includes this scaling.
 double ReferenceBase(const GgufCase& one, double otherwise) {
   const double base = one.reference->spec.rope_theta.value_or(otherwise);
   const auto* const ntk = one.ReferenceScaling<NtkScaling>();
@@ -55,8 +55,9 @@ void CheckExtFactor(GgufCase* one) {
 }
 
 // Reports a number in the file that differs from the configuration's number.
-// `is` describes the number that llama.cpp takes: if the key is absent, or a
-// flag replaces it, `is` says so. Returns null if the numbers agree.
+// `is` is the text of the number that llama.cpp takes. The text also says if
+// the key is absent, or if a flag replaces the number. Returns null if the
+// numbers agree.
 Finding* CheckNumber(GgufCase* one, absl::string_view id, const char* name,
                      double taken, double wanted, const char* type,
                      const std::string& is) {
@@ -111,7 +112,7 @@ void CheckDimension(GgufCase* one) {
   if (finding != nullptr) one->explained = true;
 }
 
-// Returns why the four sections are wrong; "" if they are right. Sections
+// Returns why the four sections are wrong, or "" if they are right. Sections
 // must give every pair an axis.
 std::string SectionsFault(const GgufCase& one) {
   absl::StatusOr<ResolvedRope> rope =
@@ -202,7 +203,7 @@ void CheckAmplitude(GgufCase* one) {
   finding.severity = SeverityOf(finding.readers[0].amplitude_ratio);
 }
 
-// Returns flags of llama.cpp for the betas of the reference's YaRN; "" if
+// Returns flags of llama.cpp for the betas of the reference's YaRN, or "" if
 // llama.cpp takes these betas without flags.
 std::string BetaFlags(const GgufCase& one) {
   if (one.Yarn() == nullptr || one.gguf.ScalingType() != "yarn") return "";

@@ -1,6 +1,6 @@
-// Runs the checks gguf.scaling-missing, gguf.scaling-type-missing,
-// gguf.original-length, gguf.factor-tensors (rope_freqs, and longrope's two
-// lists), and the check of scalings that differ.
+// The checks of a GGUF's scaling: gguf.scaling-missing,
+// gguf.scaling-type-missing, gguf.original-length, gguf.factor-tensors, and
+// readers.frequencies for scalings that differ.
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@ std::string ScalingFlags(const GgufCase& one) {
                       yarn ? OriginalFlag(one) : "");
 }
 
-// Returns the flags of the command line that scale; "" if no flag scales.
+// Returns the flags of the command line that scale, or "" if no flag scales.
 std::string FlagsThatScale(const GgufCase& one) {
   std::vector<std::string> given;
   for (const char* flag : {"--rope-scaling", "--rope-scale",
@@ -47,8 +47,8 @@ void CheckUnscaled(GgufCase* one) {
   }
   one->explained = one->explained_amplitude = true;
   const std::string flags = FlagsThatScale(*one);
-  // No finding if flags extend the model to more positions, because the scaling
-  // is then intentional.
+  // Adds no finding if flags extend the model to more positions, because the
+  // scaling is then intentional.
   if (!flags.empty() && !one->file.factor &&
       RuntimeLength(one->runtime) > one->config->MaxPositions().value_or(0)) {
     return;
@@ -110,8 +110,8 @@ void BadFactors(GgufCase* one, const std::string& fact,
   one->Add("gguf.factor-tensors", {fact, more}, {"rope_freqs.weight"});
 }
 
-// True if the list is absent or has one value for each pair. Else reports the
-// wrong length.
+// True if the list is absent or has one value for each pair. Reports any other
+// length.
 bool HasRightLength(GgufCase* one, const char* name,
                     const std::vector<double>& list) {
   auto pairs = static_cast<std::size_t>(one->gguf.RotaryDim() / 2);

@@ -15,7 +15,7 @@
 
 namespace posenc::core::doctor {
 
-// A description, and what was read from it.
+// A description of a checkpoint, and the content that was read from it.
 struct Input : DoctorInput {
   interpretation::ParsedText parsed = {};   // for the kinds that are JSON
   std::unique_ptr<ConfigCase> config = {};  // for configurations
@@ -33,7 +33,8 @@ void CheckGguf(const Input& input, const std::vector<Input>& all,
 void CheckPairing(const DoctorInput& gguf, const DoctorInput& checkpoint,
                   const ConfigCase& config, std::vector<Finding>* findings);
 
-// Returns the base if the table is geometric and not scaled, else nullopt.
+// Returns the base of a table of geometric frequencies without scaling; nullopt
+// for any other table.
 std::optional<double> FittedBase(const SavedTable& table);
 
 // Runs the checks tables.*. `config` may be null.

@@ -1,12 +1,12 @@
 // config.unlike-published: the configuration has the type and shape of a
 // preset, but another base or scaling.
 //
-// Some models share their shape with a preset: Qwen3-4B-Thinking-2507 is
-// Qwen3-4B with base 5000000. published.jsonl has their configurations, which
-// count like presets. "own": false marks a different model of the same shape,
-// from other makers. A file gets no finding if its frequencies, attention
-// factor, softmax scale and length are those of such a model. Other files are
-// not compared with such a model.
+// Some models share their shape with a preset. For example,
+// Qwen3-4B-Thinking-2507 is Qwen3-4B with base 5000000. published.jsonl has the
+// configurations of these models, which count like presets. "own": false marks
+// a different model of the same shape, from other makers. A file with the
+// frequencies, attention factor, softmax scale and length of a different model
+// gets no finding. This check makes no other comparison with different models.
 
 #include <algorithm>
 #include <cmath>
@@ -55,7 +55,7 @@ std::vector<Published> ReadPublished() {
   return models;
 }
 
-// Calls `use` for each published model of the configuration's type.
+// Calls `use` for each published model of the configuration's model type.
 void ForPublished(
     const ConfigCase& config,
     const std::function<void(const Published&, const ConfigCase&)>& use) {
@@ -67,7 +67,7 @@ void ForPublished(
   }
 }
 
-// Returns a number that helps to identify a model; 0 if the file lacks it.
+// Returns the number that the file gives for a key; 0 if the file gives none.
 double NumberOf(const ConfigCase& config, const char* key) {
   return config.Number(key).value_or(0);
 }
@@ -79,9 +79,9 @@ double HeadDim(const ConfigCase& config) {
                           NumberOf(config, "num_attention_heads");
 }
 
-// True if both have the same hidden size and the same number of heads. If both
-// files give the number of layers or of key heads, this number must also be the
-// same.
+// True if both configurations have the same hidden size and the same number of
+// heads. If both files give the number of layers or of key heads, this number
+// must also be the same.
 bool HaveSameShape(const ConfigCase& a, const ConfigCase& b) {
   const auto agree = [&](const char* key, bool required) {
     const double x = NumberOf(a, key), y = NumberOf(b, key);
@@ -104,8 +104,8 @@ std::string ScalingAlone(const RopeSpec& spec) {
   return text.substr(0, text.find(dynamic ? " beyond " : ", ramp"));
 }
 
-// Indices of two groups of layers that are compared: one of the configuration
-// (ours), and one of the preset (theirs).
+// Indices of two groups of layers that are compared: ours in the configuration,
+// theirs in the preset.
 struct Match {
   std::size_t ours, theirs;
 };
@@ -121,24 +121,24 @@ struct Likeness {
   // these three numbers is unknown. `extends`: our length is exactly our factor
   // times their length.
   bool reaches = true, extends = false;
-  // True if ours is scaled from an original length that exceeds their length,
-  // and theirs is not scaled.
+  // True if our model is scaled from an original length that exceeds their
+  // length, and their model is not scaled.
   bool beyond_original = false;
-  // True if our file has lost base, scaling and length: a tool rewrote the file
-  // and left these to the class. No known model with the shape of a scaled
-  // preset was trained with a default base and without scaling.
+  // True if our file has lost base, scaling and length, because a tool rewrote
+  // the file without them. No known model with the shape of a scaled preset was
+  // trained with a default base and without scaling.
   bool lost = false;
   // True if the difference needs no finding, for one of four reasons:
-  // - The numbers are the same.
-  // - Training extended the context: ours is longer and has a larger base.
-  // - Only ours is scaled, or ours is scaled by a larger factor.
-  // - Ours is their model before it was scaled.
+  // - Frequencies, attention factor and softmax scale are the same.
+  // - Our length and base are larger, because training extended the context.
+  // - Only our model is scaled, or our factor is larger.
+  // - Our model is their model before scaling.
   bool fits = false;
-  // True if ours differs in only one key from a scaled model of the same
+  // True if our file differs in only one key from a scaled model of the same
   // length.
   bool one_key = false;
 
-  // True if ours is another model that happens to have the same shape.
+  // True if our file is for another model that happens to have the same shape.
   bool is_other() const {
     return !base && !scaling && !same_length && !extends && !lost;
   }
@@ -147,9 +147,9 @@ struct Likeness {
 // Matches each group of our layers with one of their groups: with a group of
 // equal frequencies, or else with their next group without a match. The order
 // of groups is not enough, because files that list layers order groups
-// differently from files that list only types. If we have only one group, it is
-// matched with each of their groups. Returns an empty list if the groups cannot
-// be compared.
+// differently from files that list only types. If our file has only one group,
+// this group is matched with each of their groups. Returns an empty list if the
+// groups cannot be compared.
 std::vector<Match> MatchGroups(const Reading& ours, const Reading& theirs) {
   const std::size_t n = ours.ropes.size(), m = theirs.ropes.size();
   std::vector<Match> matches;
@@ -175,9 +175,9 @@ std::vector<Match> MatchGroups(const Reading& ours, const Reading& theirs) {
 }
 
 // True if our vocabulary differs from the preset's vocabulary by more than the
-// few tokens that tuning may add. Presets have no vocab_size, so the sizes are
-// listed here. The list has the presets whose base, scaling and length are lost
-// in some published files.
+// few tokens that tuning may add. Presets have no vocab_size, so kVocabularies
+// lists the sizes. The list has the presets whose base, scaling and length are
+// lost in some published files.
 bool HasOtherVocabulary(const ConfigCase& ours, absl::string_view preset) {
   constexpr std::pair<absl::string_view, double> kVocabularies[] = {
       {"exaone-4-32b", 102400}, {"gemma-3-", 262208}, {"llama-3.", 128256}};
@@ -198,8 +198,8 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
   const auto length = static_cast<double>(ours.MaxPositions().value_or(0));
   const auto published = static_cast<double>(theirs.MaxPositions().value_or(0));
   const bool longer = published > 0 && length > published;
-  // `larger_bases`: no base of ours is smaller than theirs. `default_bases`:
-  // all our bases are defaults of the class or of a tool.
+  // `larger_bases`: each of our bases is at least as large as theirs.
+  // `default_bases`: all our bases are defaults of the class or of a tool.
   bool larger_bases = true, default_bases = true, within_original = false;
   likeness.differing = matches.front();
   for (std::size_t i = matches.size(); i-- > 0;) {
@@ -260,7 +260,7 @@ Likeness Compare(const ConfigCase& ours, const ConfigCase& theirs,
   return likeness;
 }
 
-// Describes for a message how a rope differs from `other`.
+// Returns text for a message that says how `rope` differs from `other`.
 std::string Text(const ResolvedRope& rope, const ResolvedRope& other) {
   const auto factor = FactorOf(rope.spec), theirs = FactorOf(other.spec);
   std::vector<std::string> facts;
@@ -288,8 +288,9 @@ constexpr const char* kRotaryKeys[] = {"rope_theta", "rope_local_base_freq",
                                        "partial_rotary_factor", "rope_scaling",
                                        "rope_parameters"};
 
-// Names our rotary keys that a preset lacks: "; and remove a, b". Does not name
-// the base, because the preset may leave its base to the class.
+// Names our rotary keys that a preset lacks, for example as "; and remove a,
+// b". Does not name the base, because the preset may leave its base to the
+// class.
 std::string KeysToRemove(const ConfigCase& ours, const ConfigCase& published) {
   std::string text;
   for (const char* key : kRotaryKeys) {
@@ -303,7 +304,8 @@ std::string KeysToRemove(const ConfigCase& ours, const ConfigCase& published) {
   return text;
 }
 
-// Returns a preset's rotary keys as text to paste. Long lists are only named.
+// Returns a preset's rotary keys as text to paste. Names long lists without
+// their elements.
 std::string PublishedKeys(const ConfigCase& published) {
   json keys = json::object();
   for (const char* key : kRotaryKeys) {
@@ -369,8 +371,8 @@ void CheckPublished(ConfigCase* config) {
     const std::vector<Match> matches = MatchGroups(*reference, *theirs);
     if (matches.empty()) return;
     const Likeness likeness = Compare(*config, published, matches, model.name);
-    // If only the preset has layers that differ, our file has lost this
-    // difference, or it describes another model.
+    // If only the preset has layers that differ, and our file has not lost this
+    // difference, our file is for another model.
     if (published.groups().size() != config->groups().size() &&
         !likeness.lost) {
       return;
@@ -404,9 +406,10 @@ void CheckPublished(ConfigCase* config) {
                 PublishedKeys(published) + KeysToRemove(*config, published)}};
   });
   if (!nearest || fits_length) return;
-  // A file that fits another model gets a finding only in two cases: one key
-  // separates it from a model, or its length suits the nearest model and is too
-  // large for the models that fit.
+  // A file that fits some model still gets a finding in two cases. In the first
+  // case, the file differs in only one key from another model. In the second
+  // case, its length is right for the nearest model and too large for the
+  // models that fit.
   const bool as_long =
       nearest->likeness.same_length || nearest->likeness.extends;
   if (fits && !one_key && (fits_reach || !as_long)) return;

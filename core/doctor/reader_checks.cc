@@ -16,8 +16,8 @@
 namespace posenc::core::doctor {
 namespace {
 
-// Returns the layers of the groups for which `which` holds; nullopt if it holds
-// for all groups.
+// Returns the layers of the groups that differ in the member `which`; nullopt
+// if all groups differ in it, or if the layers are not known.
 std::optional<std::vector<std::int32_t>> LayersWhere(const ConfigCase& config,
                                                      const Reading& reading,
                                                      bool Comparison::*which) {
@@ -43,15 +43,16 @@ std::string Explanations(const Comparison& comparison) {
 }
 
 // Returns the dict that transformers' class takes for a file without a dict;
-// null if the file has a dict, or the class has none.
+// null if the file has a dict, or the class has no default dict.
 json ClassDict(const ConfigCase& config) {
   const json dict =
       json::parse(config.family().rope_parameters, nullptr, false);
   return config.Dicts().empty() && dict.is_object() ? dict : json();
 }
 
-// Returns the fix if a reader ignores the scaling. The fix is to write the
-// scaling of transformers' class into the file, or else to use another reader.
+// Returns the fix for a reader that ignores the scaling. The fix is to write
+// the scaling of transformers' class into the file, or else to use another
+// reader.
 std::string ScalingFix(const ConfigCase& config, const ResolvedRope& ours) {
   const json dict = ClassDict(config);
   if (dict.is_null() || !ours.spec.rope_theta) {
@@ -73,8 +74,8 @@ std::string FrequencyFix(const ConfigCase& config, std::size_t group,
   if (!base || !other || *base == *other) {
     return Say("readers.other-frequencies", {});
   }
-  // A class with an entry for each layer type may not read a base that stands
-  // outside of the entries.
+  // Some classes with an entry for each layer type do not read a base outside
+  // of the entries.
   if (config.family().dicts == interpretation::DictRule::kNested) {
     const json dict = ClassDict(config);
     return dict.is_null() ? Say("readers.other-frequencies", {})
@@ -89,7 +90,7 @@ std::string FrequencyFix(const ConfigCase& config, std::size_t group,
 }
 
 // transformers, and vLLM since 0.30, read attention_factor. SGLang (every
-// version) and vLLM before 0.30 read attn_factor. llama.cpp reads neither;
+// version) and vLLM before 0.30 read attn_factor. llama.cpp reads neither key.
 // mlx-lm reads only mscale and mscale_all_dim.
 constexpr absl::string_view kAmplitudeKeys[] = {"attention_factor",
                                                 "attn_factor"};
@@ -121,8 +122,8 @@ std::string AmplitudeFix(const ConfigCase& config, const ResolvedRope& ours,
   const double factor = std::get<YarnScaling>(ours.spec.scaling).factor;
   const double multiplier =
       wanted / (factor > 1 ? 0.1 * std::log(factor) + 1 : 1);
-  // If the dict has mscale and mscale_all_dim, SGLang multiplies the amplitude
-  // that they give by attn_factor.
+  // If the dict has mscale and mscale_all_dim, SGLang multiplies their
+  // amplitude by attn_factor.
   return wanted == 1 && !config.family().softmax_mscale
              ? Say("amplitude.mscale", {path, multiplier})
              : Say("amplitude.both", {path, multiplier, wanted});
@@ -133,7 +134,7 @@ bool IsReference(const Reading& reading, const ConfigCase& config) {
   return &reading == &config.readings()[0];
 }
 
-// A difference that readers share.
+// A difference from the reference that one or more readers have.
 struct Difference {
   absl::string_view id;
   std::vector<std::string> values;  // for $2, $3, ... in the row's texts

@@ -61,8 +61,8 @@ json* LanguagePartOf(json* root, std::string* model_type, std::string* path) {
   const interpretation::JsonObject part = interpretation::LanguagePart(
       interpretation::JsonObject(root, "", &ignored), model_type);
   if (path != nullptr) *path = part.Path();
-  // Not a json_pointer: it would also lead to elements of lists and to values
-  // that are no objects.
+  // A json_pointer is not used, because it also leads to elements of lists and
+  // to values that are no objects.
   json* found = root;
   for (const absl::string_view step :
        absl::StrSplit(part.Path(), '.', absl::SkipEmpty())) {
@@ -226,10 +226,10 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
     const auto rope = Resolve(root, reader, group, reach);
     const auto fault = GetErrorDetails(rope.status());
     const std::string field = fault ? fault->field : "";
-    // "layer_index": a list of layers is too short, so the layers end here;
-    // WarnOfLists() warns of the list. If the first layer has another error,
-    // the code below tries layer types, unless the error is about
-    // "config_json": then every layer and every type has this error.
+    // An error about "layer_index" means that a list of layers is too short, so
+    // the layers end here. WarnOfLists() warns of the list. If the first layer
+    // has another error, the code below tries layer types. But if that error is
+    // about "config_json", every layer and every type has it.
     if (!rope.ok() && (field == "layer_index" ||
                        (groups.empty() && field != "config_json"))) {
       break;

@@ -27,7 +27,8 @@ using interpretation::Reader;
 using interpretation::ReadingRule;
 using nlohmann::json;
 
-// Returns the language model's part of a configuration. The part may be nested.
+// Returns the language model's part of a configuration. The part may be nested
+// in other parts.
 json* LanguagePartOf(json* root, std::string* model_type, std::string* path);
 
 // Returns the value of a key; null if the key is absent, or `object` is not an
@@ -62,8 +63,8 @@ std::string TakenText(const NamesByText& all, const char* separator = ", ");
 inline constexpr char kRefuses[] = "refuses";
 
 // The largest distance at which a diagnosis compares angles, and a function
-// that can end the diagnosis. After an error of `stop` all results are invalid:
-// no rope resolves, and comparisons find no difference.
+// that can end the diagnosis. After an error of `stop`, all results are
+// invalid, because no rope resolves and comparisons find no difference.
 struct Reach {
   std::int64_t length = 0;
   StopAsked stop = nullptr;
@@ -78,8 +79,8 @@ struct LayerGroup {
   std::vector<std::int32_t> layers;  // empty: all, or not known
   std::string layer_type;            // type of all `layers`; empty: not known
 
-  // Returns a name such as "layers 1-3 (sliding_attention)"; "" if all layers
-  // are alike.
+  // Returns a name such as "layers 1-3 (sliding_attention)", or "" if all
+  // layers are alike.
   std::string Name() const;
 };
 
@@ -93,8 +94,8 @@ absl::StatusOr<ResolvedRope> Resolve(
     const Reach& reach,
     interpretation::ModelPart part = interpretation::ModelPart::kUnspecified);
 
-// Describes a rope in one line: "128 channels, base 10000, YaRN by 4, amplitude
-// 1.14".
+// Describes a rope in one line, for example "128 channels, base 10000, yarn by
+// 4 from 32768, amplitude 1.14".
 std::string DescribeRope(const ResolvedRope& rope);
 
 inline bool IsScaled(const ResolvedRope& rope) {

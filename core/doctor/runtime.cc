@@ -23,7 +23,7 @@ namespace {
 using interpretation::GgufRope;
 using Engine = Runtime::Engine;
 
-// The known flags. Each has a value. Other words are skipped.
+// The known flags. Each flag has a value. Other words are skipped.
 constexpr absl::string_view kFlags[] = {
     "--hf-overrides",    "--json-model-override-args",
     "--rope-scaling",    "--rope-theta",
@@ -195,7 +195,7 @@ void OverrideKey(absl::string_view text, GgufRope* gguf) {
 }  // namespace
 
 json ParseSmall(const std::string& text) {
-  // ParseText() limits size and depth. It accepts NaN and infinities, which
+  // ParseText() limits size and depth, but accepts NaN and infinities, which
   // engines refuse in a flag.
   return interpretation::ParseText(text).text.fault.empty()
              ? json::parse(text, nullptr, false)
@@ -246,7 +246,7 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
     std::string name = word.substr(0, equals);
     // vLLM also takes single keys: --hf-overrides.rope_parameters.factor 4
     std::string path;
-    // vLLM and SGLang accept "-" and "_" in names.
+    // vLLM and SGLang accept "-" and "_" in names of flags.
     std::replace(name.begin() + (name.size() > 2 ? 2 : 0), name.end(), '_',
                  '-');
     if (absl::StartsWith(name, kDotted)) {
@@ -275,14 +275,16 @@ absl::StatusOr<Runtime> ParseRuntime(absl::string_view command) {
       RETURN_IF_ERROR(SetKey(path, value, &runtime));
       continue;
     }
-    // The old --rope-scaling of vLLM takes JSON. llama.cpp's flag takes a word.
+    // The old --rope-scaling of vLLM takes JSON. llama.cpp's --rope-scaling
+    // takes a word.
     if ((IsOverride(name) ||
          (name == "--rope-scaling" && absl::StartsWith(value, "{"))) &&
         !ParseSmall(value).is_object()) {
       return UsageFault(absl::StrCat(name, " is no JSON object"));
     }
     if (name == "--override-kv") {
-      // llama.cpp also takes several values with commas between them.
+      // llama.cpp also takes several values for this flag, with commas between
+      // them.
       for (const absl::string_view one : absl::StrSplit(value, ',')) {
         runtime.flags.emplace_back(name, std::string(one));
       }

@@ -44,8 +44,8 @@ json ParseSmall(const std::string& text);
 // Returns {"a": {"b": value}} for the path "a.b".
 json Nested(absl::string_view path, json value);
 
-// Splits a command line into words like a shell (with quotes, and with
-// backslashes outside of single quotes), and finds the known flags. Returns
+// Splits a command line into words like a shell, and finds the known flags.
+// Quotes work, and backslashes work outside of single quotes. Returns
 // INVALID_ARGUMENT (field "runtime") for an open quote, or for a flag whose
 // value is missing or broken JSON.
 absl::StatusOr<Runtime> ParseRuntime(absl::string_view command);

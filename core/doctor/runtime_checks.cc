@@ -16,7 +16,8 @@ namespace {
 using interpretation::GgufRope;
 using Engine = Runtime::Engine;
 
-// Returns the model's rotary keys that do not scale: base, share, sections.
+// Returns the model's rotary keys that do not scale: base, rotated share,
+// sections.
 json OwnKeys(const ConfigCase& config) {
   const ResolvedRope& rope = config.rope();
   json own = json::object();
@@ -42,10 +43,10 @@ json OwnKeys(const ConfigCase& config) {
 }
 
 // Returns an override of the configuration that adds `scaling` to the model.
-// Engines replace the whole rope_parameters of the configuration by the
-// override's, so the override also has the model's own keys. Returns nullopt if
-// one dict cannot express the result, for example because each layer type has
-// its own dict.
+// Engines replace the whole rope_parameters of the configuration by the one in
+// the override, so the override also needs the model's own keys. Returns
+// nullopt if one dict cannot express the result, for example because each layer
+// type has its own dict.
 std::optional<json> MergedOverride(const ConfigCase& config,
                                    const json& scaling) {
   if (config.reference() == nullptr || config.groups().size() != 1) {
@@ -55,7 +56,7 @@ std::optional<json> MergedOverride(const ConfigCase& config,
   json override = OwnKeys(config);
   override.update(scaling);
   // Reads the configuration that the engine has after the override. The engine
-  // then reads only rope_parameters, and none of the keys beside it.
+  // then reads only rope_parameters, and no rotary key outside of it.
   const auto taken = config.ResolveChanged([&](json* part) {
     for (const absl::string_view key :
          {absl::string_view("rope_scaling"), absl::string_view("rope_theta"),

@@ -61,8 +61,8 @@ void CheckFactor(const NamedDict& named, ConfigCase* config) {
   }
 }
 
-// Returns the original length that a reader assumes. If it assumes none:
-// kRefuses if the reader's error names the key, else "".
+// Returns the original length that a reader assumes. Returns kRefuses if the
+// reader's error names the key, and "" for any other reader.
 std::string OriginalTaken(const Reading& reading) {
   constexpr absl::string_view kKey = "original_max_position_embeddings";
   if (const std::string* const value = reading.Assumed(kKey)) return *value;
@@ -126,8 +126,8 @@ void CheckLongRope(const NamedDict& named, ConfigCase* config) {
 
 void CheckDynamic(const NamedDict& named, ConfigCase* config) {
   if (ConfigCase::TypeOf(*named.dict) != "dynamic") return;
-  // No finding if no rope is dynamic. For example, HunYuan's alpha in such a
-  // dict sets one base for every length.
+  // Adds no finding if no rope is dynamic. For example, HunYuan's alpha in a
+  // dict of type dynamic sets one base for every length.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
       std::ranges::none_of(reference->ropes, [](const auto& rope) {

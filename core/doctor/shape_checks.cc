@@ -80,7 +80,7 @@ void CheckPartialConflict(ConfigCase* config) {
               }));
 }
 
-// Returns the value of the first of `keys` that is a number; 0 if no key has a
+// Returns the first number among the values of `keys`; 0 if no key has a
 // number.
 double FirstOf(const ConfigCase& config,
                std::initializer_list<const char*> keys) {
@@ -90,8 +90,8 @@ double FirstOf(const ConfigCase& config,
   return 0;
 }
 
-// True if the number of heads must divide the width even if head_dim is set:
-// the class refuses any other number of heads, or does not read head_dim.
+// True if the number of heads must divide the width even if head_dim is set.
+// Such a class refuses any other number of heads, or does not read head_dim.
 bool NeedsDividedWidth(const ConfigCase& config) {
   const interpretation::ClassDefaults* const defaults =
       interpretation::FindClassDefaults(config.type());
@@ -235,8 +235,8 @@ void CheckSections(ConfigCase* config) {
     } else if (pairs != 0 && sum != pairs) {
       fact = Say("sections.other-sum", {ListText(sections), sum, pairs});
     }
-    // Even if posenc can read the sections, transformers' class may fail or
-    // refuse them; the warning says so.
+    // transformers' class may fail on sections that posenc can read, or refuse
+    // them. The warning then says so.
     if (fact.empty() && (absl::StrContains(warning, " fails") ||
                          absl::StrContains(warning, " refuses"))) {
       fact = warning;

@@ -38,7 +38,8 @@ std::int32_t LayerOf(absl::string_view name) {
   return -1;
 }
 
-// Returns the largest relative difference; 1 for lists of different lengths.
+// Returns the largest relative difference of two elements; 1 for lists of
+// different lengths.
 double Apart(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return 1;
   double most = 0;
@@ -201,8 +202,8 @@ struct TableChecks {
       }
       if (Apart(table->values, reference->inv_freq) <= kTolerance) return false;
     }
-    // A table of more than 8 bits may be the model's own, so only casts to 8
-    // bits are tried.
+    // A table of 16 bits may be the model's own table, so only casts to 8 bits
+    // are tried.
     for (const std::vector<double>& one : UsualTables(table->values.size())) {
       const std::optional<Dtype> dtype = CastOf(table->values, one);
       if (!dtype || !IsFloat8(*dtype)) continue;
@@ -272,7 +273,7 @@ struct TableChecks {
       // In 8 bits, small frequencies become 0.
       const bool stands =
           w == 0 && (IsFloat8(table.dtype) || wanted(i, 1) == 0);
-      // Uninitialised memory holds tiny numbers, which no base gives.
+      // Uninitialised memory has tiny numbers, which no base gives.
       if (!stands && !(w >= 1e-15 && w <= kMaxFrequency)) {
         return Unusable(table, i);
       }
