@@ -33,8 +33,8 @@ ConfigCase::Condition Spells(ReadingRule rule, const ConfigCase& config) {
 }
 
 // Returns the flat keys that older classes read in place of a rope_parameters
-// dict with an entry for each layer type. Each type has its own key for the
-// base. rope_scaling is for the type that is scaled.
+// dict with an entry for each layer type. A layer type may have its own key for
+// the base. rope_scaling is for the layer type that is scaled.
 json OlderKeys(const json& nested, const Family& family) {
   json keys = json::object();
   for (const interpretation::LayerKind& kind : family.kinds) {
@@ -120,7 +120,7 @@ void CheckBothSpellings(ConfigCase* config) {
   const Ropes older = without("rope_parameters");
   const Ropes newer = without("rope_scaling");
   // Adds no finding if the class merges the dicts or does not read
-  // rope_scaling, because a warning already says so.
+  // rope_scaling, because a warning already reports this.
   const Reading& hf = config->readings()[0];
   if (hf.status().ok() && !std::ranges::equal(hf.ropes, older, IsSameRope)) {
     return;
@@ -159,7 +159,7 @@ void CheckThetaConflict(ConfigCase* config) {
     return reading.ropes[0]->spec.rope_theta;
   };
   // Adds no finding if the class does not read the dict's base, because a
-  // warning already says so.
+  // warning already reports this.
   const Reading* const reference = config->reference();
   if (reference != nullptr &&
       std::ranges::none_of(reference->ropes, [&](const auto& rope) {

@@ -236,7 +236,7 @@ void CheckSections(ConfigCase* config) {
       fact = Say("sections.other-sum", {ListText(sections), sum, pairs});
     }
     // transformers' class may fail on sections that posenc can read, or refuse
-    // them. The warning then says so.
+    // them. The warning then becomes the finding.
     if (fact.empty() && (absl::StrContains(warning, " fails") ||
                          absl::StrContains(warning, " refuses"))) {
       fact = warning;

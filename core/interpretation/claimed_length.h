@@ -15,7 +15,7 @@ class JsonObject;
 // n_positions. Returns 0 if the source claims no length. A spec never claims a
 // length.
 std::int64_t ClaimedLength(const RopeSource& source);
-// Does the same for a parsed configuration.
+// Returns the length that a parsed configuration claims.
 std::int64_t ClaimedLength(const JsonObject& root);
 
 }  // namespace posenc::core::interpretation

@@ -37,7 +37,8 @@ inline constexpr std::size_t kMaxComparedFrequencies = 65536;
 // The default of CompareScores' `length`.
 inline constexpr std::int64_t kDefaultComparedLength = 8192;
 
-// Describes the scaling in a few words: "no scaling", "linear by 8".
+// Describes the scaling in a few words, for example "no scaling" or "linear by
+// 8".
 std::string ScalingText(const RopeSpec& spec);
 
 RopeDifference CompareRopes(const ResolvedRope& a, const ResolvedRope& b);

@@ -19,8 +19,8 @@ namespace {
 constexpr char kLanguageKeys[] =
     "text_config llm_config language_config thinker_config vlm_config decoder";
 
-// Model types that contain a language model of another type. Their files may
-// leave that type out.
+// Model types that contain a language model of another type. Files of these
+// types may leave out the language model's type.
 struct Parents {
   absl::string_view model_types;  // separated by blanks
   absl::string_view part;         // the type of their language model
@@ -114,7 +114,7 @@ bool HasOwnText(const JsonObject& config) {
   return FindFamily(type).known() || Holds(PartRule::kOwnText, type);
 }
 
-// True if the class has no part `key`, and reads only the keys beside that
+// True if the class has no part `key`, and reads only the keys outside of that
 // part.
 bool LacksPart(const JsonObject& config, absl::string_view key) {
   const std::string name = TextOf(config.At("model_type"));
@@ -152,10 +152,10 @@ std::string PartKey(const JsonObject& config) {
   for (const std::string& key : config.Keys()) {
     const json& part = config.At(key);
     if (!Rotates(part)) continue;
-    // DBRX's attn_config is not a part: it holds keys of the whole model, such
-    // as rope_theta. The type identifies parts whose key does not end in
-    // _config: LFM2-Audio's language model has the key `lfm`. The audio part of
-    // a type with a text part is not the language model.
+    // DBRX's attn_config is not a part, because it has keys of the whole model,
+    // such as rope_theta. The type identifies parts whose key does not end in
+    // _config. For example, LFM2-Audio's language model has the key `lfm`. The
+    // audio part of a type with a text part is not the language model.
     const bool is_part =
         (absl::EndsWith(key, "_config") && key != "attn_config") ||
         FindFamily(TypeOf(part)).known();
@@ -166,7 +166,8 @@ std::string PartKey(const JsonObject& config) {
   return "";
 }
 
-// Warns of rotary keys beside a part, if the part does not repeat their values.
+// Warns of rotary keys next to a part, if the part does not repeat their
+// values.
 void WarnOfKeysBeside(const JsonObject& config, const std::string& key) {
   const JsonObject part = config.Peek().Object(key);
   const bool lacks_length =
@@ -214,8 +215,8 @@ JsonObject LanguagePart(JsonObject config, std::string* model_type) {
     }
     const std::string key = PartKey(config);
     if (key.empty()) {
-      // A file of a composite type may be flat: it has the language model's
-      // keys at the top level.
+      // A file of a composite type may be flat, with the language model's keys
+      // at the top level.
       if (const Parents* parents = FindParents(*model_type)) {
         *model_type = std::string(parents->part);
       }
@@ -290,7 +291,7 @@ void WarnOfFile(const json& root, Report* report) {
               " is absent: transformers takes the default of its class; ", key,
               "'s own keys are read here");
   }
-  // Parts may be nested: ColQwen2's vlm_config has a text_config.
+  // Parts may be nested. For example, ColQwen2's vlm_config has a text_config.
   for (std::string inner = PartKey(part); !inner.empty();
        inner = PartKey(part)) {
     WarnOfKeysBeside(part, inner);

@@ -55,8 +55,8 @@ ModelRope ReadPart(JsonObject config, std::string model_type,
                    const std::vector<std::string>& of_parent) {
   const ProfileRules rules = RulesFor(question.reader);
   // The small language models of DeepSeek-VL2 and DeepSeek-OCR have the type
-  // deepseek_v2, but not the latent attention of that type. So they are read as
-  // type deepseek.
+  // deepseek_v2, but not the latent attention of that type. These models are
+  // read as type deepseek.
   if (config.At("use_mla") == false &&
       FindFamily(model_type).width == RotaryWidth::kMla) {
     model_type = "deepseek";

@@ -1,9 +1,9 @@
 // Reads the rotary encoding from a model's config.json.
 //
 // The result is the encoding that the profile's project reads from that file
-// (profile.h). Where transformers is known to be wrong, PROFILE_HF differs
-// from transformers and gives the encoding that the model was trained with.
-// Formats of other projects are recognised (native_config.h).
+// (profile.h). If transformers is known to be wrong, PROFILE_HF differs from
+// transformers and gives the encoding that the model was trained with. Formats
+// of other projects are recognised (native_config.h).
 
 #pragma once
 
@@ -29,13 +29,13 @@ struct ModelRope {
   double softmax_scale_multiplier = 1;
   std::optional<QueryScale> query_scale;
   // The value of the key of this name, or else of max_position_embeddings; 0 if
-  // it is not known.
+  // neither is known.
   std::int64_t original_max_position_embeddings = 0;
   // Set if frequencies depend on a length and are chosen only once, by the
-  // longest sequence that a server accepts: the caller's length, or else
-  // `length`. If `length_reason` is empty, `length` counts even if the caller
-  // gives a length. If `length` is not set, each sequence has its own
-  // frequencies.
+  // longest sequence that a server accepts. That sequence has the caller's
+  // length, or else `length`. If `length_reason` is empty, `length` counts even
+  // if the caller gives a length. If `length` is not set, each sequence has its
+  // own frequencies.
   std::optional<std::int64_t> length;
   std::string length_reason;
   // How a vision tower numbers the patches of a grid.
@@ -53,10 +53,10 @@ struct Question {
 };
 
 // Returns kModelConfigInvalid of field "config_json" (INVALID_ARGUMENT, with
-// metadata "key") if the text is not JSON, a known key has the wrong type, a
-// needed key is missing, the rope type is unknown, or the profile's project
-// refuses a value. Returns FieldRequired of "layer_type" or "layer_index" if
-// layers differ and the question chooses no layer.
+// metadata "key") for a bad text. A text is bad if it is not JSON, a known key
+// has the wrong type, a needed key is missing, the rope type is unknown, or the
+// profile's project refuses a value. Returns FieldRequired of "layer_type" or
+// "layer_index" if layers differ and the question chooses no layer.
 absl::StatusOr<ModelRope> ReadModelConfig(absl::string_view config_json,
                                           const Question& question);
 

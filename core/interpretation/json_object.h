@@ -32,12 +32,12 @@ absl::Status ConfigError(absl::string_view key, absl::string_view fact);
 // Facts that are lost when a JSON text is parsed.
 struct JsonText {
   // A key that an object has twice, with its first and last value. Parsers keep
-  // the last one.
+  // the last value.
   struct Twice {
     std::string path, first, last;
   };
-  // An integer that int64 cannot hold. The parser converts it to double; Python
-  // keeps all digits.
+  // An integer that does not fit in int64. The parser converts the integer to
+  // double, but Python keeps all digits.
   struct LongInteger {
     std::string path, digits;
   };
@@ -63,14 +63,14 @@ struct ParsedText {
 // strings, so they are an error only where a number is needed.
 ParsedText ParseText(absl::string_view text);
 
-// Returns JSON as one line, cut if it is long, for errors and warnings.
+// Returns JSON as one line for errors and warnings. Long JSON is cut.
 std::string Shortened(const json& value);
 
 // Returns the number without its fraction: 0 for NaN, and at most 2^53 in
 // absolute value.
 std::int64_t WholePart(double number);
 
-// Maps full paths of transformers' keys to the file's own keys:
+// Maps full paths of transformers' keys to the file's own keys, for example
 // "rope_scaling.beta_fast" to "rope_ntk_beta".
 using GivenKeys = std::map<std::string, std::string>;
 
@@ -92,7 +92,8 @@ class JsonObject {
   // key is present and null. Both functions count as reading the key (WasRead).
   bool Has(absl::string_view key) const;
   bool HasNull(absl::string_view key) const;
-  // Counts a key as read. Used for keys that are known but have no effect.
+  // Counts a key as read. Callers use this function for keys that are known but
+  // have no effect.
   void MarkRead(absl::string_view key) const;
   // The full path of the key in the file.
   std::string Path(absl::string_view key) const;
@@ -146,8 +147,8 @@ class JsonObject {
  private:
   // Returns null if the key is absent or null.
   const json* Read(absl::string_view key) const;
-  // Does the same. For a value of another type, reports an error and returns
-  // null.
+  // Returns null if the key is absent or null. For a value of another type,
+  // reports an error and returns null.
   const json* ReadTyped(absl::string_view key, bool (json::*is_type)() const,
                         absl::string_view wanted) const;
 

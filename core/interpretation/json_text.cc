@@ -51,16 +51,16 @@ class TextReader : public nlohmann::json_sax<json> {
   bool parse_error(std::size_t byte, const std::string& token,
                    const json::exception& error) override {
     constexpr int kNumberOverflow = 406;  // nlohmann's out_of_range.406
-    // The error quotes the last token, which may be long. It shows the first
-    // digits of a number, or the end of a token that is not JSON.
+    // The error quotes the last token, which may be long. The quote has only
+    // the first digits of a number, or the end of a token that is not JSON.
     const bool overflow = error.id == kNumberOverflow;
     std::string last = token;
     if (token.size() > kShown) {
       last = overflow ? token.substr(0, kShown) + "..."
                       : token.substr(token.size() - kShown);
     }
-    // An error must be one line of UTF-8, but the cut may be inside a
-    // character. So all characters except printable ASCII are replaced.
+    // All characters except printable ASCII are replaced, because an error must
+    // be one line of UTF-8, but the cut may be inside a character.
     std::replace_if(
         last.begin(), last.end(), [](char c) { return c < ' ' || c > '~'; },
         '?');

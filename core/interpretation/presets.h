@@ -1,6 +1,6 @@
 // Well-known models by name. Each preset is the rotary part of the config.json
-// that the model was published with: core/interpretation/presets/<name>.json,
-// compiled in.
+// with which the model was published. The file
+// core/interpretation/presets/<name>.json is compiled in.
 
 #pragma once
 

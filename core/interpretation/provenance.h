@@ -25,7 +25,7 @@ struct Value {
 std::optional<Value> NumberAt(const JsonObject& object, absl::string_view key);
 std::optional<Value> IntegerAt(const JsonObject& object, absl::string_view key);
 
-// Whole() returns an integer that the file gives; `key` is a full path.
+// Whole() returns an integer that the file gives. `key` is a full path.
 // Assumed() returns a number that no key gives.
 Value Whole(std::int64_t value, std::string key);
 Value Assumed(double value, absl::string_view key, std::string why);
@@ -46,7 +46,8 @@ struct Choice {
 double Tell(const Choice& choice, absl::string_view field,
             const ProfileRules& rules, Report* report);
 
-// Returns the reason of an assumed default: "absent; transformers' default".
+// Returns the reason of an assumed default, such as "absent; transformers'
+// default".
 std::string DefaultOf(const ProfileRules& rules);
 
 }  // namespace posenc::core::interpretation

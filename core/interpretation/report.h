@@ -1,4 +1,4 @@
-// The results of reading a configuration besides the encoding: the first error,
+// The results of reading a configuration, except the encoding: the first error,
 // assumptions, warnings, and the keys that gave the values.
 
 #pragma once
@@ -19,7 +19,7 @@ struct Report {
   std::vector<Assumption> assumptions;
   std::vector<std::string> warnings;
   // Maps a field of the spec or of its scaling to the full path of the file's
-  // key: "rope_theta" to "text_config.rotary_emb_base".
+  // key, for example "rope_theta" to "text_config.rotary_emb_base".
   std::map<std::string, std::string> given_by;
   // The path of the dict from which the scaling was read.
   std::string dict_path;

@@ -14,7 +14,7 @@ absl::StatusOr<ModelRope> ReadModelJson(const nlohmann::json& root,
                                         const Question& question);
 
 // Does the same as ResolveSource() for a parsed text. `how` gives the reader,
-// layer, part and length; `how.source` is not read.
+// layer, part and length. `how.source` is not read.
 absl::StatusOr<ResolvedRope> ResolveJson(const nlohmann::json& root,
                                          const RopeSource& how,
                                          MissingLength missing_length);

@@ -42,9 +42,9 @@ absl::Status UnknownPreset(const std::string& name) {
 constexpr char kScalings[] =
     "linear ntk dynamic_ntk yarn longrope llama3 proportional";
 
-// Returns the configuration's key for a spec's field: "rope_scaling.factor" for
-// "linear.factor", "rope_scaling" for "linear"; the field itself if the
-// configuration has no key for it.
+// Returns the configuration's key for a spec's field, for example
+// "rope_scaling.factor" for "linear.factor" and "rope_scaling" for "linear".
+// Returns the field itself if the configuration has no key for it.
 std::string KeyOf(const ModelRope& model, const std::string& field) {
   const std::string bare = field.substr(0, field.find('['));
   const auto it = model.report.given_by.find(bare.substr(bare.find('.') + 1));
@@ -118,9 +118,9 @@ absl::Status CheckWidth(std::int64_t widest, absl::string_view whose,
                    "keys beside values or latent rows"));
 }
 
-// The most channels that a configuration may rotate: eight times as many as any
-// published model rotates. A configuration of a few bytes can set this number,
-// and each frequency takes time.
+// Upper bound on the channels that a configuration may rotate. No published
+// model rotates more than an eighth of this number. A configuration of a few
+// bytes can set this number, and each frequency takes time.
 constexpr std::int64_t kMostOfConfig = 8192;
 
 // Resolves the configuration that `read` reads. `field` is the field of
@@ -175,9 +175,8 @@ absl::StatusOr<ResolvedRope> ResolveConfig(
                   missing_length);
   if (!resolved.ok()) return ConfigFault(field, model, resolved.status());
   if (model.length) {
-    // The project chooses the frequencies only once, for every length. So the
-    // caller gets a spec with explicit frequencies, which do not depend on a
-    // length.
+    // The caller gets a spec with explicit frequencies, which do not depend on
+    // a length, because the project chooses the frequencies only once.
     WriteOutFrequencies(resolved->inv_freq, &resolved->spec);
     if (!source.sequence_length && !model.length_reason.empty()) {
       model.report.Assume("sequence_length", absl::StrCat(*length),

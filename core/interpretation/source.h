@@ -70,12 +70,12 @@ struct RopeSource {
 };
 
 // Returns the encoding of the source. `head_dim` is the width of the tensor's
-// heads. It is 0 if there is no tensor; then the source's width is used.
-// Returns FieldInvalid of "head_dim" if the tensor's heads are wider than the
-// source's heads. Other errors are NOT_FOUND kPresetUnknown, and
+// heads. If `head_dim` is 0, there is no tensor, and the source's width is
+// used. Returns FieldInvalid of "head_dim" if the tensor's heads are wider than
+// the source's heads. Other errors are NOT_FOUND kPresetUnknown, and
 // kModelConfigInvalid with metadata "key". Field paths are relative to
-// RopeSource: "spec.yarn.factor", "preset", "config_json", "profile_version",
-// "layer_type", "sequence_length".
+// RopeSource, for example "spec.yarn.factor", "preset", "config_json",
+// "profile_version", "layer_type", "sequence_length".
 absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
                                            std::int64_t head_dim,
                                            MissingLength missing_length);
@@ -83,7 +83,7 @@ absl::StatusOr<ResolvedRope> ResolveSource(const RopeSource& source,
 // Returns a function that resolves `source` on each call, for the head_dim of
 // the call and with MissingLength::kError.
 RopeLookup LookupOf(RopeSource source);
-// Does the same for a spec.
+// Does the same as LookupOf(RopeSource) for a spec.
 RopeLookup LookupOf(RopeSpec spec);
 
 }  // namespace posenc::core::interpretation

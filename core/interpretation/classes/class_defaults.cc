@@ -14,7 +14,7 @@ constexpr ClassDefaults kDefaults[] = {
 #include "class_defaults.inc"
 };
 
-// The names of a key, and the class's default.
+// The names of a key, and the member with the class's default for that key.
 struct KeyNames {
   absl::string_view names;
   std::int64_t ClassDefaults::*value;
@@ -83,9 +83,9 @@ ClassKeys ReadAsClass(const JsonObject& config, const ClassDefaults* class_row,
                 " is not read: ", ClassOf(model_type, rules.project), " ",
                 fact);
   };
-  // A whole file without a width gets no defaults. A part gets them, because
-  // published parts leave out many keys: LLaVA 1.5's part has none of Llama's
-  // sizes.
+  // A whole file without a width gets no defaults. A part gets the defaults,
+  // because published parts leave out many keys. For example, LLaVA 1.5's part
+  // has none of Llama's sizes.
   bool has_width = !config.Path().empty() && !config.Keys().empty();
   for (const KeyNames& one : kNames) {
     const absl::string_view key = one.key();

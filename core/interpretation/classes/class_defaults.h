@@ -28,7 +28,7 @@ struct ClassDefaults {
   // The class refuses a hidden_size that num_attention_heads does not divide.
   bool divided = false;
   bool ignores_head_dim = false;  // takes hidden_size / num_attention_heads
-  // Pairs of the class's own name of a key and its usual name, such as
+  // Pairs of the class's own name of a key and the key's usual name, such as
   // "n_embd=hidden_size", separated by blanks.
   absl::string_view names = {};
   // Widths of a head's slices in latent attention; 0: the class has no latent

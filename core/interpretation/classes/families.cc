@@ -11,7 +11,7 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// The family of unknown model types: Llama's family, but with a few more keys,
+// The family of unknown model types is Llama's family with a few more keys,
 // such as partial_rotary_factor.
 constexpr Family kOther = {.width = RotaryWidth::kPartial,
                            .interval_keys = kIntervalNames,

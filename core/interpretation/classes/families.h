@@ -65,8 +65,7 @@ enum class NopeRule {
   kNullBase,         // every layer if the base is null
 };
 
-// The facts of one family. The comment at a bool says what holds if the bool is
-// true.
+// The facts of one family. The comment at a bool describes the value true.
 struct Family {
   absl::string_view model_types;  // separated by blanks, without "_text"
   Pairing pairing = Pairing::kHalfSplit;
@@ -98,18 +97,20 @@ struct Family {
   bool full_last = false;
   bool full_once = false;
   bool forces_last = false;
-  // The layer types as a repeated sequence of letters: F is full attention (or
-  // the first of `kinds`), S sliding attention (or the second), L linear
-  // attention, C a convolution, H hybrid. Letters before a bar do not repeat.
+  // The layer types as a repeated sequence of letters. F is full attention or
+  // the first of `kinds`, S is sliding attention or the second of `kinds`, L is
+  // linear attention, C is a convolution, and H is hybrid. Letters before a bar
+  // do not repeat.
   absl::string_view layer_pattern = {};
-  // Names of configuration keys, separated by blanks. Such a key gives n, and
-  // every n-th layer has full attention. (EXAONE's key may have a pattern of
-  // letters instead.) Without such a key, layer_pattern or full_every decides.
-  // The other layers of a class with a layer_pattern have linear attention.
+  // Names of configuration keys, separated by blanks. The value of such a key
+  // is n, and every n-th layer has full attention. (EXAONE's key may have a
+  // pattern of letters instead.) Without such a key, layer_pattern or
+  // full_every decides. The other layers of a class with a layer_pattern have
+  // linear attention.
   absl::string_view interval_keys = {};
   // The key that turns sliding attention off in files without layer_types.
   absl::string_view sliding_switch = {};
-  // The layers that have cross-attention alone, separated by blanks, for files
+  // The layers that have only cross-attention, separated by blanks, for files
   // without cross_attention_layers.
   absl::string_view cross_layers = {};
   bool fixed_partial = false;  // the class reads no share outside of the dict
@@ -123,8 +124,8 @@ struct Family {
   // If the default has a rope_theta, the configuration's own rope_theta is not
   // read.
   absl::string_view rope_parameters = {};
-  // True for unknown types: the base and the rotated share may have any of the
-  // names that files use for them.
+  // True for unknown types, whose base and rotated share may have any of the
+  // names that files use.
   bool any_names = false;
   // Types of scaling that the class accepts, separated by blanks; empty: all.
   absl::string_view rope_types = {};
@@ -186,7 +187,8 @@ struct Family {
   // other classes, the file's per_layer_config replaces the class's.
   bool merges_entries = false;
   // The types without a class in transformers: model_types if `remote` is true,
-  // else remote_types. The code of these types lies beside the checkpoints.
+  // else remote_types. The code of these types is stored with their
+  // checkpoints.
   bool remote = false;
   absl::string_view remote_types = {};
 
@@ -202,7 +204,8 @@ struct Family {
 
 absl::Span<const Family> Families();
 
-// Returns a model type as rows spell it: "Llama_4" for "Llama-4_text".
+// Returns a model type as rows spell it, for example "Llama_4" for
+// "Llama-4_text".
 std::string ModelKey(absl::string_view model_type);
 
 // Returns the family of a model type. If no row has the type, returns the
@@ -213,8 +216,8 @@ const Family& FindFamily(absl::string_view model_type);
 // qk_rope_head_dim. This family has DeepSeek V3's rules.
 const Family& UnknownLatentFamily();
 
-// True if transformers has no class of that type, and the code lies beside the
-// checkpoints. `model_type` is spelled as by ModelKey().
+// True if transformers has no class of that type, and the code is stored with
+// the checkpoints. `model_type` has the spelling of ModelKey().
 bool IsRemote(absl::string_view model_type);
 
 // The names that classes have for a key. The usual name is the first.
@@ -226,8 +229,7 @@ inline constexpr char kLayersNames[] =
     "num_hidden_layers n_layer n_layers num_layers";
 inline constexpr char kLengthNames[] =
     "max_position_embeddings n_positions max_seq_len seq_length";
-// All keys that some Family::interval_keys has: each gives n, and every n-th
-// layer has full attention.
+// All keys that occur in the Family::interval_keys of some row.
 inline constexpr char kIntervalNames[] =
     "sliding_window_pattern _sliding_window_pattern global_attn_every_n_layers "
     "full_attention_interval layer_group_size";

@@ -276,8 +276,8 @@ void WarnOfSwitch(const Model& model) {
   }
 }
 
-// At most this many elements of a list are checked, to bound the time. A list
-// has one element for each layer, and no model has as many layers.
+// Upper bound on the elements of a list that are checked, to limit the time. A
+// list has one element for each layer, and no model has so many layers.
 constexpr std::size_t kMostMarks = 1024;
 
 // Warns if hybrid_layer_pattern, which only other readers use, differs from the
@@ -401,8 +401,8 @@ void WarnOfLists(const Model& model) {
     if (!layers) continue;
     const auto size = static_cast<std::int64_t>(list.size());
     const bool is_types = absl::EndsWith(key, "layer_types");
-    // The two lists named below may be longer, because they may also list the
-    // layers for multi-token prediction.
+    // hybrid_layer_pattern and compress_ratios may be longer, because they may
+    // also list the layers for multi-token prediction.
     if (size == *layers || (size == 0 && is_chunked && !is_types) ||
         (size > *layers &&
          IsAmong(key, "hybrid_layer_pattern compress_ratios"))) {

@@ -11,12 +11,14 @@ namespace posenc::core::interpretation {
 // Reports an error if the value of a known key has the wrong type.
 void CheckKnownKeys(const JsonObject& config);
 
-// Does the same for a dict of rotary parameters.
+// Reports an error if the value of a known key in a dict of rotary parameters
+// has the wrong type.
 void CheckRopeKeys(const JsonObject& dict);
 
-// Warns of values that transformers' configuration classes refuse, or do not
-// read: nulls in place of numbers, unknown layer types, switches of other
-// classes, a number of heads that does not divide the width.
+// Warns of values that transformers' configuration classes refuse or do not
+// read. Such values are nulls in place of numbers, unknown layer types,
+// switches of other classes, and a number of heads that does not divide the
+// width.
 void WarnOfRefusals(const Model& model);
 
 // Warns if a list that has one element for each layer has the wrong length or
@@ -24,8 +26,8 @@ void WarnOfRefusals(const Model& model);
 // layer that does not exist.
 void WarnOfLists(const Model& model);
 
-// Applies the rows of rows/refusals.json for that type to keys that begin with
-// `part`. Reports errors and, if `warns`, warnings.
+// Applies the rows of rows/refusals.json for `model_type` to keys that begin
+// with `part`. Reports errors and, if `warns`, warnings.
 void CheckRefusals(const JsonObject& config, absl::string_view model_type,
                    absl::string_view part, bool warns);
 

@@ -32,7 +32,7 @@ bool IsForAllLayers(const Model& model, absl::string_view key) {
 }
 
 // Warns if the slices of a latent head do not add up to its head_dim. Returns
-// true if it warns.
+// true if there is a warning.
 bool WarnOfSlices(const JsonObject& config, const JsonObject& entries) {
   const JsonObject none(nullptr, "", &config.report());
   const auto differs = [&](const JsonObject& entry, const JsonObject& told,
@@ -85,7 +85,7 @@ void WarnOfOtherSlices(const Model& model, const JsonObject& entries) {
 }
 
 // Warns if transformers refuses an entry. Returns false if transformers accepts
-// it.
+// the entry.
 bool WarnOfEntry(const Model& model, const JsonObject& entries,
                  const std::string& key) {
   const std::optional<std::int64_t> layers = LayerCount(model);
@@ -126,7 +126,8 @@ void WarnOfTypesThatDiffer(const Model& model, const JsonObject& entries) {
     std::size_t index = 0;
     if (absl::SimpleAtoi(key, &index)) keys[index] = key;
   }
-  // Returns the keys of an entry whose values differ from the model's own.
+  // Returns the keys of an entry whose values differ from the model's own
+  // values.
   const auto differing = [&](std::size_t index) {
     json entry = json::object();
     const auto it = keys.find(index);

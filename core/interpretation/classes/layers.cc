@@ -21,7 +21,8 @@ constexpr char kLayerTypes[] =
     "heavily_compressed_attention minimax_m3_sparse conv moe hybrid "
     "hybrid_sliding reference_sliding_attention linear_attention";
 
-// Pairs of a name before transformers 5 and the newer name.
+// Pairs of names of a layer type: the name before transformers 5, and the newer
+// name.
 constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
     {"attention", "full_attention"},
     {"mamba", "linear_attention"},
@@ -29,7 +30,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
     {"qwen_sparse_attention", "indexed_attention"}};
 
 // Upper bound on the layers that a loop visits, to bound the time. No model has
-// as many layers.
+// so many layers.
 constexpr std::int64_t kMostLayers = 1024;
 
 // Cohere 2 MoE's key for the pattern of its dense layers.
@@ -152,7 +153,7 @@ bool IsNopeByList(const Model& model, const Question& question) {
   if (has_list && std::count(has_rope.begin(), has_rope.end(), 0) == 0) {
     return false;
   }
-  // The class derives layer types from the marks only if the file has no
+  // The class derives layer types from no_rope_layers only if the file has no
   // layer_types and no null attention_chunk_size.
   const bool says_type = layer_type && family.nope == NopeRule::kChunkedList &&
                          !config.Has("layer_types") &&
@@ -345,8 +346,8 @@ std::string TypeOfLayer(const Model& model, std::int64_t index) {
     return full;
   }
   if (index < static_cast<std::int64_t>(types.size())) {
-    // DeepSeek V4 has one kind for layers with a window, and another for all
-    // layers that compress.
+    // DeepSeek V4 has one kind for layers with a window, and another kind for
+    // all layers that compress.
     if (full != "main" || types[index] == "compress") return types[index];
     return types[index] == "sliding_attention" ? full : other;
   }
@@ -372,7 +373,7 @@ std::string TypeOfLayer(const Model& model, std::int64_t index) {
   }
   if (every == 0) every = family.full_every;
   if (family.nope == NopeRule::kWindowedOrDense) {
-    // Dense layers come first. The layers of experts after them are counted
+    // Dense layers come first. The layers of experts follow, and are counted
     // from 0 again.
     const std::int64_t dense =
         config.Integer("first_k_dense_replace").value_or(0);

@@ -33,7 +33,7 @@ struct Model {
   }
   bool is_hf() const { return rules.profile == Profile::kHf; }
   bool by_class() const { return ReadsByClass(rules); }
-  // Names the reader's class in messages.
+  // Returns the name of the reader's class for messages.
   std::string Class() const { return ClassOf(model_type, rules.project); }
   Report& report() const { return config.report(); }
 };
@@ -77,7 +77,7 @@ std::string SwitchValue(const Model& model);
 bool IsSwitchedOff(const Model& model);
 
 // True if the file says that the chosen layer has no attention, or that it has
-// cross-attention alone. Such layers have no rope in any class.
+// only cross-attention. Such layers have no rope in any class.
 bool HasNoSelfAttention(const Model& model, const Question& question);
 
 // True if the chosen layer has no rope for a reason other than the class's

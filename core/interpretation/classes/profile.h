@@ -43,14 +43,15 @@ struct ProfileRules {
   Truncation truncation;
   YarnAttentionFactor attention_factor;
   LongRopeChoice longrope;
-  // The number that replaces an absent original_max_position_embeddings. -1:
-  // max_position_embeddings replaces it; 0: nothing does.
+  // The number that replaces an absent original_max_position_embeddings. -1
+  // stands for max_position_embeddings. If the number is 0, an absent key is an
+  // error.
   std::int64_t yarn_original;
   std::int64_t llama3_original;
   bool llama3_defaults;  // absent low_freq_factor is 1, high_freq_factor 4
-  // The project's modules come from vLLM. They have one table of cosines for
-  // every length, read alpha for every model, and read LongRoPE's two
-  // amplitudes.
+  // The project's modules come from vLLM. These modules have one table of
+  // cosines for every length, read alpha for every model, and read LongRoPE's
+  // two amplitudes.
   bool vllm_modules = false;
   // The oldest and newest versions that posenc knows; empty for a project
   // without versions.

@@ -24,7 +24,7 @@ constexpr Reader kReaders[] = {
 };
 
 // Returns the numbers of a version, which may begin with a letter ("v0.33.0",
-// llama.cpp's "b1234"); nullopt if it is no version.
+// llama.cpp's "b1234"); nullopt if the text is no version.
 std::optional<Version> Numbers(absl::string_view text) {
   if (absl::StartsWith(text, "v") || absl::StartsWith(text, "b")) {
     text.remove_prefix(1);

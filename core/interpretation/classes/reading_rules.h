@@ -1,6 +1,7 @@
 // Differences between readers of one file that depend on the model's class or
 // on the reader's version. Each fact is one row of data (rows/readings.json).
-// profile.h has the facts about a project that hold for every file and version.
+// profile.h has the facts about a project that are true for every file and
+// version.
 
 #pragma once
 
@@ -27,8 +28,8 @@ enum class ReadingRule {
   kParametersFill,     // rope_parameters gives only what rope_scaling lacks
   kParametersBase,     // rope_parameters gives rope_theta and no scaling
   kParametersUnread,   // only rope_scaling and rope_theta are read
-  // Each of the following rules applies on its own. For g and the mscale pair
-  // see YarnAttentionFactor (profile.h); s is the scaling factor.
+  // Each of the following rules applies on its own. YarnAttentionFactor
+  // (profile.h) defines g and the mscale pair. s is the scaling factor.
   kTypeFirst,        // reads `type` before rope_type
   kTypesConflict,    // refuses `type` and rope_type that differ
   kKnowsType,        // knows the rope types in `what`
@@ -63,8 +64,8 @@ enum class ReadingRule {
   kReadsMscales,   // LongRoPE: reads the amplitudes from the keys in `what`
   kShortFactors,   // LongRoPE: does not use long_factor
   kTrainedBeside,  // reads max_trained_positions beside the dict, too
-  // Behaviour of transformers' classes. It also applies to other projects that
-  // use these classes.
+  // Behaviour of transformers' classes, and of other projects that use these
+  // classes.
   kFailsAtType,       // fails at the rope types in `what`
   kFailsAtNullEntry,  // fails at null for a type of layer
   kFailsAtEntries,    // has one dict for all layers, and fails at a dict with
@@ -138,7 +139,8 @@ const ReadingRow* FindReadingRow(Profile reader, const Version& version,
                                  absl::string_view model_type,
                                  ReadingRule rule);
 
-// True if that version of the project certainly lacks the model type.
+// True if that version of the project certainly has no class for the model
+// type.
 bool LacksClass(Profile reader, const Version& version,
                 absl::string_view model_type);
 

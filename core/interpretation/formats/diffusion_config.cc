@@ -20,8 +20,9 @@ constexpr char kDefault[] = "absent; the class's default";
 
 struct DiffusionFamily {
   absl::string_view classes;  // separated by blanks
-  // Key of a list with the number of channels of each axis. Empty: each axis
-  // has a third of attention_head_dim, and time also has the remainder (Wan).
+  // Key of a list with the number of channels of each axis. If the key is
+  // empty, each axis has a third of attention_head_dim, and time also has the
+  // remainder (Wan).
   absl::string_view widths_key = {};
   std::int32_t widths[4] = {};       // defaults, one for each of `axes`
   absl::string_view theta_key = {};  // empty: the base is fixed

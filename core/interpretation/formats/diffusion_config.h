@@ -1,10 +1,10 @@
 // Reads the rotary encoding of a diffusion transformer from its config.json, by
 // the rules of the classes of diffusers 0.42.
 //
-// Most classes compute frequencies and angles in float64. Their encoding is
-// read as RotaryAxes and a base, and exact angles reproduce their tables. For
-// classes that compute in float32, the frequencies are read as float32 numbers,
-// like the frequencies of towers (tower_config.h).
+// Most classes compute frequencies and angles in float64. The encoding of these
+// classes is read as RotaryAxes and a base, and exact angles reproduce the
+// tables of the classes. For classes that compute in float32, the frequencies
+// are read as float32 numbers, like the frequencies of towers (tower_config.h).
 
 #pragma once
 

@@ -89,9 +89,9 @@ struct GgufFile {
                               absl::Status* status) const;
 };
 
-// Errors are INVALID_ARGUMENT with one line that says what is wrong and where:
-// "ends at byte 200; a string of 26 bytes begins at byte 190". Errors of the
-// source are returned unchanged.
+// Errors are INVALID_ARGUMENT with one line that says what is wrong and where,
+// for example "ends at byte 200; a string of 26 bytes begins at byte 190".
+// Errors of the source are returned unchanged.
 absl::StatusOr<GgufFile> ReadGguf(const ByteSource& source);
 
 // Returns the elements of a tensor. Returns an error that names the tensor if
@@ -108,8 +108,8 @@ std::vector<double> DecodeFloats(Dtype dtype, const char* bytes, std::size_t n);
 std::optional<Dtype> GgufDtype(std::uint32_t type);
 
 // Returns a GGUF file of version 3 that has the keys of `file` and no tensors.
-// A client sends it in place of the whole file, which also has the tensors and
-// a vocabulary of about ten MiB.
+// A client sends the result in place of the whole file, which also has the
+// tensors and a vocabulary of about ten MiB.
 std::string WriteGgufKeys(const GgufFile& file);
 
 }  // namespace posenc::core::interpretation

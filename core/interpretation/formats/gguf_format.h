@@ -38,7 +38,7 @@ absl::Status Malformed(const Facts&... facts) {
 // is cut.
 std::string Shown(absl::string_view name);
 
-// Returns a value that is a number or a bool as a number.
+// Returns a value as a number. The value must be a number or a bool.
 double AsNumber(const GgufValue& value);
 
 }  // namespace posenc::core::interpretation

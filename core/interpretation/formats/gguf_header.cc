@@ -34,14 +34,14 @@ constexpr std::uint64_t kSizes[kGgufTypes] = {1, 1, 2, 2, 4, 4, 4,
 
 constexpr std::size_t kPiece = std::size_t{64} << 10;
 // Bound on the memory of all names and values that are kept. A usual model
-// needs less than 1 MiB. A list of bools takes eight times its size in the
-// file.
+// needs less than 1 MiB. In memory, a list of bools takes eight times its size
+// in the file.
 constexpr std::uint64_t kMaxKept = std::uint64_t{64} << 20;
 
 static_assert(std::endian::native == std::endian::little);
 
-// Reads the bytes of a file from front to back, in blocks. After an error every
-// read gives 0 or nothing.
+// Reads the bytes of a file from front to back, in blocks. After an error,
+// every read returns 0 or an empty text.
 class HeaderReader {
  public:
   explicit HeaderReader(const ByteSource& source) : source_(source) {}
@@ -94,7 +94,7 @@ class HeaderReader {
 
  private:
   // True if `n` bytes are left for `what` ("a string"), which starts at
-  // `begin`. Else reports an error.
+  // `begin`. Reports an error if fewer bytes are left.
   bool Needs(std::uint64_t n, absl::string_view what, std::uint64_t begin) {
     if (!ok()) return false;
     if (n <= left()) return true;

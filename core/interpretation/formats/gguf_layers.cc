@@ -24,7 +24,7 @@ constexpr absl::string_view kFromFirst = "smallthinker";
 constexpr absl::string_view kWindowsAlone =
     "cohere2 exaone4 exaone-moe muse-glimmer";
 
-// Upper bound on the layers that a loop visits. No model has as many.
+// Upper bound on the layers that a loop visits. No model has so many layers.
 constexpr std::int64_t kMostLayers = 1024;
 
 }  // namespace

@@ -32,14 +32,16 @@ constexpr absl::string_view kUnscaledSliding =
     "mimo2 "
     "olmo2 plamo3 step35";
 
-// Architectures whose loader reads yarn_beta_fast and yarn_beta_slow, and those
-// whose loader reads yarn_ext_factor and yarn_attn_factor. The converter writes
-// the betas for every architecture; the common loader reads none of these keys.
+// kReadsBetas: architectures whose loader reads yarn_beta_fast and
+// yarn_beta_slow. kReadsFactors: architectures whose loader reads
+// yarn_ext_factor and yarn_attn_factor. The converter writes the betas for
+// every architecture; the common loader reads none of these keys.
 constexpr absl::string_view kReadsBetas = "deepseek4 grok laguna mistral3";
 constexpr absl::string_view kReadsFactors = "grok laguna";
 
 // Architectures, other than DeepSeek's, for which the converter writes a tenth
-// of mscale_all_dim as yarn_log_multiplier. Their loader divides it by 0.1.
+// of mscale_all_dim as yarn_log_multiplier. The loader of these architectures
+// divides the value by 0.1.
 constexpr absl::string_view kTenthOfMultiplier = "mistral4";
 
 // Architectures whose loader reads rope.scaling.alpha: base * alpha^(d / (d -
@@ -505,8 +507,8 @@ absl::Status SetGgufAxes(const GgufRope& gguf, ResolvedRope* rope) {
     return fail(
         "gives none of the first three axes a pair, and ggml stops on that");
   }
-  // After the last section ggml begins again with the first one. RotaryAxes
-  // cannot express this.
+  // After the last section ggml begins again with the first one, which
+  // RotaryAxes cannot express.
   if (!interleaved && sum < pairs) {
     return fail("gives ", PlainNumber(sum), " of the ", pairs,
                 " pairs an axis");

@@ -3,12 +3,12 @@
 //
 //   angle of pair i at position p: p base^(-2i/d) / f_i, then linear or YaRN
 //
-// f is rope_freqs.weight if the file has that tensor. Else f is
-// rope_factors_long.weight if the context is longer than the original length,
-// or else rope_factors_short.weight. Without such tensors, f is 1. Linear
-// scaling divides a frequency w by the factor. YaRN mixes w and w / factor by a
-// ramp that ends at whole pairs. YaRN's amplitude is
-// attn_factor * g(s, 1) / g(s, m), where s is the factor, m is
+// f is rope_freqs.weight if the file has that tensor. In a file without
+// rope_freqs.weight, f is rope_factors_long.weight for contexts longer than the
+// original length, and rope_factors_short.weight for other contexts. Without
+// these tensors, f is 1. Linear scaling divides a frequency w by the factor.
+// YaRN mixes w and w / factor by a ramp that ends at whole pairs. YaRN's
+// amplitude is attn_factor * g(s, 1) / g(s, m), where s is the factor, m is
 // yarn_log_multiplier and g(s, m) = 1 + 0.1 m ln s. For deepseek2, whose file
 // stores 0.1 m, the amplitude is attn_factor.
 //
@@ -66,8 +66,8 @@ struct GgufRope {
   // False if the file turns off the rotation of every layer, which only
   // Granite's architectures can do.
   bool rotates = true;
-  // An element for each layer: 0 if the layer has no rope. Empty: the
-  // architecture decides.
+  // An element for each layer; 0: the layer has no rope. If the list is empty,
+  // the architecture decides.
   std::vector<double> rope_pattern;
   std::vector<MistypedKey> mistyped;
   // The values of the tensors of factors. A list is empty if the file does not
@@ -90,12 +90,14 @@ struct GgufRope {
   // False if llama.cpp does not rotate the layer; nullopt if the index alone
   // does not tell.
   std::optional<bool> RotatesLayer(std::int64_t index) const;
-  // Returns the layers without rope: "layers 3, 7, 11"; "" if all rotate.
+  // Returns the layers without rope, for example "layers 3, 7, 11", or "" if no
+  // such layers are known.
   std::string LayersWithoutRope() const;
-  // Returns "none", "linear", "yarn" or "longrope"; "linear" if the key is
-  // absent.
+  // Returns "none", "linear", "yarn" or "longrope". An absent key stands for
+  // "linear".
   std::string ScalingType() const { return scaling_type.value_or("linear"); }
-  // Returns the full name of a key in this file: "llama.rope.freq_base".
+  // Returns the full name of a key in this file, such as
+  // "llama.rope.freq_base".
   std::string Key(absl::string_view name) const;
   std::string Describe() const;
 };
@@ -108,9 +110,9 @@ bool IsFactorTensor(absl::string_view name);
 absl::Status SetFactors(absl::string_view name, std::vector<double> values,
                         GgufRope* rope);
 
-// Returns an error that names the key or tensor, for example for a known key of
-// the wrong type, a base that is not > 1, a factor that is not > 0, or a tensor
-// of factors that lies outside of the file.
+// Returns an error that names the key or tensor. Examples of errors are a known
+// key of the wrong type, a base that is not > 1, a factor that is not > 0, and
+// a tensor of factors that lies outside of the file.
 absl::StatusOr<GgufRope> ReadGgufRope(const GgufFile& file,
                                       const ByteSource& source);
 

@@ -14,10 +14,10 @@
 #include "core/interpretation/provenance.h"
 #include "core/interpretation/rope/rope_config.h"
 
-// Reading has two steps. The first step, in this file, finds the layer types,
-// from nested rope_parameters or from the model's class (families.h), and
-// chooses a layer by its type or index. The second step, ReadRopeDict, reads
-// the dict of that layer.
+// Reading has two steps. The first step is in this file. This step finds the
+// layer types in nested rope_parameters or in the model's class (families.h),
+// and chooses a layer by its type or index. The second step, ReadRopeDict,
+// reads the dict of that layer.
 //
 // All errors go to the report that all JsonObjects of a call share. The report
 // keeps the first error.
@@ -260,8 +260,9 @@ class ConfigReader {
                                               : "Llama's class";
   }
 
-  // Refuses an unknown type if no key in the file implies a rotation. Else the
-  // rules of OtherClass() apply, and a warning says so.
+  // Refuses an unknown type if no key in the file implies a rotation. The rules
+  // of OtherClass() apply to all other unknown types. For transformers'
+  // profile, a warning reports this.
   void CheckUnknown() const {
     if (model_type_.empty()) {
       if (!is_hf()) return;
@@ -300,7 +301,7 @@ class ConfigReader {
   bool FillsIn() const { return model().by_class() && family_.fills_in(); }
 
   // Returns the layer types that have parameters of their own; empty if all
-  // layers share one set.
+  // layers share one set of parameters.
   std::vector<std::string> Types() const {
     if (dicts_.nested && !FillsIn()) {
       std::vector<std::string> types;
@@ -389,7 +390,7 @@ class ConfigReader {
     return used.empty() ? "" : used[0];
   }
 
-  // Does the same for a layer that is chosen by its index.
+  // Returns the layer type to read for a layer that is chosen by its index.
   std::string TypeAt(std::int32_t index,
                      const std::vector<std::string>& types) const {
     CheckLayerIndex(config_, index);
@@ -422,8 +423,8 @@ class ConfigReader {
     if (!nope || !family_.scales_queries) return;
     constexpr absl::string_view kTuning = "attn_temperature_tuning";
     const json& tuning = config_.At(kTuning);
-    // Published configurations have true or the number 4 here. The class's
-    // default is true.
+    // Published configurations have true or the number 4 for this key. The
+    // class's default is true.
     const bool is_off = tuning.is_null() || tuning == false || tuning == 0;
     if (config_.Contains(kTuning) && is_off) return;
     rope->query_scale =

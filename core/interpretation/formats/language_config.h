@@ -18,15 +18,15 @@ namespace posenc::core::interpretation {
 //
 // The indexer of sparse attention (DeepSeek V3.2, GLM 5) is a small attention
 // module beside the attention of a layer. The indexer chooses the tokens to
-// which the layer attends. It has the layer's frequencies, but its own heads,
-// slice and pairing. If the question asks for the indexer and the class has
-// none, the error is FieldInvalid of "part".
+// which the layer attends. The indexer has the layer's frequencies, but its own
+// heads, slice and pairing. If the question asks for the indexer and the class
+// has none, the error is FieldInvalid of "part".
 ModelRope ReadLanguageModel(const JsonObject& config,
                             const std::string& model_type,
                             const Question& question);
 
 // The rotary parameters of the layers: one dict for all layers, or one for each
-// layer type. They come from the file or from the class.
+// layer type. These parameters come from the file or from the class.
 struct RopeDicts {
   JsonObject dict;          // flat, or with an entry for each layer type
   bool nested = false;      // `dict` has entries for layer types

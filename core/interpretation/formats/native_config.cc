@@ -62,14 +62,14 @@ json MistralYarn(const JsonObject& yarn, bool latent, GivenKeys* given) {
                 "absent; default of vLLM's reader of params.json");
   }
   // Mistral has published no code for latent attention. vLLM's reader applies
-  // DeepSeek's rules with mscale = mscale_all_dim = 1: the attention factor of
-  // cosines and sines is 1, and scores are multiplied by g(factor, 1)^2.
+  // DeepSeek's rules with mscale = mscale_all_dim = 1. The attention factor of
+  // cosines and sines is then 1, and scores are multiplied by g(factor, 1)^2.
   if (latent) dict["mscale_all_dim"] = 1;
   if (latent || !*scales) dict["attention_factor"] = 1;
   return dict;
 }
 
-// True for Mistral's params.json: it has dim and n_heads in place of
+// True for Mistral's params.json, which has dim and n_heads in place of
 // hidden_size and num_attention_heads. The params.json of other projects has
 // these keys, too, and is refused later (kForeign).
 bool IsMistralParams(const JsonObject& config) {
@@ -180,7 +180,7 @@ Respelled GptOssAsTransformers(const JsonObject& config) {
 }
 
 // True for Megatron-LM's arguments, which its checkpoints contain. Megatron's
-// training adds a model_type of its own to them.
+// training adds its own model_type to the arguments.
 bool IsMegatronArgs(const JsonObject& config, absl::string_view model_type) {
   absl::ConsumePrefix(&model_type, "ModelType.");
   return (!config.Contains("model_type") ||
@@ -234,7 +234,7 @@ Respelled MegatronAsTransformers(const JsonObject& args) {
               "is true, and rotary_seq_len_interpolation_factor ",
               NumberText(*linear), ": both scale, and this is not read here");
   }
-  // Megatron has a second factor, for latent attention alone.
+  // Megatron has a second factor, which is only for latent attention.
   constexpr char kLatentFactor[] = "rotary_scaling_factor";
   if (const double latent = args.Number(kLatentFactor).value_or(1);
       latent != 1) {
@@ -279,8 +279,9 @@ bool IsStepConfig(const JsonObject& config) {
   const bool has_lists = FindFamily(type).lists;
   if (config.Has("rope_parameters")) return false;
   if (is_list("rope_theta")) {
-    // UltraBERT's first files also list bases. They have attention_windows, and
-    // no rope_scaling, which would replace the list.
+    // UltraBERT's first files also list bases. These files have
+    // attention_windows, but no rope_scaling, because rope_scaling would
+    // replace the list.
     return has_lists || config.Has("partial_rotary_factors") ||
            (config.Has("attention_windows") && !config.Has("rope_scaling"));
   }

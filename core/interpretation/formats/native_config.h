@@ -1,6 +1,6 @@
-// Configurations in formats of reference implementations: Mistral's
-// params.json, the config.json of gpt-oss and of Step 3.5, and Megatron-LM's
-// arguments.
+// Configurations in formats of reference implementations. These formats are
+// Mistral's params.json, the config.json of gpt-oss and of Step 3.5, and
+// Megatron-LM's arguments.
 
 #pragma once
 
@@ -18,9 +18,9 @@ struct Respelled {  // NOLINT(bugprone-exception-escape)
   GivenKeys given;
 };
 
-// Converts a file in one of these formats. The formats of Mistral and Megatron
-// mean the same to every reader, so `reader` becomes kMistral for Mistral's
-// format and kHf for Megatron's format.
+// Converts a file in one of these formats to transformers' spelling. The
+// formats of Mistral and Megatron mean the same to every reader, so `reader`
+// becomes kMistral for Mistral's format and kHf for Megatron's format.
 Respelled InTransformersSpelling(const JsonObject& config,
                                  const std::string& model_type,
                                  ProfileVersion* reader);

@@ -48,7 +48,7 @@ struct Tower {
   TowerFrequencies frequencies = TowerFrequencies::kOfAxis;
   // Axes of a position, one letter each: time, height, width.
   absl::string_view axes = "hw";
-  // The same letters in the order in which pairs get their axes: the first
+  // The letters of `axes` in the order in which pairs get their axes: the first
   // pairs have the axis of the first letter, and so on. If `alternating`, the
   // pairs take the axes of the letters in turn.
   absl::string_view pair_axes = "hw";
@@ -291,7 +291,8 @@ class TowerReader {
     return width / heads;
   }
 
-  // True if the class can rotate heads of this width; else reports an error.
+  // True if the class can rotate heads of this width. Reports an error if it
+  // cannot.
   bool CheckHeadDim(std::int64_t head_dim) {
     const auto axes = static_cast<std::int64_t>(tower_.axes.size());
     const bool fits = axes == 3 ? head_dim % 2 == 0 && head_dim >= 6
@@ -309,7 +310,8 @@ class TowerReader {
     return false;
   }
 
-  // Returns the frequencies of an axis. `axis` is its index in pair_axes.
+  // Returns the frequencies of an axis. `axis` is the axis's index in
+  // pair_axes.
   std::vector<double> Frequencies(std::int64_t axis, double theta,
                                   std::int64_t head_dim, ModelRope* rope) {
     switch (tower_.frequencies) {

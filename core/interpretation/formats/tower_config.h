@@ -1,10 +1,9 @@
 // Reads the rotary encoding of a vision or audio tower from a configuration, by
 // the rules of transformers' classes.
 //
-// The frequencies are the float32 numbers that the classes compute: 1 / theta^e
-// with each step rounded. They are given as ExplicitFrequencies. With
-// angle_precision FLOAT32, a rotation has exactly the angles of the class's
-// module.
+// The frequencies are ExplicitFrequencies: the float32 numbers that the classes
+// compute as 1 / theta^e, with each step rounded. With angle_precision FLOAT32,
+// a rotation has exactly the angles of the class's module.
 
 #pragma once
 

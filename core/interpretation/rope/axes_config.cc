@@ -24,8 +24,8 @@ bool ReadsSections(const RopeDict& from) {
          from.family.sections[0] > 0 || IsRemote(from.model_type);
 }
 
-// Returns how pairs are assigned to axes. In transformers the class decides
-// this, not a key of the file.
+// Returns how pairs are assigned to axes. In transformers, the class decides
+// the assignment, not a key of the file.
 AxisAssignment AssignmentOf(const RopeDict& from) {
   constexpr absl::string_view kKey = "mrope_interleaved";
   const auto given = from.dict.Flag(kKey);
@@ -148,7 +148,7 @@ std::optional<RotaryAxes> DefaultAxes(const RopeDict& from, RopeSpec* spec) {
   return axes;
 }
 
-// The sum of interleaved sections may differ from the number of pairs: pair i
+// The sum of interleaved sections may differ from the number of pairs. Pair i
 // follows axis a = i mod 3 if i < 3 * sections[a], else the first axis. Sets
 // the sections to the resulting number of pairs of each axis.
 void FitSections(const RopeDict& from, RopeSpec* spec) {

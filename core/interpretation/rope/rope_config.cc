@@ -77,8 +77,8 @@ void ReadProportional(const RopeDict& from, RopeSpec* spec) {
 }
 
 // ggml gives a pair without an axis a fourth position. llama.cpp sets that
-// position to 0, so the pair does not rotate. In other projects such a pair
-// follows the time axis.
+// position to 0, so the pair does not rotate. In other projects, a pair without
+// an axis follows the time axis.
 void StopLeftoverPairs(RopeSpec* spec, Report* report) {
   if (!spec->axes || spec->axes->assignment != AxisAssignment::kInterleaved ||
       spec->axes->sections.size() != 3) {
@@ -127,7 +127,7 @@ void WriteOutOddWidth(std::int64_t width, RopeSpec* spec, Report* report) {
 }
 
 void ReadQueryScale(const RopeDict& from, ModelRope* rope) {
-  // Most of transformers' classes do not read llama_4_scaling_beta;
+  // Most of transformers' classes do not read llama_4_scaling_beta.
   // WarnOfUnreadKeys() warns of this key.
   if (from.is_hf() && !from.family.reads_beta && !from.family.any_names) return;
   const auto beta = from.dict.Number("llama_4_scaling_beta");
@@ -144,7 +144,7 @@ void ReadQueryScale(const RopeDict& from, ModelRope* rope) {
 
 void WarnOfUnreadKeys(const RopeDict& from) {
   for (const std::string& key : from.dict.Keys()) {
-    // Two keys need no warning: Mistral's dicts repeat the model's length, and
+    // Two keys need no warning. Mistral's dicts repeat the model's length, and
     // `finetuned` is about the training.
     if (key == "max_position_embeddings" || key == "finetuned") continue;
     // Qwen3-Omni's dicts have one flag under two names.
@@ -282,8 +282,8 @@ Value HeadDim(const Model& model, absl::string_view layer_type) {
   const std::string keys =
       absl::StrCat(family.head_dim_key, " head_dim attention_head_dim");
   if (auto given = first(keys)) return *std::move(given);
-  // A null head_dim means the default of transformers' class. For other readers
-  // it means hidden_size / num_attention_heads.
+  // A null head_dim means the default of transformers' class. For other
+  // readers, a null means hidden_size / num_attention_heads.
   const std::int64_t otherwise = !config.HasNull("head_dim") ? family.head_dim
                                  : model.is_hf() && defaults != nullptr
                                      ? defaults->head_dim

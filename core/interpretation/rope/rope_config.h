@@ -81,8 +81,8 @@ double RequiredFactor(const RopeDict& from);
 // pairing must be set.
 void ReadScaling(const RopeDict& from, ModelRope* rope);
 
-// Does the same for YaRN. Projects differ most in the attention factor and the
-// ramp of YaRN.
+// Does the same as ReadScaling() for YaRN. Projects differ most in the
+// attention factor and the ramp of YaRN.
 void ReadYarn(const RopeDict& from, ModelRope* rope);
 
 // Returns max_position_embeddings, which some files give under another name.
@@ -94,11 +94,12 @@ std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from);
 
 // Returns max_position_embeddings, or else the class's default, which is
 // reported as an assumption. If both are missing, reports an error and returns
-// 0; `why` tells why the length is needed.
+// 0. `why` tells why the length is needed.
 std::int64_t RequiredMaximum(const RopeDict& from, absl::string_view why);
 
-// Returns original_max_position_embeddings. `otherwise` says what replaces an
-// absent value: ProfileRules::yarn_original or llama3_original.
+// Returns original_max_position_embeddings. `otherwise` is
+// ProfileRules::yarn_original or llama3_original, and says what replaces an
+// absent value.
 std::int64_t ReadOriginalMaxPositionEmbeddings(const RopeDict& from,
                                                std::int64_t otherwise);
 

@@ -13,9 +13,9 @@
 namespace posenc::core::interpretation {
 namespace {
 
-// Returns the key of the dict that applies; empty if no such dict is given. In
-// transformers rope_scaling replaces rope_parameters, unless rope_scaling is
-// empty.
+// Returns the key of the dict that applies; empty if the file gives no such
+// dict. In transformers rope_scaling replaces rope_parameters, unless
+// rope_scaling is empty.
 std::string GivenKey(const JsonObject& config, ReadingRule spelling) {
   const bool newer = config.Has("rope_parameters");
   const bool older =
@@ -95,7 +95,7 @@ void CheckNames(const JsonObject& dict) {
 }
 
 // Warns if a layer type's entry is missing, or is null in a class that fails at
-// null. A class with an entry for each layer type fails if one is missing.
+// null. A class with an entry for each layer type fails if an entry is missing.
 void WarnOfMissingTypes(const Model& model, const json& class_dict,
                         const JsonObject& dict) {
   const ReadingRow* const at_null =
@@ -262,7 +262,7 @@ void MergeScaling(const Model& model, RopeDicts* dicts) {
 }
 
 // Warns of entries that a class with all_entries does not take, and of keys
-// beside entries that a class takes.
+// next to entries that a class takes.
 void WarnOfKeysBesideEntries(const Model& model, const RopeDicts& dicts) {
   const JsonObject& dict = dicts.dict;
   for (const std::string& key : dict.Keys()) {

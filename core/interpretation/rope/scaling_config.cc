@@ -114,7 +114,8 @@ std::vector<Wide> GeometricFrequencies(const RopeSpec& spec,
 
 // Llama 3's scaling interpolates in a band between its two factors. If
 // low_freq_factor = high_freq_factor, the band is empty, and the scaling has a
-// step. Llama3Scaling cannot express this, so the frequencies become explicit.
+// step. Llama3Scaling cannot express a step, so the frequencies become
+// explicit.
 void StepAt(const Llama3Scaling& llama3, Report* report, RopeSpec* spec) {
   const double low = llama3.low_freq_factor;
   std::vector<double> inv_freq;
@@ -155,10 +156,10 @@ void ReadLlama3(const RopeDict& from, RopeSpec* spec) {
   spec->scaling = llama3;
 }
 
-// vLLM makes one table for all lengths. Before 0.22.0 this was the table of the
+// vLLM makes one table for all lengths. Before 0.22.0, the table was for the
 // longest sequence L = Lmax * s. For that L, the formula s * L / Lmax - (s - 1)
-// gives s * s - (s - 1). Since 0.22.0 it is the table of Lmax, and the formula
-// has the training length T instead: s * Lmax / T - (s - 1).
+// gives s * s - (s - 1). Since 0.22.0, the table is for Lmax, and the formula
+// has the training length T: s * Lmax / T - (s - 1).
 void ReadVllmDynamic(const RopeDict& from, double s, RopeSpec* spec) {
   if (from.Row(ReadingRule::kDynamicConstant) != nullptr) {
     const double constant = s * s - (s - 1);
@@ -261,7 +262,7 @@ void ReadDynamic(const RopeDict& from, RopeSpec* spec) {
 
 // Static NTK, in vLLM and in gte's own code, multiplies the base by the factor
 // s and divides each frequency by s^(2/d). With mixed_b = b, the base stays the
-// same. Then the frequency of pair m (from 1) is divided by exp(a m^b), where a
+// same, and the frequency of pair m (from 1) is divided by exp(a m^b), where a
 // = ln(s) / (d/2)^b.
 void ReadStaticNtk(const RopeDict& from, RopeSpec* spec) {
   const double factor = RequiredFactor(from);
@@ -308,7 +309,8 @@ std::string RopeType(const RopeDict& from) {
   }
   const std::optional<std::string> type =
       alias_first ? (alias ? alias : first) : (first ? first : alias);
-  // "mrope" is not a scaling: the sections alone make an encoding M-RoPE.
+  // "mrope" is not a scaling, because the sections alone make an encoding
+  // M-RoPE.
   if (!type || *type == "mrope") return "default";
   if (*type == "xdrope") {
     return dict.Has("alpha") || from.rules.vllm_modules ? "dynamic" : "default";

@@ -16,7 +16,7 @@ namespace {
 constexpr absl::string_view kShare = "partial_rotary_factor";
 
 // False for a class that does not read partial_rotary_factor outside of its
-// dict: the class sets the factor itself, or has a dict for each layer type.
+// dict. Such a class sets the factor itself, or has a dict for each layer type.
 bool ReadsShareOfConfig(const RopeDict& from) {
   if (from.family.fixed_partial && from.by_class()) return false;
   return !from.is_hf() ||
@@ -132,9 +132,9 @@ Choice KeyedWidth(const RopeDict& from) {
   return {*width, {*share}};
 }
 
-// For an unknown model_type without partial_rotary_factor: returns the width by
-// any other key that files use for it. Else, or if no such key has a valid
-// value, returns nullopt.
+// For an unknown model_type without partial_rotary_factor, returns the width by
+// any other key that files use for the width. Returns nullopt for other
+// configurations, or if no such key has a valid value.
 std::optional<Choice> WidthByAnyName(const RopeDict& from) {
   if (!from.family.any_names || from.dict.Has(kShare) ||
       from.config.Has(kShare)) {
@@ -153,7 +153,7 @@ std::optional<Choice> WidthByAnyName(const RopeDict& from) {
   return std::nullopt;
 }
 
-// Returns where this reader takes the width from.
+// Returns the source from which this reader takes the width.
 RotaryWidth SourceOf(const RopeDict& from) {
   RotaryWidth source = from.family.width;
   if (source == RotaryWidth::kRotaryDimElsewhere ||
@@ -250,7 +250,7 @@ void WarnOfWidth(const RopeDict& from, const Value& width) {
                                        : SourceOf(from) == RotaryWidth::kHead &&
                                              from.family.known() &&
                                              !IsRemote(from.model_type);
-  // Only transformers' own layers must rotate the whole head: vLLM's layers can
+  // Only transformers' own layers must rotate the whole head. vLLM's layers can
   // rotate a slice of any even width.
   if (is_whole ? !from.is_hf() : row == nullptr || !from.by_class()) return;
   const double unit = is_whole ? from.head.value : row->number;

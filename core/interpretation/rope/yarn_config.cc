@@ -105,7 +105,7 @@ Wide VllmAttentionFactor(const RopeDict& from, double factor) {
   return pair ? Ratio(from, factor) : YarnMscale(factor, 1);
 }
 
-// mscale and mscale_all_dim count only if the file has both keys. Their values
+// mscale and mscale_all_dim count only if the file has both keys, whose values
 // may be 0. Older versions read neither key.
 Wide SglangAttentionFactor(const RopeDict& from, double factor) {
   const bool pair = from.Row(ReadingRule::kAmplitudeMultiplier) == nullptr &&
@@ -120,7 +120,7 @@ Wide SglangAttentionFactor(const RopeDict& from, double factor) {
 // Mistral's and DeepSeek's models. The loader therefore takes mscale = 1, or,
 // for DeepSeek's models, mscale = mscale_all_dim. The loader also ignores the
 // attention_factor or attn_factor of the file. Since December 2025 the
-// converter writes this factor as rope.scaling.yarn_attn_factor, but the loader
+// converter writes this factor as rope.scaling.yarn_attn_factor. The loader
 // replaces the value whenever YaRN is on (pull request 17945).
 Wide LlamaCppAttentionFactor(const RopeDict& from, double factor) {
   Wide attention_factor = YarnMscale(factor, 1);
