@@ -100,7 +100,7 @@ class ConfigCase {
                        const Reader& reader = *FindReader("hf")) const;
 
   // True if the reference reads the same encodings and scaling from a changed
-  // configuration as from this one.
+  // configuration as from the original configuration.
   bool ReadsTheSame(const Change& change) const;
 
   // Returns a key outside of the dicts from which `reader` takes `base` as the

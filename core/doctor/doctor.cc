@@ -47,9 +47,9 @@ std::string VersionFault(const Reader& reader, absl::string_view version) {
       " for ", reader.id);
 }
 
-// True if the file must describe a rotation. False for an adapter, because its
-// file does not give the model's shape. Also false for an unknown architecture
-// without a rotated width.
+// True if the file must describe a rotation. Returns false for an adapter,
+// because its file does not give the model's shape. Returns false for an
+// unknown architecture without a rotated width.
 bool Rotates(const interpretation::GgufRope& gguf) {
   using interpretation::GgufPairing;
   if (gguf.pairing == GgufPairing::kNone) return false;

@@ -108,8 +108,9 @@ Finding& AddFinding(absl::string_view id, const Values& values,
 // kept, or if logits are off by more than 0.5 %. Any other difference is a
 // note.
 Severity SeverityOf(const Verdict& verdict);
-// Returns the severity of an amplitude ratio alone. The ratio is the reader's
-// amplitude divided by the reference's.
+// Returns the severity of a difference that is only in the amplitude.
+// `amplitude_ratio` is the reader's amplitude divided by the reference's
+// amplitude.
 Severity SeverityOf(double amplitude_ratio);
 
 }  // namespace posenc::core::doctor

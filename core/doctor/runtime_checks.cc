@@ -43,10 +43,10 @@ json OwnKeys(const ConfigCase& config) {
 }
 
 // Returns an override of the configuration that adds `scaling` to the model.
-// Engines replace the whole rope_parameters of the configuration by the one in
-// the override, so the override also needs the model's own keys. Returns
-// nullopt if one dict cannot express the result, for example because each layer
-// type has its own dict.
+// Engines replace the whole rope_parameters of the configuration by the
+// rope_parameters of the override, so the override also needs the model's own
+// keys. Returns nullopt if one dict cannot express the result, for example
+// because each layer type has its own dict.
 std::optional<json> MergedOverride(const ConfigCase& config,
                                    const json& scaling) {
   if (config.reference() == nullptr || config.groups().size() != 1) {

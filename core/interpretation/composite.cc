@@ -107,8 +107,8 @@ bool Rotates(const json& part) {
 constexpr char kSoundKeys[] =
     "audio_config audio_encoder_config codec_config depth_decoder_config";
 
-// True if the type has a text part that rotates. Then the audio part is not the
-// language model.
+// True if the type has a text part that rotates. In this case, the audio part
+// is not the language model.
 bool HasOwnText(const JsonObject& config) {
   const std::string type = TextOf(config.At("model_type"));
   return FindFamily(type).known() || Holds(PartRule::kOwnText, type);

@@ -97,7 +97,7 @@ std::optional<std::string> ListedType(const Model& model, std::int64_t index,
   // layers with 1. DeepSeek V4 marks compressed layers with their ratio, and
   // UltraBERT's first checkpoints mark sliding layers with their window.
   // transformers' class of MiniMax does not read MiniMax's list, but the code
-  // beside the checkpoints reads it.
+  // that is stored with the checkpoints reads it.
   if (const json* marks = list("attn_type_list");
       marks != nullptr && model.family.remote) {
     if (i >= marks->size()) return "";

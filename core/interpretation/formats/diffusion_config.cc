@@ -152,7 +152,7 @@ ModelRope ReadDiffusion(const JsonObject& config, ModelPart part,
                          " is not asked about diffusion transformers: this is "
                          "diffusers' interpretation");
   }
-  // This key is only the length of a table of positions, so it needs no
+  // rope_max_seq_len is only the length of a table of positions, so it needs no
   // warning.
   config.MarkRead("rope_max_seq_len");
   for (const std::string& key : config.Keys()) {

@@ -17,7 +17,7 @@ namespace posenc::core::interpretation {
 // errors of ReadModelConfig() to the report of `config`.
 //
 // The indexer of sparse attention (DeepSeek V3.2, GLM 5) is a small attention
-// module beside the attention of a layer. The indexer chooses the tokens to
+// module next to the attention of a layer. The indexer chooses the tokens to
 // which the layer attends. The indexer has the layer's frequencies, but its own
 // heads, slice and pairing. If the question asks for the indexer and the class
 // has none, the error is FieldInvalid of "part".

@@ -13,7 +13,7 @@ namespace {
 
 // True if transformers' class has a dict for each layer type, even if the class
 // copies all these dicts from a flat dict. Such a class reads no
-// original_max_position_embeddings beside the dicts.
+// original_max_position_embeddings outside of the dicts.
 bool HasDictForEachType(const RopeDict& from) {
   return from.by_class() &&
          (from.nested || !from.family.kinds[0].type.empty() ||
@@ -21,7 +21,7 @@ bool HasDictForEachType(const RopeDict& from) {
 }
 
 // Returns original_max_position_embeddings, if the dict or the configuration
-// gives it. transformers moves a value beside a flat dict into the dict, so
+// gives it. transformers moves a value outside of a flat dict into the dict, so
 // that value replaces the dict's own value. In a nested dict, and in mlx-lm and
 // exllamav3, the dict's own value comes first.
 std::optional<Value> GivenOriginal(const RopeDict& from) {
@@ -343,7 +343,7 @@ std::optional<std::int64_t> MaxPositions(const RopeDict& from) {
 }
 
 std::int64_t OriginalOrMaxPositionEmbeddings(const RopeDict& from) {
-  // transformers moves a value beside the dict into the dict only for these
+  // transformers moves a value outside of the dict into the dict only for these
   // types.
   const bool is_moved =
       !from.is_hf() || IsAmong(from.type, "llama3 yarn longrope");

@@ -45,8 +45,8 @@ std::optional<Value> BaseInDict(const RopeDict& from,
   }
 }
 
-// Returns the key beside the dict from which the reader's class reads the base
-// of these layers; empty if the class has no such key.
+// Returns the key outside of the dict from which the reader's class reads the
+// base of these layers; empty if the class has no such key.
 absl::string_view OuterKey(const RopeDict& from) {
   const ReadingRow* const own = from.Row(ReadingRule::kBaseKey);
   if (own != nullptr && from.config.Has(own->what)) return own->what;
