@@ -294,7 +294,6 @@ class Doctor {
     report.path = input.path;
     report.kind = input.kind;
     report.unreadable = input.unreadable;
-    // Stores the hash of a rope that could be read.
     const auto take = [&report](const absl::StatusOr<ResolvedRope>& rope) {
       if (rope.ok()) report.content_hash = interpretation::ContentHash(*rope);
       return rope.ok();

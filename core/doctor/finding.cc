@@ -25,7 +25,6 @@ constexpr SayRow kSays[] = {
 #include "says.inc"
 };
 
-// Returns the row with this id; null if there is no such row.
 template <typename Row>
 const Row* RowOf(absl::string_view id, absl::Span<const Row> rows) {
   const auto row = std::ranges::find(rows, id, &Row::id);

@@ -52,7 +52,6 @@ struct GgufCase {
   // permutes rows.
   std::optional<ResolvedRope> Resolve(const ResolvedRope& like) const;
 
-  // Compares the file with the reference.
   Verdict FileVerdict() const;
 
   // Returns the names of the file's tensors of factors.

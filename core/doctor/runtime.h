@@ -16,7 +16,6 @@
 
 namespace posenc::core::doctor {
 
-// The command line of an engine.
 struct Runtime {
   enum class Engine { kUnknown, kVllm, kSglang, kLlamaCpp };
   Engine engine = Engine::kUnknown;

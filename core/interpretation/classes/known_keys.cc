@@ -85,7 +85,6 @@ constexpr Refusal kRefusals[] = {
 #include "refusals.inc"
 };
 
-// Reports an error if the value of a known key has the wrong type.
 void CheckTypes(const JsonObject& object, absl::string_view key) {
   if (IsAmong(key, kIntegers)) {
     const auto value = object.Peek().Integer(key);

@@ -63,7 +63,6 @@ struct ProfileRules {
 // Returns the rules of the newest version.
 const ProfileRules& RulesOf(Profile profile);
 
-// Returns the rules of a given version.
 ProfileRules RulesFor(const ProfileVersion& reader);
 
 // Returns the row of FindReadingRow() for transformers' newest version. Other

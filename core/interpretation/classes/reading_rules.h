@@ -116,7 +116,6 @@ Version VersionOf(const Reader& reader);
 // other text is INVALID_ARGUMENT with field profile_version.
 absl::StatusOr<Version> ParseVersion(Profile reader, absl::string_view text);
 
-// A project, in one of its versions.
 struct ProfileVersion {
   Profile profile = Profile::kHf;
   Version version = {};

@@ -102,7 +102,6 @@ struct GgufRope {
   std::string Describe() const;
 };
 
-// True for the name of a tensor of factors.
 bool IsFactorTensor(absl::string_view name);
 
 // Stores the values of the tensor of factors `name`. If a value is not finite

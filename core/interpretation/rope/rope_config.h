@@ -37,7 +37,6 @@ void WarnOfNulls(const RopeDict& from);
 // Warns of numbers that transformers accepts but cannot compute with.
 void WarnOfRange(const RopeDict& from, const RopeSpec& spec);
 
-// Reads the dict into `rope`.
 void ReadRopeDict(RopeDict from, ModelRope* rope);
 
 // Returns the width of heads in layers of that type. If the configuration gives
@@ -54,7 +53,6 @@ std::int64_t ReadWidth(const RopeDict& from);
 std::optional<Value> PartialFactor(const RopeDict& from);
 double DefaultShare(const RopeDict& from);
 
-// Returns the base of the frequencies.
 double ReadTheta(const RopeDict& from);
 
 // Sets spec->axes by the dict's sections, or else by the class's sections.
