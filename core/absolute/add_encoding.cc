@@ -25,7 +25,7 @@ namespace {
 // If several sequences have the same positions, the encoding's rows are
 // computed once for all these sequences, in blocks of this many rows. The first
 // worker that needs a block computes it, and other workers that need the block
-// wait. Blocks are small, so that this wait is short.
+// wait. Blocks are small, so that these workers wait only briefly.
 constexpr std::int64_t kBlockRows = 64;
 
 absl::Status CheckScale(const std::optional<double>& scale, Dtype dtype) {
@@ -63,8 +63,8 @@ absl::Status CheckShape(const AddEncodingArgs& args,
   return absl::OkStatus();
 }
 
-// Converts a row of x's dtype to T, the type of the arithmetic: float for all
-// dtypes except float64.
+// Converts a row of x's dtype to T. T is the type of the arithmetic: double for
+// float64, and float for all other dtypes.
 template <typename T>
 void Load(Dtype dtype, const char* src, std::int64_t n, T* row) {
   const auto count = static_cast<std::size_t>(n);
@@ -87,7 +87,7 @@ void Store(Dtype dtype, const T* row, std::int64_t n, char* dst) {
 }
 
 // Replaces x, a row of n elements, by its combination with the encoding's row
-// e. Concatenation only scales x; e is then stored behind x.
+// e. For a concatenation, only scales x; the caller stores e behind x.
 template <typename T>
 void Combine(Combination combination, T scale, const T* e, std::int64_t n,
              T* x) {
@@ -111,7 +111,7 @@ bool Concatenates(const AddEncodingArgs& args) {
 template <typename T>
 class AddMap final : public RowMap {
  public:
-  // `positions` is null for a grid: its rows need no positions.
+  // `positions` is null for a grid, because its rows need no positions.
   AddMap(const AddEncodingArgs& args,
          std::shared_ptr<const TokenPositions> positions, Dtype dtype,
          std::int64_t batch, std::int64_t tokens, std::int64_t dim)
@@ -199,8 +199,8 @@ class AddMap final : public RowMap {
     std::vector<double> at_;
   };
 
-  // Each worker copies this object. Making a new object would take longer,
-  // because it would split each frequency into pieces again (QuarterTurns).
+  // Each worker copies this object. Constructing a new object takes longer,
+  // because the constructor splits each frequency into pieces (QuarterTurns).
   const AbsoluteRows<T> rows_prototype_;
   const Combination combination_;
   const T scale_;

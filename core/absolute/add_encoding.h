@@ -20,7 +20,7 @@
 
 namespace posenc::core {
 
-// Numbered as posenc.v1.Combination.
+// Each value has the same number as in posenc.v1.Combination.
 enum class Combination { kAdd = 1, kMultiply = 2, kConcatenate = 3 };
 
 struct AddEncodingArgs {
@@ -39,10 +39,10 @@ struct AddedRows {
 };
 
 // Prepares to combine x with the encoding. Reads x's dtype and shape, but not
-// its data. The shape is [B, S, dim], [S, dim], or [T, dim] with packed
-// positions. The map can run in place unless it concatenates. It borrows the
-// tensors of the encoding. Field paths: "encoding...", "positions...",
-// "combination", "x_scale", "x.shape", "x.dtype".
+// its data. x has the shape [B, S, dim], [S, dim], or [T, dim] with packed
+// positions. The map can run in place unless it concatenates. The map borrows
+// the tensors of the encoding. Errors name the field "encoding...",
+// "positions...", "combination", "x_scale", "x.shape" or "x.dtype".
 absl::StatusOr<AddedRows> PrepareAddEncoding(const AddEncodingArgs& args,
                                              const ConstTensorView& x);
 

@@ -62,17 +62,17 @@ struct Timestep {
   std::optional<double> scale;
 };
 
-// Fourier features: sines, then cosines, of 2 pi x B (arXiv:2006.10739) for the
-// position x. x has the shape [axes], and B the shape [axes, dim / 2]. The
-// angle x B is computed in full circles, so no product with 2 pi is needed.
-// Elements of B are at most 2^18 in magnitude, and are not rounded. The
+// Fourier features: sines, then cosines, of 2 pi x B (arXiv:2006.10739). The
+// position x has the shape [axes], and the matrix B has the shape [axes, dim /
+// 2]. The angle x B is computed in full circles, so no product with 2 pi is
+// needed. Elements of B are at most 2^18 in magnitude, and are not rounded. The
 // products x[a] * B[a] of all axes a are summed without rounding.
 struct FourierFeatures {
   bool cos_first = false;
   std::optional<ConstTensorView> frequencies;
 };
 
-// monostate: no encoding is given, which is an error.
+// monostate means that no encoding is given, which is an error.
 using AbsoluteEncoding = std::variant<std::monostate, Sinusoidal, LearnedTable,
                                       SincosGrid, Timestep, FourierFeatures>;
 
@@ -81,12 +81,12 @@ struct AbsoluteExtents {
   // The number of position axes of a token. If there are several axes,
   // positions must be `ids`, which give a coordinate for each axis.
   int axes = 1;
-  // The number of a grid's rows; a grid takes no positions.
+  // The number of a grid's rows; unset for all other encodings.
   std::optional<std::int64_t> rows;
 };
 
-// Validates the encoding. Field paths: "sinusoidal.dim", "learned.table.shape",
-// "timestep.downscale_freq_shift", ...; FieldRequired with an empty path if no
+// Validates the encoding. Errors name fields such as "sinusoidal.dim" and
+// "learned.table.shape". Returns FieldRequired with an empty path if no
 // encoding is given.
 absl::StatusOr<AbsoluteExtents> ValidateAbsolute(
     const AbsoluteEncoding& encoding);

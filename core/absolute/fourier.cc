@@ -33,7 +33,7 @@ absl::StatusOr<AbsoluteExtents> Validate(const FourierFeatures& encoding) {
   }
   for (std::int64_t i = 0; i < count; ++i) {
     const double value = ElementAsDouble(b, i);
-    // The condition is a negation, because NaN must fail, too.
+    // The condition is negated so that it also rejects NaN.
     if (!(std::fabs(value) <= kLargest)) {
       return FieldInvalid("frequencies",
                           absl::StrCat("element ", i, " is ", NumberText(value),
@@ -48,7 +48,7 @@ TrigRows RowsOf(const FourierFeatures& encoding) {
   const ConstTensorView& b = *encoding.frequencies;
   QuarterTurnArrays frequencies;
   for (std::int64_t i = 0; i < b.shape[0] * b.shape[1]; ++i) {
-    // B counts full circles, so 4 B counts quarter turns. This product is
+    // B counts full circles, so 4 B counts quarter turns. The product with 4 is
     // exact.
     frequencies.Append(CutQuarterTurns(4 * ElementAsDouble(b, i)));
   }

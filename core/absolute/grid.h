@@ -22,8 +22,8 @@ class GridRows {
  public:
   explicit GridRows(const SincosGrid& encoding);
 
-  // Writes row t. Consecutive rows are the cheapest: an axis is evaluated only
-  // if its index has changed.
+  // Writes row t. Consecutive rows are cheapest, because an axis is evaluated
+  // only if its index has changed.
   void Row(std::int64_t t, T* row);
 
  private:

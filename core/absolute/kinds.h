@@ -1,5 +1,5 @@
-// The kinds of absolute encodings: their checks, and the frequencies of those
-// that have sines and cosines.
+// Checks of each kind of absolute encoding, and the rows of the kinds that have
+// sines and cosines.
 
 #pragma once
 
@@ -27,8 +27,8 @@ TrigRows RowsOf(const Sinusoidal& encoding);
 TrigRows RowsOf(const Timestep& encoding);
 TrigRows RowsOf(const FourierFeatures& encoding);
 
-// Returns FieldInvalid for a base outside 1 < base <= 2^900: with a greater
-// base, the lowest frequency cannot be reduced exactly.
+// Returns FieldInvalid for a base outside 1 < base <= 2^900, because with a
+// greater base the lowest frequency cannot be reduced exactly.
 absl::Status CheckSinusoidBase(const std::optional<double>& base);
 // Returns FieldInvalid ("dim") unless 2 <= dim <= 65536.
 absl::Status CheckSinusoidDim(std::int32_t dim);

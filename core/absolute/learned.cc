@@ -25,7 +25,7 @@ absl::StatusOr<AbsoluteExtents> Validate(const LearnedTable& encoding) {
   }
   if (encoding.hierarchical_alpha.has_value()) {
     const double alpha = *encoding.hierarchical_alpha;
-    // The condition is a negation, because NaN must fail, too.
+    // The condition is negated so that it also rejects NaN.
     if (!(alpha > 0 && alpha < 1)) {
       return MustBe("hierarchical_alpha", alpha,
                     "in (0, 1), 0.4 is the article's");
@@ -105,7 +105,8 @@ void LearnedRows<T>::Row(double position, T* row) {
   Load(i, outer_.data());
   Load(p % rows_, inner_.data());
   for (std::int64_t c = 0; c < dim_; ++c) {
-    // alpha * u_i + (1 - alpha) * u_j; in the second term 1 - alpha cancels.
+    // Computes alpha * u_i + (1 - alpha) * u_j. The factor 1 - alpha cancels
+    // the divisor of u_j.
     const double shift = alpha_ * first_[c];
     row[c] = static_cast<T>(alpha_ * ((outer_[c] - shift) / (1 - alpha_)) +
                             (inner_[c] - shift));

@@ -54,8 +54,8 @@ class AbsoluteTable {
 
 // Returns OUT_OF_RANGE if a trained table has no row for a position: the
 // position is negative or fractional, or past the end of the table or of its
-// extension. The field is "positions"; the index in the metadata is `first`
-// plus the position's index in [batch, tokens].
+// extension. The error's field is "positions"; the index in its metadata is
+// `first` plus the position's index in [batch, tokens].
 absl::Status CheckReach(const AbsoluteEncoding& encoding,
                         const TokenPositions& positions,
                         std::int64_t first = 0);

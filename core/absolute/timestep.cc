@@ -51,9 +51,9 @@ absl::StatusOr<AbsoluteExtents> Validate(const Timestep& encoding) {
     const double w = Frequency(encoding, i);
     const double magnitude = std::fabs(w);
     if (magnitude >= kMinFrequency && magnitude <= kMaxFrequency) continue;
-    // If 1 < shift < n, the last frequency is below scale / max_period. If
-    // shift > n, frequencies rise with i. In both cases the error names the
-    // shift.
+    // If 1 < shift < n, the last frequency is below scale / max_period; if
+    // shift > n, frequencies rise with i. So an error about the last frequency
+    // names the shift if shift > 1.
     const bool steep = shift > 1;
     return FieldInvalid(
         i == 0  ? "scale"

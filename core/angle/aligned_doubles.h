@@ -1,7 +1,7 @@
-// An array of float64 zeros that begins at a cache line. So a vector lies in
-// one line if its offset is a multiple of 64 bytes. Adding angles to rows
-// (DeltaRows) takes 1.2 times as long if every vector straddles two lines
-// (AVX-512, Xeon).
+// An array of float64 zeros that begins at a cache line. So a vector of 64
+// bytes lies in one cache line if its offset is a multiple of 64 bytes. Adding
+// angles to rows (DeltaRows) takes 1.2 times as long if every vector lies in
+// two cache lines (AVX-512, Xeon).
 
 #pragma once
 

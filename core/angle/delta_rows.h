@@ -8,8 +8,8 @@
 // rows from each anchor to the next are computed from this anchor.
 //
 //   base         |                                             |
-//   anchors      |    |    |    |    |  ..  (step kRows)       |    |
-//   rows         ||||||||||||||||||||||||  ..  (step 1)         ||||||||
+//   anchors      |    |    |    |    |  --  (step kRows)       |    |
+//   rows         ||||||||||||||||||||||||  --  (step 1)         ||||||||
 
 #pragma once
 
@@ -34,8 +34,8 @@ class DeltaRows {
   // Size in bytes of a DeltaRows with `pairs` pairs.
   static std::size_t Bytes(std::size_t pairs);
 
-  // The number of doubles from one row of cosines or sines to the next. It is a
-  // multiple of 16, because kernels read whole vectors.
+  // The number of doubles from one row of cosines or sines to the next. This
+  // number is a multiple of 16, because kernels read whole vectors.
   static constexpr std::size_t Pitch(std::size_t pairs) {
     return (pairs + 15) / 16 * 16;
   }
@@ -43,19 +43,20 @@ class DeltaRows {
   // Bounds the difference between a float64 result and the direct evaluation,
   // both before rounding to float32. The bound is relative to the factor by
   // which cosines and sines are multiplied, and holds for angles of at most
-  // kMaxRadians. Its terms, in units of 2^-52:
+  // kMaxRadians. These are its terms, in units of 2^-52:
   // - The cosines and sines of the base (times the factor), of the anchor's
   //   delta and of the row's delta are each off by at most 1 (2 ulp). So each
   //   complex number cosine + i sine is off by at most sqrt(2). The result is
-  //   the product of three such numbers. Each has magnitude 1, so their errors
-  //   add up: 3 sqrt(2).
-  // - Each of the two products rounds by at most 1 in each component, because
-  //   the magnitudes of its terms add up to at most 1. So the rounding error of
-  //   the first product is at most sqrt(2) as a complex number.
+  //   the product of three of these complex numbers. Each number has magnitude
+  //   1, so the errors of the three numbers add up to 3 sqrt(2).
+  // - Each of the two products has a rounding error of at most 1 in each
+  //   component, because the magnitudes of its terms add up to at most 1. So
+  //   the rounding error of the first product is at most sqrt(2) as a complex
+  //   number.
   // - The direct value itself is off by at most 1. If the factor is not 1, the
-  //   direct value and the base are rounded once more. This adds 1/2 for the
-  //   direct value, and sqrt(1/2) for the base as a complex number.
-  // The sum is less than 9.
+  //   direct value and the base are rounded once more. This rounding adds 1/2
+  //   for the direct value, and sqrt(1/2) for the base as a complex number.
+  // The sum of these errors is less than 9.
   static constexpr double kError = 9 * 0x1p-52;
 
   // The reduction of an angle has an error of up to 2^-93 of the angle
@@ -66,7 +67,8 @@ class DeltaRows {
   DeltaRows(const QuarterTurnArrays& frequencies, std::size_t step);
 
   std::size_t pitch() const { return pitch_; }
-  // Returns row k. Its cosines begin at 0, and its sines at pitch().
+  // Returns row k. The row's cosines begin at element 0, and its sines at
+  // element pitch().
   const double* Row(std::size_t k) const {
     return rows_.data() + 2 * k * pitch_;
   }

@@ -70,10 +70,10 @@ float Round(const Wide& x) {
 bool NearHalfway(double x) {
   constexpr std::uint64_t kDropped = (std::uint64_t{1} << 29) - 1;
   constexpr std::uint64_t kHalfway = std::uint64_t{1} << 28;
-  // A result this close to a halfway number, in units in the last place, is
-  // evaluated again. The distance exceeds the largest difference between the
-  // float64 results of trig_row_f64 and of trig_row_f32, so that no result in
-  // doubt is missed.
+  // A result within this distance of the middle of two floats, in units in the
+  // last place, is evaluated again. The distance exceeds the largest difference
+  // between the float64 results of trig_row_f64 and of trig_row_f32, so that no
+  // result in doubt is missed.
   constexpr std::uint64_t kNear = 64;
   std::uint64_t bits;
   std::memcpy(&bits, &x, sizeof(bits));

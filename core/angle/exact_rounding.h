@@ -1,9 +1,9 @@
 // Rounds cosines and sines to float32 where float64 is not precise enough.
 //
-// A float64 result is off by some of its last bits. If its error interval
-// contains a number halfway between two floats, rounding may give the wrong
-// float: this happened to 2 of 2 * 10^9 values of published encodings. This
-// code evaluates such values again, with twice the bits.
+// The last bits of a float64 result may be wrong. If the error interval of a
+// result contains a number halfway between two floats, rounding may give the
+// wrong float. This happened to 2 of 2 * 10^9 values of published encodings.
+// RoundExactly evaluates such results again, with twice as many bits.
 
 #pragma once
 
@@ -25,8 +25,8 @@ struct RoundedCosSin {
 // (angle/quarter_turns.h). The sign of a sine of 0 is unspecified.
 RoundedCosSin RoundExactly(const simd::TrigRow& row, std::size_t i);
 
-// Corrects the kernel's rounding of a row, if the kernel says that this may be
-// needed (KernelTable::trig_row_f32).
+// Corrects the rounding of a row's float32 values, which is needed only if
+// KernelTable::trig_row_f32 has returned true.
 void RoundExactly(const simd::TrigRow& row, float* cos, float* sin);
 
 }  // namespace posenc::core

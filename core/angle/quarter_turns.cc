@@ -41,7 +41,7 @@ QuarterTurns SplitQuarterTurns(double inv_freq) {
   const double e1 = std::fma(inv_freq, kTwoOverPi[1], -p1);
   const ExactSum second = TwoSum(e0, p1);
   // p0 + second.value + third is the whole product. Each term is about 2^-53 of
-  // the term before; `third` is off by 2^-158 of the product.
+  // the previous term; `third` is off by 2^-158 of the product.
   const double third = second.error + (e1 + inv_freq * kTwoOverPi[2]);
 
   const double hi = Round21(p0);

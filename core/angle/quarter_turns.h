@@ -25,10 +25,10 @@
 // The pieces have these lengths for three reasons. 32 bits hold every whole
 // position (|p| <= 2^31), so p_low is 0 unless p is fractional. 53 - 32 leaves
 // 21 bits for hi. After two exact pieces, the rounding error of the third is
-// harmless. The kernel (simd/kernels_trig.inl) splits p, subtracts the nearest
-// integer from each exact product, adds up the fractions together with their
-// rounding errors (Knuth's TwoSum), and subtracts the nearest integer from the
-// sum.
+// harmless. The kernel (simd/kernels_trig.inl) splits p, and subtracts the
+// nearest integer from each exact product. It adds up the fractions together
+// with their rounding errors (Knuth's TwoSum), and then subtracts the nearest
+// integer from the sum.
 //
 // Error of the reduced angle, for phi = p q quarter turns:
 //   2^-94 |phi|   difference between hi + mid + lo and q
@@ -87,7 +87,7 @@ struct QuarterTurnArrays {
     Point(0, &row);
     return row;
   }
-  // Lets `row` read its frequencies from element `first` on.
+  // Sets the pointers to the frequencies in `row` to element `first`.
   void Point(std::size_t first, simd::TrigRow* row) const {
     row->turns_hi = hi.data() + first;
     row->turns_mid = mid.data() + first;

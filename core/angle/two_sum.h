@@ -8,9 +8,9 @@ struct ExactSum {
   double value, error;
 };
 
-// a + b = value + error exactly (Knuth), also if b is larger than a: value is
-// the rounded sum, and error is its rounding error. The compiler must not
-// simplify this, so core is built without -ffast-math.
+// Returns the rounded sum of a and b, and its rounding error (Knuth): a + b =
+// value + error exactly, also if b is larger than a. The compiler must not
+// simplify these sums, so core is built without -ffast-math.
 inline ExactSum TwoSum(double a, double b) {
   const double value = a + b;
   const double b_part = value - a;  // the part of b that is in value

@@ -22,7 +22,7 @@ namespace posenc::core {
 struct Wide {
   double high, low;
 
-  // Implicit, so that formulas can mix Wide and double.
+  // The constructor is implicit, so that formulas can mix Wide and double.
   constexpr Wide(double value,  // NOLINT(google-explicit-constructor)
                  double error = 0)
       : high(value), low(error) {}
@@ -63,12 +63,13 @@ inline Wide operator/(const Wide& a, const Wide& b) {
 
 inline constexpr Wide kWidePi = {0x1.921fb54442d18p+1, 0x1.1a62633145c07p-53};
 
-// The largest whole number that is not above x.
+// Returns the largest whole number <= x.
 Wide Floor(const Wide& x);
 
-// Exp is the exponential. Its relative error is at most 2^-95 for |x| <= 700;
-// for greater |x| it is the error of std::exp. Log is the natural logarithm of
-// x >= 0, with an absolute error of at most 2^-95 for finite x > 0.
+// Exp is the exponential, with a relative error of at most 2^-95 for |x| <=
+// 700, and with the error of std::exp for greater |x|. Log is the natural
+// logarithm of x >= 0, with an absolute error of at most 2^-95 for finite x >
+// 0.
 Wide Exp(const Wide& x);
 Wide Log(const Wide& x);
 

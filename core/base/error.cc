@@ -15,8 +15,8 @@ namespace {
 
 // The status carries the details as payloads. A payload is a sequence of
 // strings "<length>:<bytes>". The first payload has the reason, the field, then
-// each key and value of the metadata. The second payload, which most statuses
-// lack, has the field and the fact of each further fault.
+// each key and value of the metadata. If there are further faults, a second
+// payload has the field and the fact of each of them.
 constexpr char kPayloadUrl[] = "posenc.error";
 constexpr char kMoreUrl[] = "posenc.more";
 // Faults beyond this number are dropped, because each new fault is compared

@@ -1,6 +1,6 @@
 // Errors of the core. An error is an absl::Status with the message "<field>:
-// <fact with numbers>; <rule or remedy>". It also has an ErrorReason, which
-// programs can read.
+// <fact with numbers>; <rule or remedy>". An error also has an ErrorReason,
+// which programs can read.
 //
 // Field paths use proto names and are relative to a function's argument
 // ("scaling.factor"). If the argument is a field of a larger message, the
@@ -20,7 +20,7 @@
 
 namespace posenc::core {
 
-// The numbers are those of posenc.v1.ErrorReason.
+// Each value has the same number as in posenc.v1.ErrorReason.
 enum class ErrorReason {
   kFieldRequired = 1,
   kFieldInvalid = 2,
@@ -67,7 +67,8 @@ absl::Status MakeError(absl::StatusCode code, ErrorReason reason,
 absl::Status FieldRequired(absl::string_view field, absl::string_view fact);
 absl::Status FieldInvalid(absl::string_view field, absl::string_view fact);
 
-// Does the same with a fact in several parts, which absl::StrCat() joins.
+// Returns FieldInvalid with a fact in several parts, which absl::StrCat()
+// joins.
 template <typename First, typename Second, typename... More>
 absl::Status FieldInvalid(absl::string_view field, const First& first,
                           const Second& second, const More&... more) {
@@ -106,7 +107,7 @@ requires std::is_arithmetic_v<Number> absl::Status MustBe(
 }
 
 // Returns the error with "<prefix>." in front of its field, in message and
-// details. Returns all other statuses, also OK, unchanged.
+// details. Returns every other status, including OK, unchanged.
 absl::Status Prefixed(absl::string_view prefix, const absl::Status& status);
 
 // Returns the error with one more entry of metadata.
@@ -123,8 +124,8 @@ class Faults {
 
   bool none() const { return first_.ok(); }
 
-  // Returns the first noted error, with the other errors in its details; OK if
-  // there is no error.
+  // Returns the first noted error, with the other errors in its details, or OK
+  // if there is no error.
   absl::Status status() const;
 
  private:

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// Returns the status of `expression` unless it is ok.
+// Returns the status of `expression` if this status is an error.
 #define RETURN_IF_ERROR(expression)                                      \
   do {                                                                   \
     if (absl::Status error_ = (expression); !error_.ok()) return error_; \

@@ -22,7 +22,7 @@ struct Row {
 };
 
 Row RowOf(Dtype dtype) {
-  // In the order of the enum.
+  // The rows are in the order of the enum.
   static constexpr Row kRows[] = {
       {"float32", 4},       {"float16", 2},     {"bfloat16", 2},
       {"float64", 8},       {"int32", 4},       {"int64", 8},
@@ -50,9 +50,8 @@ constexpr std::int64_t kBlock = 256;  // elements converted at a time
 
 // Rounds to odd: truncates `value` to float32 and sets the lowest bit if the
 // truncation changed the value. The lowest bit keeps the result away from ties
-// between two narrower numbers. So if the result is rounded to a format with at
-// least two bits less, it becomes the number to which `value` itself would be
-// rounded:
+// between two narrower numbers. So rounding the result to a format with at
+// least two bits less gives the same number as rounding `value` directly:
 //
 //   value         1.0000000 1 00..01   just above a tie of bfloat16
 //   to nearest    1.0000000 1 00..0    the tie itself, which rounds down: wrong

@@ -15,7 +15,7 @@
 
 namespace posenc::core {
 
-// The numbers are those of posenc.v1.Dtype.
+// Each value has the same number as in posenc.v1.Dtype.
 enum class Dtype {
   kFloat32 = 1,
   kFloat16 = 2,
@@ -29,7 +29,8 @@ enum class Dtype {
 };
 
 // The value that is stored in FP8 for infinity, and for results beyond the
-// dtype's largest finite number. The numbers are those of posenc.v1.Saturation.
+// dtype's largest finite number. Each value has the same number as in
+// posenc.v1.Saturation.
 enum class Saturation {
   kUnspecified = 0,
   kFinite = 1,  // the largest finite number
@@ -59,9 +60,9 @@ using Shape = std::vector<std::int64_t>;
 // text has the first 16, and the number of extents that it leaves out.
 std::string ShapeToString(const Shape& shape);
 
-// Returns the number of elements. FieldInvalid("shape", ...) if an extent is
-// negative or the product of the nonzero extents exceeds 2^62, even if another
-// extent is 0.
+// Returns the number of elements. Returns FieldInvalid("shape", ...) if an
+// extent is negative or the product of the nonzero extents exceeds 2^62, even
+// if another extent is 0.
 absl::StatusOr<std::int64_t> ElementCount(const Shape& shape);
 
 struct ConstTensorView {
@@ -77,9 +78,9 @@ struct NamedExtent {
   std::int64_t size = -1;
 };
 
-// Checks that a tensor is present and floating, and has these extents. Errors:
-// FieldRequired if it is absent; FieldInvalid "<field>.dtype"; kShapeMismatch
-// "<field>.shape".
+// Checks that a tensor is present and has a floating dtype and these extents.
+// Returns FieldRequired if the tensor is absent, FieldInvalid for
+// "<field>.dtype", or kShapeMismatch for "<field>.shape".
 absl::Status CheckTensor(absl::string_view field,
                          const std::optional<ConstTensorView>& tensor,
                          const std::vector<NamedExtent>& extents);

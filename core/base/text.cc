@@ -25,7 +25,7 @@ std::string OneLine(absl::string_view text, std::size_t most) {
   }
   if (line.size() <= most) return line;
   std::size_t end = most - 3;
-  // Do not cut a character of several bytes.
+  // A character of several bytes must not be cut.
   while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) {
     --end;
   }

@@ -17,13 +17,13 @@ namespace posenc::core {
 std::string OneLine(absl::string_view text,
                     std::size_t most = std::string::npos);
 
-// Returns how many changes of one letter turn `a` into `b`. An exchange of two
-// neighbouring letters counts as one change (Damerau 1964, optimal string
-// alignment).
+// Returns the least number of one-letter changes that turn `a` into `b`. An
+// exchange of two neighbouring letters counts as one change (Damerau 1964,
+// optimal string alignment).
 int EditDistance(absl::string_view a, absl::string_view b);
 
-// Returns a size such as "64MiB", in the form of posencd's flags, with the
-// largest unit that gives a whole number.
+// Returns the text of a size with the largest unit that gives a whole number,
+// such as "64MiB" or "1000 bytes".
 std::string SizeText(std::int64_t bytes);
 
 // Formats a number or a position like NumberText, but writes whole numbers

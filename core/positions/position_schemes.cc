@@ -30,7 +30,7 @@ absl::Status CheckLeast(absl::string_view field, std::int64_t value,
                                                      : "; must be at least 1"));
 }
 
-// Checks a length. Its positions 0 .. length - 1 must fit in int32.
+// Checks a length. The positions 0 .. length - 1 must fit in int32.
 absl::Status CheckLength(absl::string_view field, std::int64_t length,
                          std::int64_t index) {
   RETURN_IF_ERROR(CheckLeast(field, length, 0));
@@ -47,8 +47,8 @@ absl::Status CheckLength(absl::string_view field, std::int64_t length,
 absl::Status CheckLengths(absl::string_view field,
                           const std::vector<std::int64_t>& lengths) {
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    // To compose the names of millions of fields would take most of the time,
-    // so a field's name is composed only if its check has failed.
+    // A field's name is composed only if its check has failed, because
+    // composing millions of names would take most of the time.
     if (CheckLength("", lengths[i], i).ok()) continue;
     return CheckLength(absl::StrCat(field, "[", i, "]"), lengths[i], i);
   }
@@ -331,9 +331,9 @@ absl::StatusOr<PositionExtents> Validate(const MultimodalScheme& scheme) {
                          walk.next - walk.tokens};
 }
 
-// Returns the number of kept positions: all of them until the cache of sinks +
-// window is full. Limits `sinks` and `window` to the length first, because
-// their sum could overflow.
+// Returns the number of kept positions. All positions are kept until there are
+// more than sinks + window. Limits `sinks` and `window` to the length first,
+// because their sum could overflow.
 std::int64_t Kept(const AttentionSinkScheme& scheme) {
   return std::min(std::min(scheme.sinks, scheme.length) +
                       std::min(scheme.window, scheme.length),

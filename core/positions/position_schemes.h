@@ -1,6 +1,6 @@
 // Position ids of batches that are packed, padded, split over devices, or laid
-// out on grids, and of batches that mix text and images. Each scheme is
-// described at its message in posenc.v1 service.proto.
+// out on grids, and of batches that mix text and images. The messages in
+// posenc.v1 service.proto describe the schemes.
 
 #pragma once
 
@@ -30,9 +30,9 @@ struct PaddedScheme {
   std::int64_t padding_position = 0;
 };
 
-// The positions have the shape [T]. They are the positions of the tokens of one
-// device: chunks `rank` and 2 * size - 1 - `rank` of the 2 * size chunks of
-// each sequence.
+// The positions of the tokens of one device have the shape [T]. The device has
+// chunks `rank` and 2 * size - 1 - `rank` of the 2 * size chunks of each
+// sequence.
 struct ContextParallelScheme {
   std::vector<std::int64_t> lengths;
   std::int32_t size = 0;
@@ -65,32 +65,33 @@ struct MultimodalScheme {
   std::vector<std::variant<std::monostate, std::int64_t, VisionGrid>> spans;
 };
 
-// The positions have the shape [T]. They are the first `sinks` and the last
-// `window` of `length` positions, or all positions if `length` <= sinks +
-// window.
+// The kept positions have the shape [T]. The first `sinks` and the last
+// `window` of `length` positions are kept, or all positions if `length` <=
+// sinks + window.
 struct AttentionSinkScheme {
   std::int64_t sinks = 0;
   std::int64_t window = 0;
   std::int64_t length = 0;
 };
 
-// monostate: no scheme is given, which is an error.
+// monostate means that no scheme is given, which is an error.
 using PositionScheme =
     std::variant<std::monostate, PackedScheme, PaddedScheme,
                  ContextParallelScheme, GridScheme, MultimodalScheme,
                  AttentionSinkScheme, VisionScheme>;
 
-// Validates the scheme. Field paths: "packed.lengths[2]", "grid.extents", ...
-// OUT_OF_RANGE kPositionOutOfRange if a position would not fit int32, or if the
-// magnitude of a float64 position would exceed 2^31.
+// Validates the scheme. Errors name fields such as "packed.lengths[2]" and
+// "grid.extents". Returns OUT_OF_RANGE (kPositionOutOfRange) if a position
+// would not fit in int32, or if the magnitude of a float64 position would
+// exceed 2^31.
 absl::StatusOr<PositionExtents> ValidateScheme(const PositionScheme& scheme);
 
 // Writes elements [begin, end) of a validated scheme's positions, in the
 // scheme's dtype. Elements are numbered in row-major order. `data` has room for
-// these elements. The time grows with the number of sequences, spans or grids
-// before `end`, and with the number of elements in the range. If `stopped`
-// returns true, the function ends within about a millisecond, without writing
-// the remaining elements.
+// these elements. The run time grows with the number of sequences, spans or
+// grids before `end`, and with the number of elements in the range. If
+// `stopped` returns true, the function ends within about a millisecond, without
+// writing the remaining elements.
 void FillPositions(
     const PositionScheme& scheme, std::int64_t begin, std::int64_t end,
     char* data, absl::FunctionRef<bool()> stopped = [] { return false; });

@@ -30,8 +30,8 @@ struct Run {
   std::int64_t start, count;
 };
 
-// Expands runs, which follow one another, to positions that are the same on
-// every axis, in the shape [axes, batch, tokens]. run_of(i) returns run i, and
+// Expands consecutive runs to positions of the shape [axes, batch, tokens]. The
+// positions are the same on every axis. run_of(i) returns run i, and
 // field_of(i) the name of its field.
 template <typename RunOf, typename FieldOf>
 absl::StatusOr<TokenPositions> ExpandRuns(std::int64_t runs,
@@ -129,7 +129,7 @@ absl::StatusOr<TokenPositions> Expand(const PositionIds& positions,
   std::vector<double> values(axes * batch * extents.tokens);
   LoadDoubles(ids, 0, static_cast<std::int64_t>(values.size()), values.data());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    // The condition is a negation, because NaN must fail, too.
+    // The condition is negated so that it also rejects NaN.
     if (!(std::fabs(values[i]) <= kMaxPosition)) {
       return OutOfRange(
           "ids", absl::StrFormat("element %d is %.17g", i, values[i]), i);
@@ -245,7 +245,7 @@ absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
 }
 
 absl::string_view FieldOf(const Positions& positions) {
-  // The names are in the order of the variant.
+  // The names are in the order of the types in Positions.
   static constexpr absl::string_view kFields[] = {"", "start", "starts.values",
                                                   "ids", "packed"};
   static_assert(std::size(kFields) == std::variant_size_v<Positions>);

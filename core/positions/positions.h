@@ -1,9 +1,10 @@
 // The positions of a batch's tokens: one per token and axis.
 //
 // The kinds `start`, `starts` and `packed` (posenc.v1.Positions) give a token
-// the same position on every axis. `ids` may differ by axis: if there are
-// several axes, the first extent of `ids` is their number. |position| <= 2^31;
-// fractional ids are not rounded.
+// the same position on every axis. `ids` may give a token different positions
+// on different axes. If there are several axes, the first extent of `ids` is
+// the number of axes. Positions are at most 2^31 in magnitude. Fractional ids
+// are not rounded.
 
 #pragma once
 
@@ -42,7 +43,7 @@ struct PackedSequences {
 using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
                                PositionIds, PackedSequences>;
 
-// Returns the field of posenc.v1.Positions that gives the numbers: "start",
+// Returns the name of the field of posenc.v1.Positions that is set: "start",
 // "starts.values", "ids" or "packed"; "" for monostate.
 absl::string_view FieldOf(const Positions& positions);
 
@@ -52,7 +53,7 @@ absl::Status PositionOutOfRange(absl::string_view field, absl::string_view fact,
 
 // Checks that the positions start .. start + count - 1 are within +-2^31. The
 // index in an error is first_index for the first position, and last_index for
-// the last one.
+// the last position.
 absl::Status CheckRun(absl::string_view field, std::int64_t start,
                       std::int64_t count, std::int64_t first_index,
                       std::int64_t last_index);
@@ -69,7 +70,7 @@ struct TokenExtents {
   ReserveFunction reserve;  // for the expanded positions; may be empty
 };
 
-// Positions in float64, which holds the positions of every kind exactly. If
+// Positions in float64, which represents positions of every kind exactly. If
 // shared(), all sequences have the same positions.
 class TokenPositions {
  public:
@@ -102,17 +103,15 @@ class TokenPositions {
 std::int64_t RunLength(absl::Span<const double> positions);
 
 // Expands positions of any kind. `axes` is the encoding's number of position
-// axes. If `needs_ids`, every axis needs its own positions
-// (ASSIGNMENT_PER_AXIS, and explicit frequencies of several axes), so only
-// `ids` are valid. Errors name fields relative to Positions: "ids.shape",
+// axes. If `needs_ids`, every axis needs its own positions, so only `ids` are
+// valid. Errors name fields relative to Positions: "ids.shape",
 // "packed.cu_seqlens[3]", "starts.values". If there are tokens but no
 // positions, the error is FieldRequired with an empty field, which Prefixed
-// turns into the caller's "positions".
-//   FieldInvalid: `starts` for a THD tensor, `packed` for another layout, ids
-//   of a dtype that PositionIds does not name.
-//   kShapeMismatch: ids or starts of the wrong shape.
-//   kPositionOutOfRange (OUT_OF_RANGE): a position that is NaN, infinite or
-//   beyond 2^31; the metadata has its index.
+// turns into the caller's "positions". Returns FieldInvalid for `starts` with a
+// THD tensor, for `packed` with another layout, and for ids of a dtype that
+// PositionIds does not name. Returns kShapeMismatch for ids or starts of the
+// wrong shape. Returns kPositionOutOfRange (OUT_OF_RANGE) for a position that
+// is NaN, infinite or beyond 2^31; the metadata has the position's index.
 absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
                                                const TokenExtents& extents,
                                                int axes, bool needs_ids);
@@ -122,13 +121,13 @@ absl::StatusOr<TokenPositions> ExpandPositions(const Positions& positions,
 using CheckReachFunction = absl::FunctionRef<absl::Status(
     const TokenPositions& positions, std::int64_t first)>;
 
-// Checks the positions start, start + 1, ... of `rows` > 0 rows, equal on all
-// axes. It does not list them, because there may be more rows than memory
-// holds. The valid positions of an encoding form one interval, so if the first
-// and the last row are valid, all rows are valid. Otherwise bisection finds the
-// first bad row. Returns errors of ExpandPositions with the caller's field in
-// front ("positions.start") and the row as index, and errors of `reach`
-// unchanged.
+// Checks the positions start, start + 1, ... of `rows` > 0 rows. A row has the
+// same position on all axes. The positions are not stored, because there may be
+// more rows than fit in memory. The valid positions of an encoding form one
+// interval, so if the first and the last row are valid, all rows are valid. If
+// the last row is not valid, bisection finds the first invalid row. An error of
+// ExpandPositions is returned with the field "positions.start" and the row as
+// index, and an error of `reach` unchanged.
 absl::Status CheckConsecutive(std::int64_t start, std::int64_t rows, int axes,
                               CheckReachFunction reach);
 

@@ -155,7 +155,7 @@ void Fill(const VisionScheme& scheme, PositionWriter* out) {
     }
     std::int64_t earlier = 0;  // number of grids before this grid
     for (const PatchGrid& grid : scheme.grids) {
-      // All bits of 0 are zero in int32 and in float32.
+      // The int32 0 is also valid as float32, because its bits are the same.
       out->PutCopies(0, tower.leading);
       const std::int64_t patches = grid.time * grid.height * grid.width;
       if (IsFractional(tower)) {

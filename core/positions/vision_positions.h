@@ -17,8 +17,9 @@ namespace posenc::core {
 struct PositionExtents {
   Dtype dtype = Dtype::kInt32;
   Shape shape;
-  // The position of the next decoded token. It is set only for multimodal
-  // batches, and for attention sinks, where it is a position in the cache.
+  // The position of the next decoded token. This position is set only for
+  // multimodal batches and attention sinks. For attention sinks it is a
+  // position in the cache.
   std::int64_t next_position = 0;
   // For multimodal batches: next_position minus the number of tokens.
   std::int64_t delta = 0;
@@ -39,7 +40,8 @@ enum class TextTokens {
 };
 
 // How a tower numbers its patches. Tokens come in row-major order of time,
-// height and width. Within a frame they come in blocks of merge_size^2 patches.
+// height and width. Within a frame, tokens come in blocks of merge_size^2
+// patches.
 struct TowerGrid {
   std::vector<GridAxis> axes;  // the axes of a position, in order
   std::int32_t merge_size = 1;
@@ -70,7 +72,7 @@ struct PatchGrid {
 };
 
 // The positions have the shape [axes, T]: first the text tokens, then the grids
-// one after the other. Their dtype is float32 if the tower's positions are
+// one after the other. The dtype is float32 if the tower's positions are
 // fractional, else int32.
 struct VisionScheme {
   TowerGrid tower;
@@ -82,8 +84,8 @@ struct VisionScheme {
 // "vision.grids[1].height".
 absl::StatusOr<PositionExtents> Validate(const VisionScheme& scheme);
 
-// Returns the column of cell number `cell` in a frame if `column`, else its
-// row. Cells come in blocks of merge * merge cells, because a vision tower
+// Returns the column of cell number `cell` in a frame if `column` is true, else
+// the row. Cells come in blocks of merge * merge cells, because a vision tower
 // merges them into one token:
 //
 //   merge = 2, cells of a 2 x 4 frame    0 1 | 4 5

@@ -13,8 +13,8 @@ namespace {
 constexpr double kDefaultMaxBias = 8;  // as in ALiBi's paper
 
 // If the number of heads is a power of two, the slopes are a geometric
-// sequence. Otherwise they are the slopes of the next smaller power of two,
-// followed by every second slope of the next larger power of two.
+// sequence. Other numbers of heads have the slopes of the next smaller power of
+// two, followed by every second slope of the next larger power of two.
 double Slope(std::int32_t heads, double max_bias, std::int64_t head) {
   const std::int64_t power = std::bit_floor(static_cast<std::uint32_t>(heads));
   const long double step =
@@ -62,7 +62,7 @@ absl::StatusOr<BiasRule> MakeRule(const Alibi& alibi) {
         alibi.slopes.empty()
             ? Slope(alibi.heads, alibi.max_bias.value_or(kDefaultMaxBias), head)
             : alibi.slopes[head];
-    // -slope * distance would be -0 at distance 0.
+    // Subtracts from 0, because -slope * distance would be -0 at distance 0.
     for (std::int64_t s = 0; s < n; ++s) values[s] = 0 - slope * distance[s];
   };
   return DistanceRule({alibi.heads, of_head});

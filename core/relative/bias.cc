@@ -91,9 +91,9 @@ class DistanceRuleOf final : public BiasTiles::Rule {
   const DistanceValues of_;
 };
 
-// Rows of a tile overlap: values are b(i - j), so row r + 1 is row r shifted by
-// one. So one strip of rows + columns - 1 values, rounded once, holds every
-// row. For 3 queries from position 0 and 4 keys from position 0:
+// Each value of a tile is b(i - j), so row r + 1 is row r shifted by one. So
+// one strip of rows + columns - 1 values, rounded once, contains every row.
+// This is the strip for 3 queries and 4 keys, both from position 0:
 //
 //   strip   b(2) b(1) b(0) b(-1) b(-2) b(-3)   from distance `first` downwards
 //   row 2   |------ 4 keys ------|

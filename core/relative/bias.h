@@ -1,4 +1,4 @@
-// Additive attention biases that depend only on query and key positions. They
+// Additive attention biases that depend only on query and key positions. Biases
 // are computed in bias tiles, which are rectangles of the bias matrix. i is the
 // position of a query, and j the position of a key. The messages of posenc.v1
 // relative.proto have the formulas.
@@ -60,8 +60,8 @@ struct Sandwich {
   std::int32_t dim = 0;
 };
 
-// Relative indices, in int32 tiles of one head. The caller uses them for
-// lookups.
+// Relative indices, in int32 tiles of one head. The caller uses these indices
+// for lookups.
 struct RelativeIndex {
   std::variant<std::monostate, ClippedDistance, DebertaBuckets, GridIndex> rule;
 };
@@ -73,7 +73,7 @@ struct UntiedPositions {
   std::optional<ConstTensorView> position_keys;     // [heads, rows, D]
 };
 
-// monostate: no bias is given, which is an error.
+// monostate means that no bias is given, which is an error.
 using Bias = std::variant<std::monostate, Alibi, T5Bias, Kerple, Fire, Sandwich,
                           RelativeIndex, UntiedPositions>;
 
@@ -92,13 +92,13 @@ struct BiasArgs {
   bool causal = false;         // -infinity if j > i
 };
 
-// A validated bias, ready to be evaluated tile by tile. It borrows the tensors
-// of its arguments. Many threads may use it at the same time.
+// A validated bias, ready to be evaluated tile by tile. BiasTiles borrows the
+// tensors of its arguments. Many threads may use it at the same time.
 class BiasTiles {
  public:
-  // Field paths: "bias.alibi.heads", "bias.t5.weights.shape", "query_length",
-  // "dtype", "causal", ...; OUT_OF_RANGE for positions past the rows of
-  // untied_positions or the cells of a grid.
+  // Errors name fields such as "bias.alibi.heads", "query_length" and "causal".
+  // Returns OUT_OF_RANGE for positions past the rows of untied_positions or the
+  // cells of a grid.
   static absl::StatusOr<BiasTiles> Create(const BiasArgs& args);
 
   std::int64_t heads() const;

@@ -123,8 +123,8 @@ absl::Status ValidateGridIndex(const GridIndex& grid) {
     if (extent < 1) {
       return MustBe(absl::StrCat("extents[", a, "]"), extent, "at least 1");
     }
-    // The product cannot overflow: `indices` is below 2^31, and the other
-    // factor is below 2^32.
+    // The product cannot overflow, because `indices` is below 2^31, and the
+    // other factor is below 2^32.
     indices *= 2 * std::int64_t{extent} - 1;
     if (indices > kMaxIndex) {
       return FieldInvalid(

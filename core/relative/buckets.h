@@ -2,8 +2,8 @@
 // logarithmic buckets, Shaw's clipped distance, or Swin's index in a window of
 // an image.
 //
-// If a rounded logarithm leaves a boundary between buckets in doubt, this
-// boundary is computed exactly.
+// A boundary between two buckets is computed exactly if rounding errors could
+// change it.
 
 #pragma once
 
@@ -39,7 +39,7 @@ struct GridIndex {
   std::vector<std::int32_t> extents;
 };
 
-// Field paths are relative to the proto messages: "max_distance".
+// Errors name fields relative to the proto messages, such as "max_distance".
 absl::Status ValidateT5(const T5Buckets& buckets);
 absl::Status ValidateClipped(const ClippedDistance& clip);
 absl::Status ValidateDeberta(const DebertaBuckets& buckets);

@@ -26,8 +26,9 @@ absl::Status CheckWidth(absl::string_view field, absl::string_view name,
 // unset field is also 0.
 absl::Status CheckCount(absl::string_view field, std::int64_t count);
 
-// More heads than any model has. A tile of a bias has all heads, so this limit
-// keeps a tile small enough to be computed within a millisecond.
+// The greatest number of heads; no model has so many. A tile of a bias has all
+// heads, so this limit keeps a tile small enough to be computed within a
+// millisecond.
 inline constexpr std::int64_t kMaxHeads = 65536;
 
 // Checks the field `heads`: at least 1, and at most kMaxHeads.

@@ -45,9 +45,9 @@ class FireRule final : public BiasTiles::Rule {
                        std::vector<double>(PanelsSize(block, hidden())),
                        std::vector<double>(hidden()),
                        std::vector<double>(block)};
-    // psi of the block's distances. The first and greatest distance is from the
-    // last query to the first key. Rows overlap as in DistanceRule, but each
-    // row has its own divisor.
+    // psi of the block's distances, the greatest distance first. This distance
+    // is from the last query to the first key. Rows overlap as in DistanceRule,
+    // but each row has its own divisor.
     std::vector<long double> psi(2 * block - 1);
     for (std::int64_t row = 0; row < tile.query_length; row += block) {
       const std::int64_t rows = std::min(block, tile.query_length - row);
@@ -70,7 +70,7 @@ class FireRule final : public BiasTiles::Rule {
   }
 
  private:
-  // Memory of one tile.
+  // Scratch memory for one tile.
   struct Scratch {
     std::vector<double> x, units, w2, values;
   };
@@ -79,7 +79,8 @@ class FireRule final : public BiasTiles::Rule {
 
   // psi is evaluated in long double for two reasons. The logarithm of long
   // double is the same on every x86 CPU, but the logarithm of double depends on
-  // the instruction set. Long double holds even the smallest c * threshold.
+  // the instruction set. Long double can represent even the smallest c *
+  // threshold.
   long double Psi(long double distance) const {
     return std::log1p(std::fabs(c_ * distance));
   }

@@ -40,14 +40,15 @@ int Compare(const std::vector<std::uint32_t>& a,
 
 }  // namespace
 
-// The point is truncated to an integer. A rounded power is enough, unless an
-// integer lies within its error. Then a comparison of integers decides. With
-// step / steps = n / d in lowest terms,
+// The point is truncated to an integer. A rounded power is precise enough,
+// unless an integer lies within its error. In this case, the nearest integer is
+// compared with the point. With step / steps = n / d in lowest terms, the
+// comparison is
 //
 //   nearest <=> first * (last / first)^(n / d)
 //
-// is the same as one of these comparisons, in which both sides are raised to
-// the power d and are integers (the first for n >= d, the second for n < d):
+// Both sides are raised to the power d, so that only integers are compared. The
+// first line is for n >= d, and the second line for n < d:
 //
 //   nearest^d * first^(n - d)  <=>  last^n       or
 //   nearest^d                  <=>  last^n * first^(d - n)
@@ -60,9 +61,9 @@ GeometricPoint FindGeometricPoint(std::int64_t first, std::int64_t last,
   const long double point =
       first * std::pow(ratio, static_cast<long double>(step) / steps);
   if (!(point <= kFarthest)) return {kFarthest, false};
-  // The exponent is at most 3 and off by half an ulp. In the point, this error
-  // is multiplied by at most ln(2^31) = 21.5. Together with the errors of the
-  // ratio and of pow, it stays below 64 ulp.
+  // The exponent is at most 3 and off by half an ulp. The relative error of the
+  // point is at most ln(2^31) = 21.5 times this error. Together with the errors
+  // of the ratio and of pow, the error of the point stays below 64 ulp.
   const long double slack =
       point * 256 * std::numeric_limits<long double>::epsilon();
   const std::int64_t nearest = std::llround(point);

@@ -11,8 +11,8 @@ struct GeometricPoint {
   bool exact;  // the point is an integer
 };
 
-// Returns first * (last / first)^(step / steps), truncated exactly: a rounded
-// power is used only if its error has no effect. 1 <= first < last < 2^31,
+// Returns first * (last / first)^(step / steps), truncated to an integer.
+// Rounding errors never change this integer. Expects 1 <= first < last < 2^31,
 // step >= 0, steps >= 1. For points beyond 2^32, the greatest distance, the
 // result is {2^32, false}.
 GeometricPoint FindGeometricPoint(std::int64_t first, std::int64_t last,

@@ -24,7 +24,7 @@ class GridRule final : public BiasTiles::Rule {
   void Fill(const BiasTileWriter& writer) const override {
     constexpr std::int64_t kColumns = 256;  // columns at a time
     const BiasRange& tile = writer.tile;
-    // The index for i = j. Other indices are relative to it.
+    // The index for i = j. All other indices are relative to this index.
     const std::int64_t middle = Weight(cells_ - 1);
     std::int64_t keys[kColumns];
     double values[kColumns];

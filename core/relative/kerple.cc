@@ -34,8 +34,8 @@ absl::Status Validate(const Kerple& kerple) {
     return FieldRequired("kernel", "not set; must be LOGARITHMIC or POWER");
   }
   RETURN_IF_ERROR(ValidateParameters("r1", kerple.r1, INFINITY));
-  // Greater r2 are refused for the power kernel, which would not be
-  // conditionally positive definite.
+  // The power kernel is not conditionally positive definite for r2 > 2, so
+  // greater values are refused.
   const double greatest = kerple.kernel == KerpleKernel::kPower ? 2 : INFINITY;
   RETURN_IF_ERROR(ValidateParameters("r2", kerple.r2, greatest));
   if (kerple.r1.size() == kerple.r2.size()) return absl::OkStatus();

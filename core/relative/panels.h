@@ -1,4 +1,4 @@
-// Products of rows of float64 numbers.
+// Dot products of rows of float64 numbers.
 
 #pragma once
 
@@ -29,12 +29,13 @@ constexpr std::int64_t PanelBlock(std::int64_t width) {
   return std::clamp(panels * kPanelRows, kPanelRows, kMost);
 }
 
-// Arranges n rows, which have the shape [n, width]; does not write the padding.
+// Arranges `rows`, [n, width], in panels. The padding is not written.
 void ArrangePanels(const double* rows, std::int64_t n, std::int64_t width,
                    double* panels);
 
-// Sets sums[j] to the sum over c of row[c] * (row j of the panels)[c], in the
-// order of c, so the sums do not depend on how rows are split into panels.
+// Sets sums[j] to the sum over c of row[c] * (row j of the panels)[c]. Terms
+// are added in the order of c, so the sums do not depend on how rows are split
+// into panels.
 void DotPanels(const double* row, const double* panels, std::int64_t width,
                std::int64_t n, double* sums);
 

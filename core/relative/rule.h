@@ -1,4 +1,4 @@
-// Evaluates biases: one Rule per formula, made from validated arguments.
+// Evaluates biases. Each formula has its own Rule.
 
 #pragma once
 
@@ -79,7 +79,8 @@ BiasRule DistanceRule(DistanceValues values);
 // Returns the rule for indices that depend only on the distance i - j.
 BiasRule IndexRule(std::function<std::int64_t(std::int64_t distance)> index);
 
-// Field paths are relative to each message.
+// Return the rule of a bias, or an error. Errors name fields relative to the
+// bias's message.
 absl::StatusOr<BiasRule> MakeRule(std::monostate);
 absl::StatusOr<BiasRule> MakeRule(const Alibi& alibi);
 absl::StatusOr<BiasRule> MakeRule(const T5Bias& t5);

@@ -105,12 +105,12 @@ struct Block {
   std::int64_t distance = 0;
 };
 
-// Distances of a block repeat along its diagonals: its rows * keys pairs have
-// only rows + keys - 1 distances, and need one row of a position table for each
-// distance. So a query is multiplied with each of these rows only once, and
-// each key then uses the product for its distance. Slots number the
-// distances. Slot 0 is the smallest distance, from the first query to the last
-// key:
+// The distances of a block repeat along its diagonals. The rows * keys pairs
+// have only rows + keys - 1 distances, and each distance needs one row of a
+// position table. So a query is multiplied with each of these rows only once,
+// and each key then uses the product for its distance. The distances are
+// numbered; a number is called a slot. Slot 0 is the smallest distance, from
+// the first query to the last key:
 //
 //   slot    key 0  key 1  key 2
 //   row 0     2      1      0
@@ -190,8 +190,8 @@ class BlockScorer {
     return rows;
   }
 
-  // Adds the products of the term's table with `vectors`: the keys if
-  // `of_keys`, else the queries.
+  // Adds the products of the term's table with `vectors`. `vectors` are the
+  // keys if `of_keys`, else the queries.
   void AddTerm(const PositionTerm& term, const std::vector<double>& vectors,
                bool of_keys, const Block& block) {
     if (term.table == nullptr) return;
@@ -255,7 +255,7 @@ absl::Status CheckContent(const ConstTensorView& q, const ConstTensorView& k) {
   return faults.status();
 }
 
-// The extents and distances of a call. Terms are checked against them.
+// The extents and distances of a call, with which Check() compares the terms.
 struct Content {
   std::int64_t heads = 0;
   std::int64_t width = 0;
@@ -299,7 +299,7 @@ absl::Status Check(const TransformerXlScore& xl, const Content& content) {
       xl.clamp_distance > 0 ? std::min(xl.clamp_distance, content.farthest)
                             : content.farthest;
   if (content.empty || needed < xl.r->shape[1]) return absl::OkStatus();
-  // The first query for whose distance from the first key r has no row.
+  // The first query whose distance from the first key has no row in r.
   const std::int64_t query =
       std::max<std::int64_t>(0, xl.r->shape[1] - content.nearest);
   return PositionOutOfRange(

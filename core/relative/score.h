@@ -46,7 +46,7 @@ struct DebertaScore {
 };
 
 struct ScoreArgs {
-  // monostate: no score is given, which is an error.
+  // monostate means that no score is given, which is an error.
   std::variant<std::monostate, ShawScore, TransformerXlScore, DebertaScore>
       score;
   std::int64_t query_start = 0;
@@ -59,8 +59,8 @@ struct ScoreExtents {
   Shape shape;  // [B, H, Sq, Sk]
 };
 
-// Validates everything, and returns the extents of the scores. Field paths:
-// "score.shaw.key_table.shape", "q.shape", "k.dtype", "dtype", ...
+// Validates everything, and returns the extents of the scores. Errors name
+// fields such as "score.shaw.key_table.shape", "q.shape" and "dtype".
 absl::StatusOr<ScoreExtents> ValidateScore(const ScoreArgs& args,
                                            const ConstTensorView& q,
                                            const ConstTensorView& k);

@@ -40,10 +40,11 @@ struct RopeAnalysis {
 class RopeAnalyzer {
  public:
   // distance_step 0 means 1; original_max_position_embeddings 0 means the value
-  // of `rope`. Fields of errors: "rope" (several axes, frequencies by head,
-  // NoPE), "max_distance", "distance_step", "trained_length" (the proto's name
-  // for original_max_position_embeddings), "compare_with" (several axes,
-  // frequencies by head).
+  // of `rope`. Errors name the field "rope" for several axes, frequencies by
+  // head or NoPE, and the field "compare_with" for several axes or frequencies
+  // by head. The other fields are "max_distance", "distance_step", and
+  // "trained_length", which is the proto's name for
+  // original_max_position_embeddings.
   static absl::StatusOr<RopeAnalyzer> Create(
       const ResolvedRope& rope, std::int64_t max_distance,
       std::int64_t distance_step, std::int64_t original_max_position_embeddings,
@@ -54,8 +55,8 @@ class RopeAnalyzer {
   }
   // Returns roughly how long the evaluation of one distance takes.
   std::int64_t Nanoseconds() const;
-  // Evaluates n distances from number `first` on. Several threads may evaluate
-  // different distances at the same time.
+  // Evaluates the n distances with the numbers `first`, `first` + 1, ...
+  // Several threads may evaluate different distances at the same time.
   void Evaluate(std::int64_t first, std::int64_t n);
   // The analysis is complete after all distances are evaluated.
   const RopeAnalysis& analysis() const { return analysis_; }

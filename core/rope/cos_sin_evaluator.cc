@@ -57,7 +57,7 @@ CosSinEvaluator::CosSinEvaluator(std::shared_ptr<const PreparedRope> prepared,
 double CosSinEvaluator::HeadScale(const double* positions) const {
   if (!query_scale_) return 1;
   // Padding before the first token has negative positions, for which the
-  // logarithm below may not exist. Their step is 0.
+  // logarithm below may not exist. The step of these positions is 0.
   const double step = std::max(
       0.0,
       std::floor((positions[0] + static_cast<double>(query_scale_->offset)) /
@@ -106,10 +106,10 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
   const std::size_t pairs = prepared_->pairs;
   const auto axes = static_cast<std::size_t>(rope.frequency_axes);
   // Pairs are evaluated in steps whose positions, factors and float32 angles
-  // fit on the stack. Angles that are sums over the axes are an exception: the
-  // kernel expects the frequencies of the next axis after all pairs of one
-  // axis, so all pairs must be in one kernel call. An encoding with such angles
-  // has neither axis_of_pair nor xPos, so its rows do not use the stack.
+  // fit on the stack. If angles are sums over the axes, all pairs must be in
+  // one step, because the kernel expects the frequencies of the next axis after
+  // all pairs of one axis. An encoding with such angles has neither
+  // axis_of_pair nor xPos, so its rows do not use the stack.
   const bool summed = axes > 1 && !float32_angles_;
   const std::size_t step = summed ? pairs : std::min(pairs, kStackPairs);
 
@@ -169,8 +169,8 @@ void CosSinEvaluator::Row(const double* positions, T* row) const {
 }
 
 bool CosSinEvaluator::Follow(double position, std::int64_t n) const {
-  // Runs of fewer rows do not use an anchor, because the first row from an
-  // anchor takes somewhat longer than a direct evaluation.
+  // Runs of fewer rows than this do not use an anchor, because the first row
+  // from an anchor takes somewhat longer than a direct evaluation.
   constexpr std::int64_t kFewest = 4;
   // Positions must be whole, so that position + k is exact.
   return n >= kFewest && has_sums_ && std::floor(position) == position &&
@@ -229,8 +229,8 @@ void CosSinEvaluator::FollowingRows(double position, std::int64_t n, float* cos,
         simd::ActiveKernels().add_angles(sums, cos, sin, pitch);
     for (std::int64_t t = 0; in_doubt != 0; ++t, in_doubt >>= 1) {
       // Overwrites a row that add_angles may have written with non-temporal
-      // stores. No end_streams is needed in between: a thread's writes to one
-      // address stay in order.
+      // stores. No end_streams is needed between the two writes, because a
+      // thread's writes to one address stay in order.
       if ((in_doubt & 1) != 0) {
         OwnRow(position + static_cast<double>(t), cos + t * pitch,
                sin + t * pitch);

@@ -30,24 +30,25 @@
 
 namespace posenc::core {
 
-// The numbers are those of posenc.v1.Direction.
+// Each value has the same number as in posenc.v1.Direction.
 enum class Direction { kForward = 1, kInverse = 2, kAdjoint = 3 };
 
-// Selects q or k. Their cos/sin rows differ only with xPos or a query scale.
+// Selects q or k. The cos/sin rows of q and k differ only with xPos or a query
+// scale.
 enum class TensorRole { kQuery, kKey };
 
-// Evaluates the cos/sin rows of an encoding. Cheap to copy; safe for many
-// threads.
+// Evaluates the cos/sin rows of an encoding. An evaluator is cheap to copy, and
+// many threads may use it at the same time.
 class CosSinEvaluator {
  public:
-  // `query_scale` (may be null) applies to TensorRole::kQuery.
-  // The direction decides the sign of the angle and whether attention factor,
-  // xPos factor and query scale multiply (forward, adjoint) or divide
-  // (inverse).
+  // `query_scale` applies to TensorRole::kQuery, and may be null. The direction
+  // decides the sign of the angle. The cosines and sines are multiplied by
+  // attention factor, xPos factor and query scale (forward, adjoint) or divided
+  // by them (inverse).
   CosSinEvaluator(std::shared_ptr<const PreparedRope> prepared,
                   Direction direction, TensorRole role,
                   const QueryScale* query_scale);
-  // Prepares the encoding for this evaluator and its copies alone.
+  // Prepares the encoding only for this evaluator and its copies.
   CosSinEvaluator(const ResolvedRope& rope, Direction direction,
                   TensorRole role, const QueryScale* query_scale);
 
@@ -70,28 +71,28 @@ class CosSinEvaluator {
    private:
     friend class CosSinEvaluator;
 
-    // A row has its cosines first, and its sines from pitch_ on.
+    // A row's cosines begin at element 0, and its sines at element pitch_.
     double* base() { return rows_.data(); }
     double* row() { return rows_.data() + 2 * pitch_; }
 
     std::size_t pitch_;
     AlignedDoubles rows_;
-    // NaN: there is no base.
+    // NaN means that there is no base yet.
     double base_position_ = std::numeric_limits<double>::quiet_NaN();
     double position_ = base_position_;
   };
 
-  // True if rows can be computed from an anchor. This needs can_have_deltas()
-  // of the encoding, no query scale, and a factor of cosines and sines within
-  // 2^-96 .. 2^96.
+  // True if rows can be computed from an anchor. This requires
+  // can_have_deltas() of the encoding, no query scale, and a factor of cosines
+  // and sines within 2^-96 .. 2^96.
   bool HasSums() const { return has_sums_; }
   // True if n rows at consecutive positions, from `position` on, use an anchor.
   bool Follow(double position, std::int64_t n) const;
-  // Writes the rows of tokens at these positions: the same bytes as Row(), but
-  // faster than Row() if an anchor can be used. Row t begins at cos + t * pitch
-  // and at sin + t * pitch. `stream` uses non-temporal stores, for which cos,
-  // sin and pitch must be multiples of 64 bytes. `anchor` is updated, for later
-  // calls of this evaluator. Requires HasSums().
+  // Writes the rows of tokens at these positions, with the same bytes as Row(),
+  // but faster if an anchor can be used. Row t begins at cos + t * pitch and at
+  // sin + t * pitch. With `stream`, rows are written with non-temporal stores;
+  // cos, sin and pitch must then be multiples of 64 bytes. `anchor` is updated,
+  // for later calls of this evaluator. Requires HasSums().
   void Rows(absl::Span<const double> positions, float* cos, float* sin,
             std::ptrdiff_t pitch, bool stream, Anchor* anchor) const;
   // Returns the factor for all channels of a head at this position: the query
@@ -121,7 +122,7 @@ class CosSinEvaluator {
 };
 
 // Returns OUT_OF_RANGE for `field` if an xPos factor would leave the range of
-// float32: the factor is exponential in |position - center|. The index in the
+// float32. The factor is exponential in |position - center|. The index in the
 // error's metadata is `first` plus the position's index in `positions`.
 absl::Status CheckXPosReach(const ResolvedRope& rope,
                             const TokenPositions& positions,

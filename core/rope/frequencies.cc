@@ -22,7 +22,7 @@
 //   scaling   its own fields; then the length for its evaluation
 //   frequencies, attention factor
 //
-// The order also decides which of several errors is reported.
+// The order also decides which of several errors comes first.
 namespace posenc::core {
 namespace {
 
@@ -302,8 +302,8 @@ absl::Status CompleteXPos(ResolvedRope* rope) {
   return faults.status();
 }
 
-// Copies explicit frequencies. This runs before CompleteAxes, so only heads,
-// axes and rotary_dim are known.
+// Copies explicit frequencies. This function runs before CompleteAxes, so only
+// heads, axes and rotary_dim are known.
 absl::Status CompleteExplicit(ResolvedRope* rope) {
   auto* given = std::get_if<ExplicitFrequencies>(&rope->spec.scaling);
   if (given == nullptr) return absl::OkStatus();
@@ -380,7 +380,7 @@ absl::Status CompleteAttentionFactor(std::int64_t length, ResolvedRope* rope) {
                    ScalingAttentionFactor(rope->spec, length));
   const bool given = attention_factor.has_value();
   if (!given) attention_factor = implied;
-  // The condition fails for NaN, too.
+  // The condition is negated so that it also rejects NaN.
   if (!(*attention_factor >= 1 / kMaxAmplitude &&
         *attention_factor <= kMaxAmplitude)) {
     return FieldInvalid("amplitude",

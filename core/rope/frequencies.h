@@ -3,8 +3,8 @@
 // The scaling messages of posenc.v1 rope.proto have the formulas. Every
 // frequency and attention factor is evaluated from the formula with twice the
 // bits of float64 (angle/wide.h) and rounded once. All later code uses this
-// float64 number as the exact frequency: ResolveRope returns it, and exact
-// tables reduce position * frequency without error.
+// float64 number as the exact frequency: ResolveRope returns this number, and
+// exact tables reduce position * frequency without error.
 
 #pragma once
 
@@ -32,7 +32,7 @@ enum class MissingLength {
   kAssumeOriginal,  // take original_max_position_embeddings and note this
 };
 
-// A rotary encoding ready for use.
+// A rotary encoding that is ready for use.
 struct ResolvedRope {
   RopeSpec spec;              // complete: every defaulted field is filled in
   std::int64_t head_dim = 0;  // 0: not known, and not needed
@@ -59,11 +59,12 @@ struct ResolvedRope {
 };
 
 // Resolves `spec`. If head_dim is 0 (not known), spec.rotary_dim is required.
-// The fields of errors are relative to RopeSpec ("yarn.factor"); the length is
-// "sequence_length". FieldInvalid is for odd rotary_dim, rotary_dim > head_dim,
-// rope_theta <= 1, factors <= 0 or not finite, wrong numbers of factors or
-// sections, and exclusive fields that are set together. FieldRequired is for
-// pairing, required fields of a scaling, rotary_dim without head_dim, and
+// Errors name fields relative to RopeSpec, such as "yarn.factor"; the length
+// has the name "sequence_length". Returns FieldInvalid for an odd rotary_dim,
+// rotary_dim > head_dim, rope_theta <= 1, factors <= 0 or not finite, wrong
+// numbers of factors or sections, and exclusive fields that are set together.
+// Returns FieldRequired for a missing pairing, a missing field of a scaling or
+// of axes, a missing rotary_dim if head_dim is 0, and a missing
 // sequence_length.
 absl::StatusOr<ResolvedRope> ResolveSpec(
     const RopeSpec& spec, std::int64_t head_dim,

@@ -36,8 +36,8 @@ std::vector<double> Frequencies(const ResolvedRope& rope) {
   return frequencies;
 }
 
-// Returns the frequencies of a, then as many of b; zeros extend the shorter
-// list.
+// Returns the frequencies of a, then those of b. Zeros extend the shorter list
+// to the length of the longer list.
 std::vector<double> Joined(std::vector<double> a, std::vector<double> b) {
   const std::size_t pairs = std::max(a.size(), b.size());
   a.resize(pairs);

@@ -25,8 +25,8 @@ PreparedRope::PreparedRope(ResolvedRope resolved)
     for (const double w : rope.inv_freq) {
       float32_inv_freq.push_back(static_cast<float>(w));
     }
-    // The kernel gets each pair's float32 angle as its position, and multiplies
-    // it by the frequency 1.
+    // The kernel gets each pair's float32 angle as a position, and multiplies
+    // this position by the frequency 1.
     const QuarterTurns one = SplitQuarterTurns(1);
     for (std::size_t i = 0; i < kStackPairs; ++i) quarter_turns.Append(one);
     return;

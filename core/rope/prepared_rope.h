@@ -63,8 +63,8 @@ class PreparedRope {
   mutable std::optional<Deltas> deltas_;
 };
 
-// Returns the encoding for heads of head_dim channels. Field paths of its
-// errors are relative to the encoding's field, as in ResolveSource. LookupOf
+// Returns the encoding for heads of head_dim channels. Errors name fields
+// relative to the encoding's field, as in ResolveSource. LookupOf
 // (core/interpretation) makes a lookup from a source; a cache may wrap this
 // lookup.
 using RopeLookup =

@@ -315,17 +315,17 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
   const double d = 2.0 * n;
   Wide ln_base = Log(theta);
   if (const auto* ntk = std::get_if<NtkScaling>(&spec.scaling)) {
-    // The greater base divides the lowest frequency by the factor, and keeps
-    // the highest frequency: (base * f^(d/(d-2)))^(-(d-2)/d) =
+    // NTK's greater base divides the lowest frequency by the factor f, and
+    // keeps the highest frequency: (base * f^(d/(d-2)))^(-(d-2)/d) =
     // base^(-(d-2)/d) / f.
     if (n == 1) return TooFewPairs("ntk");
     ln_base = ln_base + Log(ntk->factor) * d / (d - 2);
   } else if (const auto* dynamic =
                  std::get_if<DynamicNtkScaling>(&spec.scaling)) {
     if (n == 1) return TooFewPairs("dynamic_ntk");
-    // This is NTK with a factor that starts at 1 and grows with the length. At
-    // twice the maximum length the factor is dynamic->factor + 1, as in
-    // transformers.
+    // Dynamic NTK is NTK with a factor that starts at 1 and grows with the
+    // length. At twice the maximum length the factor is dynamic->factor + 1, as
+    // in transformers.
     if (length > dynamic->max_position_embeddings) {
       const auto maximum =
           static_cast<double>(dynamic->max_position_embeddings);
@@ -355,8 +355,8 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
             return w / (is_long ? scaling.long_factor
                                 : scaling.short_factor)[first_pair + i];
           } else if constexpr (std::is_same_v<T, Llama3Scaling>) {
-            // This is YaRN with a ramp that is linear in the number of
-            // rotations.
+            // Llama 3's scaling is YaRN with a ramp that is linear in the
+            // number of rotations.
             const auto original =
                 static_cast<double>(scaling.original_max_position_embeddings);
             const Wide rotations = original * w / (2 * kWidePi);
@@ -417,9 +417,9 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
                                               std::int64_t length) {
   if (const auto* yarn = std::get_if<YarnScaling>(&spec.scaling)) {
     if (yarn->attention_factor.has_value()) return *yarn->attention_factor;
-    // DeepSeek's mscale and mscale_all_dim apply only together: the attention
-    // factor is then the quotient of their YarnMscale(). DeepSeek's
-    // configurations write 0 for an absent mscale.
+    // DeepSeek's mscale and mscale_all_dim have an effect only if both are set.
+    // The attention factor is then the quotient of their YarnMscale().
+    // DeepSeek's configurations write 0 for an absent mscale.
     const double mscale = yarn->mscale.value_or(0);
     const double all_dim = yarn->mscale_all_dim.value_or(0);
     if (mscale == 0 || all_dim == 0) {
@@ -442,7 +442,7 @@ absl::StatusOr<double> ScalingAttentionFactor(const RopeSpec& spec,
     if (longrope->attention_factor.has_value()) {
       return *longrope->attention_factor;
     }
-    // Phi-3 small has two attention factors, one for each list.
+    // Phi-3 small has two attention factors, one for each list of factors.
     const std::optional<double>& mscale =
         length > longrope->original_max_position_embeddings
             ? longrope->long_mscale

@@ -18,11 +18,11 @@ namespace posenc::core {
 // Returns FieldInvalid unless value is finite and > 0.
 absl::Status CheckPositive(absl::string_view field, double value);
 
-// Notes that a field has this value because it is unset.
+// Adds to rope->assumptions that an unset field has this value.
 void Assume(absl::string_view field, absl::string_view value,
             absl::string_view reason, ResolvedRope* rope);
 
-// Sets an unset field to its default, and notes this.
+// Sets an unset field to its default, and calls Assume().
 void Default(absl::string_view field, double value, absl::string_view reason,
              std::optional<double>* target, ResolvedRope* rope);
 
@@ -44,7 +44,7 @@ absl::Status AppendGeometricFrequencies(const RopeSpec& spec, double theta,
                                         std::int64_t length,
                                         std::vector<double>* inv_freq);
 
-// g(factor, mscale) of the YaRN paper (arXiv:2309.00071): 0.1 mscale
+// Returns g(factor, mscale) of the YaRN paper (arXiv:2309.00071): 0.1 mscale
 // ln(factor) + 1, or 1 for factors up to 1. Longer contexts flatten the
 // softmax, and larger logits sharpen it again. cos and sin are multiplied by
 // this factor, and scores therefore by its square.

@@ -1,6 +1,6 @@
 // A rotary position encoding (RoFormer, arXiv:2104.09864), as
-// posenc.v1.RopeSpec describes it: the same names (except attention_factor),
-// defaults and numbers.
+// posenc.v1.RopeSpec describes it, with the same names (except
+// attention_factor), defaults and numbers.
 
 #pragma once
 

@@ -9,7 +9,7 @@
 
 namespace posenc::core {
 
-// The defaults, which are the values of xPos's paper.
+// The defaults are the values of xPos's paper.
 inline constexpr double kXPosScaleBase = 512;
 inline constexpr double kXPosGamma = 0.4;
 

@@ -1,12 +1,13 @@
-// Rotates q, k or both by a rotary encoding.
+// Rotates q, k or both by a rotary encoding: every pair of channels of the
+// rotated slice becomes
 //
 //   (x, y) -> A * (x cos phi - y sin phi, x sin phi + y cos phi)
 //
-// for every pair of channels of the rotated slice. phi is the angle of the pair
-// at the token's position, and A is the attention factor. Other channels pass
-// through bit for bit; in q they are multiplied by the query scale, if there is
-// one. Arithmetic is in float32 (float64 for float64 tensors), without fused
-// operations. Results are rounded once to the tensor's dtype, to nearest even.
+// Here phi is the angle of the pair at the token's position, and A is the
+// attention factor. Other channels pass through bit for bit; in q they are
+// multiplied by the query scale, if there is one. Arithmetic is in float32
+// (float64 for float64 tensors), without fused operations. Results are rounded
+// once to the tensor's dtype, to nearest even.
 // Arithmetic with NaN and infinity follows IEEE 754. The output bytes do not
 // depend on instruction set, thread count or position in the batch, except the
 // sign and payload of a NaN that results from several NaNs. Compared with the

@@ -1,12 +1,12 @@
 // Repositions rotated keys: moves them to other positions, or from one rotary
-// encoding to another, in one rotation.
+// encoding to another, in one rotation of each pair of the rotated slice.
 //
 //   (x, y) -> (A' / A) R(p' w' - p w) (x, y)
 //
-// for every pair of the rotated slice. R(phi) is the rotation by the angle phi.
-// p, w, A are the old position, frequency and attention factor; p', w', A' are
-// the new ones. A and A' include the keys' xPos factors, and `reverse` negates
-// the angle of its encoding. Other channels pass through bit for bit.
+// R(phi) is the rotation by the angle phi. p, w, A are the old position,
+// frequency and attention factor; p', w', A' are the new position, frequency
+// and attention factor. A and A' include the keys' xPos factors, and `reverse`
+// negates the angle of its encoding. Other channels pass through bit for bit.
 //
 // The angle is computed and reduced exactly; only its cosine and sine are
 // rounded. If the frequencies agree, the angle is (p' - p) w, and a shift needs
@@ -16,24 +16,22 @@
 // shift without positions rotates by float32(shift w).
 //
 // Let L be the length of a key's pair, multiplied by the attention factor and
-// the xPos factor. If keys are rotated at p and repositioned to p', their
-// elements differ from those of keys that are rotated directly at p' by at
-// most:
-//   float32  10 * 2^-24 L. With u = 2^-24, the first rotation of the pair adds
-//            (2 sqrt(2) + 1) u; the second rotation of an element and its
-//            direct rotation add 3 u each.
-//   float64  24 * 2^-53 L, because cosines are within 2 ulp
-//   16 bits  as float32, plus 3 u L for u = 2^-11 (float16) or 2^-8 (bfloat16),
-//            because each of the three results is rounded
-//   8 bits   likewise, with u = 2^-4 (E4M3) or 2^-3 (E5M2), unless results
-//            overflow or are subnormal
-//   int8     1, unless results overflow or the move changes the attention
-//            factor or the xPos factor. The first rounding changes an element
-//            by up to sqrt(1/2), and the two others by up to 1/2 each: less
-//            than 2 in total. The two compared elements are integers, so they
-//            differ by at most 1.
+// the xPos factor. Compare keys that are rotated at p and repositioned to p'
+// with keys that are rotated directly at p'. Their elements differ by at most:
+// - float32: 10 * 2^-24 L. With u = 2^-24, the first rotation of the pair adds
+//   (2 sqrt(2) + 1) u. The second rotation of an element and its direct
+//   rotation add 3 u each.
+// - float64: 24 * 2^-53 L, because cosines are within 2 ulp.
+// - 16 bits: the bound of float32 plus 3 u L for u = 2^-11 (float16) or 2^-8
+//   (bfloat16), because each of the three results is rounded.
+// - 8 bits: the bound of 16 bits with u = 2^-4 (E4M3) or 2^-3 (E5M2), unless
+//   results overflow or are subnormal.
+// - int8: 1, unless results overflow or the move changes the attention factor
+//   or the xPos factor. The first rounding changes an element by up to
+//   sqrt(1/2), and the two others by up to 1/2 each, which is less than 2 in
+//   total. The two compared elements are integers, so they differ by at most 1.
 //
-// After n shifts, L is multiplied by a factor within (1 +- 3.83 u)^n,
+// After n shifts, L is multiplied by a factor within (1 +- 3.83 u)^n, where
 // u = 2^-24.
 //
 // Keys are read in old_rope's output pairing and written in the output pairing
@@ -109,10 +107,9 @@ struct RepositionArgs {
 // "movement.old_positions...", "movement.new_positions...",
 // "movement.shifts.shape", "saturation", "k.dtype", "k.shape", "cache...". If
 // an error is about a layer of a cache with model_layers, the metadata `layer`
-// has the layer's index in k.
-// kNotRepositionable if no single rotation joins the encodings: they differ in
-// rotary_dim, slice, number of axes or splitting into halves, or only one of
-// them is NoPE.
+// has the layer's index in k. Returns kNotRepositionable if no single rotation
+// joins the encodings, because only one of them is NoPE, or because they differ
+// in rotary_dim, slice, number of axes or splitting into halves.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k);
 

@@ -27,7 +27,8 @@ PieceArray<Byte>::operator PieceArray<const char>() const
 
 template <typename Byte>
 absl::Span<Byte> PieceArray<Byte>::From(std::size_t offset) const {
-  // Finds the first piece that ends after `offset`. This skips empty pieces.
+  // Finds the first piece that ends after `offset`. The search skips empty
+  // pieces.
   const auto end = std::upper_bound(ends_.begin(), ends_.end(), offset);
   if (end == ends_.end()) return {};
   const absl::Span<Byte> piece = pieces_[end - ends_.begin()];

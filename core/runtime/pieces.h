@@ -28,13 +28,13 @@ class PieceArray {
   // An array of one piece.
   PieceArray(Data data, std::size_t size);
   explicit PieceArray(List pieces);
-  // Implicit, like the conversion from T* to const T*.
+  // The conversion is implicit, like the conversion from T* to const T*.
   // NOLINTNEXTLINE(google-explicit-constructor)
   operator PieceArray<const char>() const requires(!std::is_const_v<Byte>);
 
   std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
 
-  // Returns the bytes from `offset` to the end of the piece that holds this
+  // Returns the bytes from `offset` to the end of the piece that contains this
   // offset; empty at the end of the array.
   absl::Span<Byte> From(std::size_t offset) const;
   // Returns a part of the array. The part must lie inside the array.

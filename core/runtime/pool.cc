@@ -11,21 +11,21 @@
 
 namespace posenc::core {
 
-// One ForEach() in progress. It lies on the caller's stack, so no worker may
-// touch it after the caller has returned. Three rules ensure this:
+// One ForEach() in progress. A Spread is on the caller's stack, so no worker
+// may access it after the caller has returned. Three rules ensure this:
 //
-//   - A worker enters only through spreads_, under mutex_, and adds itself to
-//     `helpers` before it releases mutex_. Its last access to the Spread is to
-//     subtract itself again.
-//   - The caller removes the Spread from spreads_ when it finds no more tiles.
-//     No worker enters after that.
-//   - The caller returns when `helpers` is 0. Then all tiles are computed, not
-//     only taken, because a worker computes its tile before it leaves.
+// - A worker enters only through spreads_, under mutex_, and adds itself to
+//   `helpers` before it releases mutex_. Its last access to the Spread is to
+//   subtract itself from `helpers`.
+// - The caller removes the Spread from spreads_ when it finds no more tiles. No
+//   worker enters after this.
+// - The caller returns when `helpers` is 0. At this time all tiles are
+//   computed, because a worker computes its tile before it leaves.
 //
 // The caller waits for workers that are computing, never for a worker that is
-// asleep or busy elsewhere. So a caller that is itself a worker (a job that
-// spreads its work) cannot deadlock: it waits only for tiles that other threads
-// are computing, and no tile waits for anything.
+// asleep or busy elsewhere. A caller may itself be a worker (a job that spreads
+// its work). This cannot cause a deadlock, because a caller waits only for
+// tiles that other threads are computing, and no tile waits for anything.
 struct ComputePool::Spread {
   absl::FunctionRef<bool(std::int64_t)> compute;
   const std::int64_t tiles;
@@ -33,7 +33,7 @@ struct ComputePool::Spread {
   std::atomic<std::int64_t> next{0};       // the next tile to take
   std::atomic<int> helpers{0};  // workers inside; changed under mutex_
 
-  // Computes tiles until none is left. Faster threads compute more of them.
+  // Computes tiles until none is left. Faster threads compute more tiles.
   void Run() {
     while (Take()) {
     }
@@ -62,8 +62,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kWorthSpreading{200};
 
 // A caller polls for at most this time until the workers leave; then it sleeps.
-// The limit is about the time that waking up takes. Each worker has less than a
-// tile to do, unless it is interrupted.
+// Waking up takes about as long. Each worker has less than a tile to do, unless
+// it is interrupted.
 constexpr std::chrono::microseconds kLooking{30};
 
 void Pause() {
@@ -112,7 +112,8 @@ void ComputePool::Submit(std::function<void()> job) {
 std::int64_t ComputePool::ForEach(
     std::int64_t tiles, absl::FunctionRef<bool(std::int64_t)> compute) {
   Spread spread{compute, tiles};
-  // The caller is one of the threads; one tile needs no help and no lock.
+  // The caller is one of the threads, so a single tile needs no worker and no
+  // lock.
   const std::int64_t wanted = std::min<std::int64_t>(tiles, threads()) - 1;
   const Clock::time_point begin = Clock::now();
   if (wanted <= 0 || !spread.Take() ||

@@ -2,7 +2,8 @@
 //
 // A thread that spreads a computation takes part in it, and never waits for a
 // worker that has not started. A sleeping worker needs 30 us to wake up, or
-// milliseconds on a busy machine. In this time the caller does the work itself.
+// milliseconds on a busy machine. During this time the caller does the work
+// itself.
 
 #pragma once
 
@@ -35,9 +36,10 @@ class ComputePool {
   void Submit(std::function<void()> job);
 
   // Calls compute(i) once for each tile i = 0, 1, ... below `tiles`, until a
-  // call returns false. Calls run on the calling thread, which may itself be a
-  // worker, and on idle workers if one thread would take long. Waits for all
-  // calls, and returns their number n: the tiles [0, n) were computed.
+  // call returns false. The calls run on the calling thread, and also on idle
+  // workers if one thread would take long. The calling thread may itself be a
+  // worker. Waits for all calls, and returns their number n: the tiles [0, n)
+  // were computed.
   std::int64_t ForEach(std::int64_t tiles,
                        absl::FunctionRef<bool(std::int64_t)> compute);
 
@@ -50,7 +52,7 @@ class ComputePool {
   std::condition_variable left_;  // callers wait for workers to leave a Spread
   std::deque<std::function<void()>> jobs_;
   // Computations that may still have tiles to take. The callers of ForEach()
-  // own them.
+  // own these computations.
   std::deque<Spread*> spreads_;
   bool stopping_ = false;
   std::vector<std::thread> workers_;

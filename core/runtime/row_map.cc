@@ -33,8 +33,8 @@ std::unique_ptr<RowMap::Worker> RowRange::StartWorker(std::int64_t first,
 //   out   |--row 0--|--|row 1------|--row 2--|--row 3--|
 //          one run     row 1 and row 2 are copied     one run
 //
-// This also works in place: the input of a cut row is read in full before its
-// output is written, and no other row reads these bytes.
+// This also works in place, because the input of a cut row is read in full
+// before its output is written, and no other row reads these bytes.
 void MapRows(const RowMap& map, const ConstPieces& in, const Pieces& out,
              std::int64_t first, std::int64_t rows) {
   const std::size_t in_bytes = map.in_bytes();

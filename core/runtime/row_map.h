@@ -17,14 +17,14 @@ namespace posenc::core {
 
 class RowMap {
  public:
-  // A thread's state while it works on rows. Only that thread uses it;
-  // consecutive rows are cheapest, because they reuse the state.
+  // A thread's state while it works on rows. Only one thread uses a worker.
+  // Consecutive rows are cheapest, because they reuse the state.
   class Worker {
    public:
     virtual ~Worker() = default;
     // Maps rows [first, first + rows), which are within the rows given to
     // StartWorker(). `in` and `out` point to row `first`, with any alignment.
-    // They do not overlap. If in_place(), they may also be equal.
+    // `in` and `out` do not overlap, but may be equal if in_place().
     virtual void Run(std::int64_t first, std::int64_t rows, const void* in,
                      void* out) = 0;
   };
@@ -39,7 +39,7 @@ class RowMap {
   virtual std::size_t kept_bytes() const { return 0; }
 
   // Returns a worker for rows [first, first + rows). Many threads may call this
-  // at the same time.
+  // function at the same time.
   virtual std::unique_ptr<Worker> StartWorker(std::int64_t first,
                                               std::int64_t rows) const = 0;
 
@@ -58,7 +58,7 @@ class RowMap {
   const bool in_place_;
 };
 
-// A map of rows [first, first + rows) of another map, for a tensor that holds
+// A map of rows [first, first + rows) of another map, for a tensor that has
 // only these rows.
 class RowRange final : public RowMap {
  public:
@@ -76,9 +76,9 @@ class RowRange final : public RowMap {
   const std::int64_t first_;
 };
 
-// Maps rows [first, first + rows). `in` and `out` hold all rows. They do not
-// overlap. If in_place(), they may also be the same pieces. A row that
-// straddles two pieces is joined in a buffer.
+// Maps rows [first, first + rows). `in` and `out` have all rows of the map.
+// `in` and `out` do not overlap, but may be the same pieces if in_place(). A
+// row that lies in two pieces is joined in a buffer.
 void MapRows(const RowMap& map, const ConstPieces& in, const Pieces& out,
              std::int64_t first, std::int64_t rows);
 

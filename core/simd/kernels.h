@@ -11,13 +11,15 @@
 namespace posenc::simd {
 
 // Cosines and sines of n pairs of one token:
+//
 //   phi_i = sum over axes a of position[a] * turns[a][i] quarter turns
 //   cos[i] = factor_i * cos(phi_i), sin[i] = factor_i * sin(phi_i)
-// with turns = hi + mid + lo, split as angle/quarter_turns.h explains: hi and
-// mid have at most 21 significant bits, so that hi * p and mid * p are exact
-// for positions of 32 bits. Fractional positions may have more bits; the kernel
-// splits them. |phi| < 2^51 quarter turns. The factor is the product of
-// attention factor, xPos factor and query scale.
+//
+// Here turns = hi + mid + lo (angle/quarter_turns.h). hi and mid have at most
+// 21 significant bits, so that hi * p and mid * p are exact for positions of 32
+// bits. Fractional positions may have more bits; the kernel splits them.
+// |phi| < 2^51 quarter turns. The factor is the product of attention factor,
+// xPos factor and query scale.
 struct TrigRow {
   // Position of pair i on axis a: position[a * position_axis_stride +
   // i * position_pair_stride]; the pair stride is 0 (one position for all)
@@ -37,8 +39,10 @@ struct TrigRow {
 
 // Rows of results. Row r has the cosines and sines of the angles
 // phi_i + delta_r,i:
+//
 //   cos[r][i] = cos phi_i * cos delta_r,i - sin phi_i * sin delta_r,i
 //   sin[r][i] = sin phi_i * cos delta_r,i + cos phi_i * sin delta_r,i
+//
 // Each result is computed in float64 and rounded once to float32. Each float64
 // row is padded with zeros up to a multiple of 16 values.
 struct AngleSums {

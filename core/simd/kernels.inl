@@ -6,7 +6,7 @@
 //   kConvertsBf16              true if there are instructions that convert to
 //                              bfloat16; NarrowBf16, StoreTwoBf16 and
 //                              StorePairsBf16 then use these instructions
-//   SwapPairs                  a vector x0 y0 x1 y1 .. as y0 x0 y1 x1 ..
+//   SwapPairs                  y0 x0 y1 x1 from a vector x0 y0 x1 y1
 //   NarrowDoubles              two batches of doubles as one batch of floats
 //   LowWords                   the lower words of two batches of doubles
 //   Load/StoreF16, LoadBf16    one batch of floats from or to 16-bit values
@@ -28,8 +28,8 @@
 //   Lanes, kAllLanes, HasAny, LesserMagnitudes, AllAtLeast  for
 //                              kernels_doubt.inl
 //
-// Nothing here may be visible to other files, or depend on anything but xsimd
-// and kernels.h. Otherwise the linker could give the baseline an inline
+// This code must be invisible to other files, and depend only on xsimd and
+// kernels.h. Otherwise code for the baseline could be linked with an inline
 // function that was compiled for AVX-512.
 
 #include "core/simd/kernels_angles.inl"

@@ -6,22 +6,23 @@
 // requests in flight for each memory page, it also processes several pages at
 // the same time:
 //
-//   a token of heads, with alternating pages     |--page 0--|--page 1--| ..
+//   a token of heads, with alternating pages     |--page 0--|--page 1--|--
 //                                                 ^ head 0   ^ head 8
-//                                                   then heads 1 and 9, ..
+//                                                   then heads 1 and 9
 //
-//   heads of tokens (head-major)     head 0  |--page 0--|--page 1--| ..
-//                                    head 1  |--page 0--|--page 1--| ..
+//   heads of tokens (head-major)     head 0  |--page 0--|--page 1--|--
+//                                    head 1  |--page 0--|--page 1--|--
 //
-//   A few heads are rotated together, one page of each head; they alternate
-//   after each token. The next heads follow with the same tokens. The next
-//   pages follow after all heads, so that rows of cosines and sines stay in the
-//   first-level cache. While a page is rotated, the next page is prefetched.
+//   A few heads are rotated together, one page of each head; the heads
+//   alternate after each token. The next heads follow with the same tokens. The
+//   next pages follow after all heads, so that rows of cosines and sines stay
+//   in the first-level cache. While a page is rotated, the next page is
+//   prefetched.
 //
 // Non-temporal stores write directly from registers if the halves of slices,
-// and the channels that pass through beside them, are whole cache lines. Other
-// tensors (odd widths, different pairings of input and output, vectors of half
-// a line, unaligned tensors) are gathered in a buffer first
+// and the channels that pass through, are whole cache lines. Other tensors have
+// odd widths, different pairings of input and output, vectors of half a line,
+// or no alignment; their slices are first gathered in a buffer
 // (kernels_stream.inl).
 
 #pragma once
