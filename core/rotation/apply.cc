@@ -16,7 +16,7 @@
 namespace posenc::core {
 namespace {
 
-// The heads of q or k and how they rotate. q and k may differ in heads,
+// The heads of q or of k, and their rotation. q and k may differ in heads,
 // head_dim and dtype.
 struct RotatedTensor {
   std::shared_ptr<const PreparedRope> prepared;
@@ -24,8 +24,8 @@ struct RotatedTensor {
   HeadRotation rotation;
 };
 
-// Prepares q or k. `other` is the other of these two tensors, if it is already
-// prepared; if both have the same head_dim, they share one prepared encoding.
+// Prepares q or k. `other` is the other tensor, if that tensor is already
+// prepared. Two tensors with the same head_dim share one prepared encoding.
 absl::StatusOr<RotatedTensor> PrepareTensor(
     const ApplyRopeArgs& args, const HeadLayout& layout,
     const ConstTensorView& in, absl::string_view name,
@@ -70,7 +70,7 @@ absl::Status CheckQueryScale(const QueryScale& scale, bool has_q) {
     return FieldInvalid("query_scale",
                         "set without q; it multiplies q and nothing else");
   }
-  // The conditions fail for NaN, too.
+  // The conditions are negated so that they also reject NaN.
   if (!(scale.beta >= 0 && scale.beta <= kMaxBeta)) {
     return MustBe("query_scale.beta", scale.beta, "0 to 2^40");
   }
@@ -82,9 +82,9 @@ absl::Status CheckQueryScale(const QueryScale& scale, bool has_q) {
   return absl::OkStatus();
 }
 
-// Expands the positions of tokens. `rope` is null if it is not known. Then the
-// number of axes is not known, and the result is null, but missing positions
-// are still an error.
+// Expands the positions of tokens. `rope` is null if the encoding is not known.
+// The result is then null, because the number of axes is not known; missing
+// positions are still an error.
 absl::StatusOr<std::shared_ptr<const TokenPositions>> Expand(
     const ApplyRopeArgs& args, const HeadLayout& layout,
     const ResolvedRope* rope) {
@@ -154,8 +154,8 @@ class PositionCosSin : public CosSinSource {
   }
 
   CosSinEvaluator evaluator_;
-  // Made by the first FillRun(). A source that was used must not be cloned,
-  // because the clone would share the anchor.
+  // The first FillRun() makes the anchor. A source that was used must not be
+  // cloned, because the clone would share the anchor.
   std::shared_ptr<CosSinEvaluator::Anchor> anchor_;
   bool scaled_;
   std::shared_ptr<const TokenPositions> positions_;

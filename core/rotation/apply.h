@@ -52,8 +52,8 @@ struct Rotations {
 };
 
 // Prepares the rotations of tensors of these dtypes and shapes, without reading
-// their data. At least one of q and k must not be null. Field paths: "rope...",
-// "positions...", "query_scale...", "saturation", "q.shape", "k.dtype".
+// their data. At least one of q and k must not be null. Errors name fields such
+// as "rope...", "positions...", "query_scale...", "saturation" and "q.shape".
 absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
                                            const ConstTensorView* q,
                                            const ConstTensorView* k);

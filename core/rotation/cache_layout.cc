@@ -15,8 +15,8 @@
 namespace posenc::core {
 namespace {
 
-// The layouts of engines, in the order of memory; docs/caches.md has their
-// sources.
+// The layouts of engines, with the dimensions in the order of memory;
+// docs/caches.md has their sources.
 struct Engine {
   absl::string_view name, dimensions;
 };
@@ -25,8 +25,8 @@ constexpr Engine kEngines[] = {
     {"sglang_nhd", "BHD"}, {"vllm_packed", "BTHKD"}, {"vllm_split", "KBTHD"},
 };
 
-// Cuts `dimensions` in the message, because a request may have a long text
-// there.
+// Shortens `dimensions` in the message, because a request may contain a long
+// text.
 absl::Status WrongDimensions(absl::string_view dimensions,
                              absl::string_view fact) {
   return FieldInvalid(
@@ -203,7 +203,8 @@ absl::Status ReadRuns(absl::string_view field, const CacheLayout& layout,
                         "beside slots; a token without a slot is -1");
   }
   places->sequences = sequences;
-  // An element names this many slots, which hold consecutive tokens.
+  // Each element of the tensor names this many slots, which hold consecutive
+  // tokens.
   const std::int64_t size = by_slots ? 1 : places->tokens.extent;
   const std::int64_t count = places->slots / size;
   for (std::int64_t s = 0; s < sequences; ++s) {
@@ -321,8 +322,8 @@ absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
     RETURN_IF_ERROR(
         reserve(*runs * static_cast<std::int64_t>(sizeof(SlotRun))));
   }
-  // Allocates the runs at once. A vector that grows would need up to three
-  // times the memory that was reserved above.
+  // Allocates the memory of all runs at once. A vector that grows would need up
+  // to three times the memory that was reserved above.
   places.runs.reserve(*runs);
   RETURN_IF_ERROR(ReadRuns(field, layout, &places));
   RETURN_IF_ERROR(SortRuns(field, &places));

@@ -22,9 +22,9 @@ inline constexpr std::int64_t kMaxModelLayers = 256;
 
 // posenc.v1.CacheLayout describes these fields.
 struct CacheLayout {
-  // One letter for each dimension: B blocks, T tokens of a block, H heads, D
-  // channels, K keys and values, L layers. The name of an engine's layout, such
-  // as "vllm_split", is also valid.
+  // One letter for each dimension: B for blocks, T for tokens of a block, H for
+  // heads, D for channels, K for keys and values, L for layers. The name of an
+  // engine's layout, such as "vllm_split", is also valid.
   std::string dimensions;
   std::optional<ConstTensorView> block_table;
   std::vector<std::int64_t> lengths;
@@ -62,8 +62,7 @@ CacheDimension CachePlaces::*DimensionOf(char letter);
 
 // Finds where k holds the tokens, without reading k's data. `reserve` reserves
 // the memory of the runs; it may be empty. Errors name fields of `k` and
-// `cache`: "k.shape", "cache.dimensions", "cache.block_table...",
-// "cache.slots...", "cache.lengths", "cache.layers[0]", "cache.model_layers".
+// `cache`, such as "k.shape", "cache.block_table..." and "cache.layers[0]".
 absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
                                        const ConstTensorView& k,
                                        const ReserveFunction& reserve);

@@ -81,7 +81,8 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
     std::int64_t head = -1, part = -1, layer = -1;
   };
 
-  // Splits `outer`, the row-major index over all dimensions before the blocks.
+  // Splits `outer`, the row-major index over all dimensions before the blocks,
+  // into an index for each dimension.
   Indexes Fixed(std::int64_t outer) const {
     Indexes fixed;
     for (std::size_t i = places_.outer.size(); i-- > 0;) {
@@ -114,7 +115,7 @@ class CacheMap::CacheWorker final : public RowMap::Worker {
   // `first`.
   void RunSlots(const Indexes& fixed, std::int64_t first, std::int64_t n,
                 const std::byte* src, std::byte* dst) {
-    // Part 1 is the values, which do not rotate.
+    // Part 1 has the values, which do not rotate.
     if (fixed.part == 1) return;
     const std::size_t token =
         row_tokens_ == 1 ? map_.in_bytes() : places_.tokens.step;

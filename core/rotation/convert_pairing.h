@@ -28,14 +28,14 @@ struct ConvertPairingArgs {
 };
 
 // Checks the arguments that can be checked without the weight.
-// PairingRows::Create() checks them, too.
+// PairingRows::Create() also checks these arguments.
 absl::Status CheckConvertPairing(const ConvertPairingArgs& args);
 
 // Maps each row of the result to its row of the weight.
 class PairingRows {
  public:
-  // The weight is [heads * head_dim, ...].
-  // Field paths: "old_pairing", "heads", "rotary_dim", "weight.shape", ...
+  // The weight has the shape [heads * head_dim, ...]. Errors name fields such
+  // as "old_pairing", "heads" and "weight.shape".
   static absl::StatusOr<PairingRows> Create(const ConvertPairingArgs& args,
                                             Dtype dtype, const Shape& shape);
 

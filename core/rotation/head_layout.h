@@ -13,8 +13,9 @@
 
 namespace posenc::core {
 
-// Order of a tensor's dimensions. The numbers are those of posenc.v1.Layout. B
-// is the batch, S and T are the tokens, H the heads, D the channels of a head.
+// Order of a tensor's dimensions. Each value has the same number as in
+// posenc.v1.Layout. B is the batch, S and T are the tokens, H the heads, D the
+// channels of a head.
 enum class Layout { kBshd = 1, kBhsd = 2, kSbhd = 3, kThd = 4 };
 
 // The name and rank of a layout, and the indices of its batch, token and head
@@ -45,7 +46,7 @@ absl::StatusOr<HeadLayout> ReadHeadLayout(const ConstTensorView& tensor,
                                           const LayoutOrder& order,
                                           bool takes_int8);
 
-// Checks that `saturation` is finite or none if the dtype is FP8. Field path:
+// Checks that `saturation` is kFinite or kNone if the dtype is FP8. Field path:
 // "saturation". `name` is the name of the tensor.
 absl::Status CheckSaturation(Saturation saturation, Dtype dtype,
                              absl::string_view name);

@@ -15,7 +15,7 @@
 
 namespace posenc::core {
 
-// A run of channels that holds whole pairs. All rotated channels are one
+// A run of channels that contains whole pairs. All rotated channels are one
 // segment, unless each axis splits its own channels into halves: then each axis
 // that has pairs has its own segment.
 struct Segment {
@@ -30,7 +30,7 @@ struct Segment {
 std::vector<Segment> SegmentsOf(const RopeSpec& spec, std::int64_t head_dim);
 
 // The blocks of an int8 head that have rotated channels, with the blocks
-// between them. They rotate in float32; all other blocks pass through.
+// between them. These blocks rotate in float32; all other blocks pass through.
 struct QuantisedSpan {
   BlockFormat format = BlockFormat::kNone;
   std::size_t first_byte = 0;
@@ -55,7 +55,7 @@ struct HeadRotation {
 };
 
 // Describes the rotation of heads of head_dim channels. `spec` decides which
-// channels pass through. It does not decide the segments, because they may
+// channels pass through. `spec` does not decide the segments, because they may
 // belong to two encodings. Saturation matters only for FP8, and `format` only
 // for int8.
 HeadRotation MakeHeadRotation(Dtype dtype, Saturation saturation,

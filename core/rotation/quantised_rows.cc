@@ -82,7 +82,7 @@ float Inverse(float d) {
   return std::isinf(inverse) ? 0 : inverse;
 }
 
-// Formats of blocks. A block is a scale, then kQuantBytes bytes of quants.
+// Formats of blocks. A block has a scale, and then kQuantBytes bytes of quants.
 
 struct Q8_0 {
   static constexpr std::size_t kQuantBytes = kChannels;

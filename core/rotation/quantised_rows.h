@@ -1,6 +1,6 @@
 // Rows of quantised keys: 8-bit integers whose scale the caller keeps, or
-// blocks that contain their scales. They rotate in float32. posenc.v1.Dtype and
-// posenc.v1.BlockFormat describe the numbers.
+// blocks that contain their scales. The rows rotate in float32. posenc.v1.Dtype
+// and posenc.v1.BlockFormat describe the numbers.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace posenc::core {
 
-// The numbers are those of posenc.v1.BlockFormat.
+// Each value has the same number as in posenc.v1.BlockFormat.
 enum class BlockFormat { kNone = 0, kQ8_0 = 1, kQ4_0 = 2 };
 
 // Returns "q8_0", "q4_0", or "" for kNone.
@@ -29,7 +29,7 @@ Block BlockOf(BlockFormat format);
 void Dequantise(BlockFormat format, const std::byte* src, std::size_t n,
                 float* dst);
 
-// Converts float32 to n blocks. For kNone, numbers that do not fit 8 bits
+// Converts float32 to n blocks. For kNone, numbers that do not fit in 8 bits
 // become -128 or 127.
 void Quantise(BlockFormat format, const float* src, std::size_t n,
               std::byte* dst);

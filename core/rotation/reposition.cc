@@ -125,7 +125,7 @@ absl::Status CheckTargets(const PositionChange& change,
   return absl::OkStatus();
 }
 
-// Keys that one old and one new encoding move: all of k, or one layer of it.
+// Keys that one old and one new encoding move: all of k, or one layer of k.
 struct Keys {
   const ConstTensorView& k;  // as the caller gave it
   // layout.head_dim is the width of a head in elements of k. If block_format is
@@ -142,7 +142,7 @@ struct Keys {
   }
 };
 
-// Reads the movement of keys that are not empty.
+// Reads the movement of keys. Expects that the tensor of keys is not empty.
 absl::StatusOr<PositionChange> ReadMovement(const Movement& movement,
                                             const Keys& keys,
                                             const ResolvedRope& old_rope,
@@ -204,8 +204,8 @@ absl::string_view TargetField(const PositionChange& change) {
                                      : "movement.shift";
 }
 
-// Checks the fields that int8 keys need, and that only they may have. `width`
-// is the extent of a head.
+// Checks the fields that are required for int8 keys, and valid only for int8
+// keys. `width` is the extent of a head.
 absl::Status CheckInt8(const RepositionArgs& args, const ConstTensorView& k,
                        std::int64_t width) {
   const absl::string_view format = BlockFormatName(args.block_format);
@@ -249,8 +249,8 @@ std::int64_t HeadChannels(const RepositionArgs& args, Dtype dtype,
   return width / static_cast<std::int64_t>(block.bytes) * block.channels;
 }
 
-// Prepares the rotation of keys that two encodings move. `layout` is in
-// channels.
+// Prepares the rotation of keys from the old encoding to the new encoding.
+// layout.head_dim counts channels.
 absl::StatusOr<std::unique_ptr<RotationMap>> Join(
     const RepositionArgs& args, const Keys& keys, const HeadLayout& layout,
     const ResolvedRope& old_rope, const ResolvedRope& new_rope) {
@@ -310,12 +310,12 @@ absl::StatusOr<std::unique_ptr<RotationMap>> PrepareKeys(
   const absl::StatusOr<std::shared_ptr<const PreparedRope>> new_rope =
       args.new_rope ? args.new_rope(layout->head_dim) : old_rope;
   if (args.new_rope) faults.Note(Prefixed("new_rope", new_rope.status()));
-  // The next steps need all results so far.
+  // The next steps need all earlier results.
   if (!faults.none()) return faults.status();
   return Join(args, keys, *layout, (*old_rope)->rope, (*new_rope)->rope);
 }
 
-// Returns the extents that the keys of every layer of a cache have.
+// Returns the extents of a cache's keys, which are the same in every layer.
 absl::StatusOr<HeadLayout> ReadCacheHeads(const ConstTensorView& k,
                                           const CachePlaces& places) {
   RETURN_IF_ERROR(CheckHeadDtype(k.dtype, /*takes_int8=*/true));
@@ -327,13 +327,13 @@ absl::StatusOr<HeadLayout> ReadCacheHeads(const ConstTensorView& k,
                     places.channels.extent};
 }
 
-// Limit for the different pairs of an old and a new encoding. Each pair takes
-// time and memory for the positions of all tokens.
+// Limits the number of different pairs of an old and a new encoding. Each pair
+// takes time and memory for the positions of all tokens.
 constexpr std::size_t kMaxLayerEncodings = 8;
 
 // Adds `field` and the layer to `status`, an error of the layer's encoding. If
-// the error is about the layer's index, its field becomes the layer's element
-// of cache.model_layers instead.
+// the error is about the layer's index, the returned error instead names the
+// layer's element of cache.model_layers.
 absl::Status LayerFault(const Keys& layer, absl::string_view field,
                         const absl::Status& status) {
   const std::optional<ErrorDetails> details = GetErrorDetails(status);
@@ -384,7 +384,8 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
     keys.emplace_back();
     ASSIGN_OR_RETURN(keys.back(), PrepareKeys(args, layer));
   }
-  // Layers without rotation need no worker: CacheMap copies all rows first.
+  // Layers without rotation need no worker, because CacheMap copies all rows
+  // first.
   for (std::int32_t& at : keys_of_layer) {
     if (at >= 0 && ropes[at].first->rope.spec.nope) at = -1;
   }

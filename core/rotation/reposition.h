@@ -10,10 +10,10 @@
 //
 // The angle is computed and reduced exactly; only its cosine and sine are
 // rounded. If the frequencies agree, the angle is (p' - p) w, and a shift needs
-// no positions. If the encodings agree and have no xPos, A' / A is exactly 1,
-// so shifts do not drift. An encoding with float32 angles has the same angle as
-// in ApplyRope, float32(p w), and the difference of the two angles is exact. A
-// shift without positions rotates by float32(shift w).
+// no old positions. If the encodings agree and have no xPos, A' / A is exactly
+// 1, so shifts do not drift. An encoding with float32 angles has the same angle
+// as in ApplyRope, float32(p w), and the difference of the two angles is exact.
+// A shift without positions rotates by float32(shift w).
 //
 // Let L be the length of a key's pair, multiplied by the attention factor and
 // the xPos factor. Compare keys that are rotated at p and repositioned to p'
@@ -73,13 +73,13 @@ struct Movement {
   // Required with NewPositions. Also required if the encodings differ in
   // frequencies, sign, angle precision, or in xPos fields other than `center`.
   Positions old_positions;
-  // monostate: no target is given, which is an error.
+  // monostate means that no target is given, which is an error.
   std::variant<std::monostate, NewPositions, ShiftAll, TokenShifts> target;
 };
 
 // Returns the encoding of a layer of the model, for heads of head_dim channels.
-// Layers with equal encodings should get the same object: the positions are
-// expanded once for each pair of an old and a new object.
+// Layers with equal encodings should get the same object, because the positions
+// are expanded once for each pair of an old and a new object.
 using LayerLookup =
     std::function<absl::StatusOr<std::shared_ptr<const PreparedRope>>(
         std::int64_t model_layer, std::int64_t head_dim)>;
@@ -87,35 +87,36 @@ using LayerLookup =
 struct RepositionArgs {
   RopeLookup old_rope;
   RopeLookup new_rope;  // null: the same encoding
-  // These replace old_rope and new_rope if the cache has model_layers. Layers
-  // without rotation do not change.
+  // old_layers and new_layers replace old_rope and new_rope if the cache has
+  // model_layers. Layers without rotation do not change.
   LayerLookup old_layers;
   LayerLookup new_layers;  // null: the same encodings
   Movement movement;
   Layout layout = Layout::kBshd;
   std::optional<CacheLayout> cache;  // instead of layout
-  // Required for FP8, and for int8 without blocks: then it must be kFinite.
+  // Required for FP8, and for int8 without blocks. For int8 without blocks it
+  // must be kFinite.
   Saturation saturation = Saturation::kUnspecified;
   BlockFormat block_format = BlockFormat::kNone;  // only with int8
   ReserveFunction reserve;  // for positions and SlotRuns; may be empty
 };
 
 // Returns the rotation of k's rows, in the order of memory, for keys of this
-// dtype and shape. It does not read k's data. A row is one head of one token;
-// in a cache it is a row of CacheMap. The rotation can run in place if the
-// output pairings are the same. Field paths: "old_rope...", "new_rope...",
-// "movement.old_positions...", "movement.new_positions...",
-// "movement.shifts.shape", "saturation", "k.dtype", "k.shape", "cache...". If
-// an error is about a layer of a cache with model_layers, the metadata `layer`
-// has the layer's index in k. Returns kNotRepositionable if no single rotation
-// joins the encodings, because only one of them is NoPE, or because they differ
-// in rotary_dim, slice, number of axes or splitting into halves.
+// dtype and shape. The function does not read k's data. A row is one head of
+// one token; in a cache it is a row of CacheMap. The rotation can run in place
+// if the output pairings are the same. Errors name fields such as
+// "old_rope...", "movement.old_positions...", "saturation", "k.dtype" and
+// "cache...". If an error is about a layer of a cache with model_layers, the
+// metadata `layer` has the layer's index in k. Returns kNotRepositionable if no
+// single rotation joins the encodings, because only one of them is NoPE, or
+// because they differ in rotary_dim, slice, number of axes or splitting into
+// halves.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k);
 
 // Prepares and runs the rotation that repositions k. k_out has k's dtype and
-// shape. It does not overlap k. If the output pairings are the same, it may
-// also be k's own memory.
+// shape. k_out does not overlap k, but may be k's own memory if the output
+// pairings are the same.
 absl::Status Reposition(const RepositionArgs& args, const ConstTensorView& k,
                         const TensorView& k_out);
 

@@ -14,24 +14,24 @@
 
 // The angle of a token is a sum of terms position * frequency, and the kernel
 // adds up any number of them exactly. There are three ways to write the sum;
-// the code takes the first way that is exact:
+// the code uses the first way that is exact:
 //
 //   1. (p' - p) * w'                    if both encodings have the same angles
 //                                       and p' - p is exact: one set of terms
 //   2. p' * w'  -  p * w
 //   3. p' * w'  -  p * w  +  e * w'     p' = p + shift was rounded, and lost e
 //
-// So quarter_turns_ holds the frequencies w', w, w' in this order, and SetTerms
-// sets how many of them are used. With float32 angles each term is the angle
-// float32(p * w) of a pair, with frequency 1. In this case there is no e,
-// because the frameworks also round p'.
+// So quarter_turns_ contains the frequencies w', w, w' in this order, and
+// SetTerms sets how many of them are used. With float32 angles each term is the
+// angle float32(p * w) of a pair, with frequency 1. Float32 angles have no term
+// e * w', because the frameworks also round p'.
 namespace posenc::core {
 namespace {
 
 // The kernel can reduce only products below 2^51 quarter turns. Products of
 // positions up to 2^31 stay below this limit with every valid frequency.
-// Distances up to 2^32 may exceed it; such a distance is split into two
-// positions.
+// Products of distances up to 2^32 may exceed this limit, so p' and p are
+// separate terms for a distance above 2^31.
 constexpr double kMaxTerm = 0x1p31;
 
 // Returns the frequencies in the shape [heads][axes][pairs]. A frequency is 0
@@ -61,8 +61,8 @@ std::size_t HeadsOf(const ResolvedRope& a, const ResolvedRope& b) {
   return std::max({a.heads, b.heads, 1});
 }
 
-// True if xPos factors depend only on the distance. Centers may differ: they
-// only add to the distance.
+// True if the ratio of the xPos factors depends only on the distance. Centers
+// may differ, because they only add a constant to the distance.
 bool SameDecay(const RopeSpec& a, const RopeSpec& b) {
   if (!a.xpos.has_value() || !b.xpos.has_value()) {
     return a.xpos.has_value() == b.xpos.has_value();
@@ -199,8 +199,8 @@ void RepositionCosSin::WriteTerms(const Encoding& encoding, std::size_t h,
 
 void RepositionCosSin::SetTerms(std::size_t h) {
   const bool float32 = to_.float32;
-  // float32(p' w) - float32(p w) is not float32((p' - p) w): if p is known, the
-  // two float32 angles are separate terms.
+  // float32(p' w) - float32(p w) is not float32((p' - p) w). So if p is known,
+  // the two float32 angles are separate terms.
   if (same_angles_ &&
       (float32 ? !change_->from.has_value() : distance_exact_)) {
     WriteTerms(to_, h, 0, 1, distance_);

@@ -32,13 +32,13 @@ struct PositionChange {
 };
 
 // Returns the first difference of the encodings that makes the rotation depend
-// on the old position, and not only on the distance; empty if no difference
-// does this.
+// on the old position, and not only on the distance; empty if there is no such
+// difference.
 std::string StartDependence(const ResolvedRope& from, const ResolvedRope& to);
 
 // The row of a token has the angle of `to` at p' minus the angle of `from` at
-// p. Its factor is the ratio of the attention factors, A' / A, times the ratio
-// of the keys' xPos factors.
+// p. The row's factor is the ratio of the attention factors, A' / A, times the
+// ratio of the keys' xPos factors.
 class RepositionCosSin : public CosSinSource {
  public:
   // The encodings must be joinable (PrepareReposition checks this). Either
@@ -71,7 +71,7 @@ class RepositionCosSin : public CosSinSource {
     double sign;                   // -1 if reversed
     bool float32;                  // float32 angles, as in the frameworks
     std::vector<double> inv_freq;  // [heads][axes][pairs]
-    // ln of the key's xPos factor: (center - p) * decay[pair].
+    // The ln of a key's xPos factor is (center - p) * decay[pair].
     std::vector<long double> decay;  // empty: no xPos
     long double center = 0;
   };

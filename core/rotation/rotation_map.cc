@@ -9,9 +9,9 @@
 #include "core/simd/dispatch.h"
 
 // Evaluating a token's cosines and sines costs more than rotating one head with
-// them, so they must be evaluated once and used for all heads. The way to do so
-// depends on the order of memory. For 2 sequences of tokens t0 t1 ... and heads
-// h0 h1 ...:
+// them, so they must be evaluated once and used for all heads. The method
+// depends on the order of memory. This is the order for 2 sequences of tokens
+// t0 t1 ... and heads h0 h1 ...:
 //
 //   BSHD, THD   t0h0 t0h1 .. t1h0 t1h1 ..           the heads of a token are
 //               t0h0 ..        (sequence 1)         adjacent
@@ -25,34 +25,35 @@
 // has all heads of a sequence rotates the tokens of a block in all heads, then
 // the tokens of the next block. Workers that have fewer heads share a table of
 // all cosines and sines for the whole call. If this table exceeds
-// kMaxBytesOfAll, they evaluate blocks instead, once for each head.
+// kMaxBytesOfAll, these workers evaluate blocks instead, once for each head.
 //
 // In SBHD, if sequences have equal positions, their heads are treated as the
-// heads of one sequence. If their positions differ, a block is one token,
-// because the next token belongs to another sequence.
+// heads of one sequence. If sequences have different positions, a block is one
+// token, because the next token belongs to another sequence.
 namespace posenc::core {
 namespace {
 
 // A block's cosines and sines stay in the first-level cache (at least 32 KiB on
-// every supported CPU) while the heads use them. In BHSD they stay in the
-// second-level cache, because all tokens come once for each head.
+// every supported CPU) while the heads use them. In BHSD the cosines and sines
+// stay in the second-level cache, because all tokens come once for each head.
 constexpr std::size_t kBlockBytes = 32 * 1024;
 constexpr std::size_t kHeadMajorBlockBytes = 128 * 1024;
 
 // A tensor of at least this size is not in the second-level cache when its
 // rotation begins, so prefetching saves time. In a server this is true for all
-// tensors. Prefetching costs a few percent if the tensor is in the cache.
+// tensors of this size. Prefetching costs a few percent if the tensor is in the
+// cache.
 constexpr std::size_t kColdBytes = 1 << 20;
 
 // An output of at least this size leaves the third-level cache before it is
-// read, so non-temporal stores save time. With a smaller output that is read
-// next, they would cost time. The reported size of the cache is not used,
-// because virtual machines report far more than their share
+// read, so non-temporal stores save time. For a smaller output that is read
+// next, non-temporal stores would cost time. The reported size of the cache is
+// not used, because virtual machines report far more than their share
 // (docs/measurements/kernels.md).
 constexpr std::size_t kStreamedBytes = 24 << 20;
 
-// int8 heads are converted in a buffer of 16 KiB, so that it stays in the
-// first-level cache. The buffer is larger only if one head needs more.
+// int8 heads are converted in a buffer of 16 KiB, so that the buffer stays in
+// the first-level cache. The buffer is larger only if one head needs more.
 constexpr std::int64_t kMostFloats = 4096;
 
 // Upper bounds on the size of all tokens' cosines and sines, in float32 and in
@@ -262,8 +263,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
     return table.tokens * count;
   }
 
-  // Replaces RunTokens for tensors in which a head's tokens are adjacent.
-  // Rotates whole heads, or a part of one head.
+  // Does the work of RunTokens for tensors in which a head's tokens are
+  // adjacent. Rotates whole heads, or a part of one head.
   std::int64_t RunHeads(std::int64_t first, std::int64_t rows,
                         const std::byte* src, std::byte* dst) {
     const std::int64_t tokens = map_.tokens_;
@@ -412,8 +413,8 @@ class RotationMap::RotationWorker final : public RowMap::Worker,
     const std::size_t pass = rotation.pass_channel * rotation.element;
     ForEachHead(rows, heads, [&](std::int64_t t, std::size_t offset) {
       const double scale = map_.scaled_ ? rows.table->Scale(rows.first + t) : 1;
-      // A factor of 1 must not change a bit: a product would make a signalling
-      // NaN quiet.
+      // A factor of 1 must not change any bit, but a product would make a
+      // signalling NaN quiet.
       if (scale != 1) {
         ScaleChannels(rotation, src + offset + pass, dst + offset + pass,
                       scale);

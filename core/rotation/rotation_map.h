@@ -26,8 +26,8 @@ class RotationMap final : public RowMap {
     std::size_t token_bytes;  // from token to token
   };
 
-  // Rotates tokens whose heads may lie at any distances in memory (Heads). Only
-  // one thread may use it.
+  // Rotates tokens whose heads may be at any distances in memory (Heads). Only
+  // one thread may use a TokenWorker.
   class TokenWorker {
    public:
     virtual ~TokenWorker() = default;

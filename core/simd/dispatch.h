@@ -10,18 +10,18 @@
 
 namespace posenc::simd {
 
-// The kernels that this CPU can run, slowest first: "sse2", "avx2", "avx512",
-// "avx512_bf16".
+// Returns the kernels that this CPU can run, slowest first. Their names are
+// "sse2", "avx2", "avx512" and "avx512_bf16", or "neon" on AArch64.
 const std::vector<const KernelTable*>& SupportedKernels();
 
 // Returns the kernels with the name `forced` (the value of POSENC_FORCE_ISA),
-// or the fastest kernels if `forced` is empty. INVALID_ARGUMENT for an unknown
-// or unsupported name; the message lists the supported names.
+// or the fastest kernels if `forced` is empty. Returns INVALID_ARGUMENT for an
+// unknown or unsupported name; the message lists the supported names.
 absl::StatusOr<const KernelTable*> SelectKernels(absl::string_view forced);
 
-// The kernels that POSENC_FORCE_ISA names, or the fastest kernels if this
-// variable is unset or unusable. ActiveKernels() reads the variable only once.
-// Servers call SelectKernels first and refuse to start on an error.
+// Returns the kernels that POSENC_FORCE_ISA names, or the fastest kernels if
+// this variable is unset or invalid. ActiveKernels() reads the variable only
+// once. Servers call SelectKernels first and refuse to start on an error.
 const KernelTable& ActiveKernels();
 
 // True if rotations of tensors in main memory are faster when they process

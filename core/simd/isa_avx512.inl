@@ -45,7 +45,7 @@ struct Avx512 : Batches<xsimd::avx512bw> {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)),
                               _mm512_cvtpd_ps(high), 1);
   }
-  // Returns the lower words of doubles, in any order.
+  // Returns the lower 32 bits of each double, in any order.
   static Ints LowWords(const Doubles& low, const Doubles& high) {
     return _mm512_castps_si512(_mm512_shuffle_ps(
         _mm512_castpd_ps(low), _mm512_castpd_ps(high), 0b10001000));
@@ -63,7 +63,7 @@ struct Avx512 : Batches<xsimd::avx512bw> {
     constexpr int kWithoutSign = 0b1000, kMinimumOfMagnitudes = 0b10;
     return _mm512_range_ps(x, y, kWithoutSign | kMinimumOfMagnitudes);
   }
-  // True if `lanes` are all lanes, and x is at least `least` in each.
+  // True if `lanes` are all lanes, and x is at least `least` in each lane.
   static bool AllAtLeast(Lanes lanes, const Floats& x, const Floats& least) {
     return _mm512_mask_cmp_ps_mask(lanes, x, least, _CMP_GE_OQ) == kAllLanes;
   }
@@ -146,7 +146,8 @@ struct Avx512 : Batches<xsimd::avx512bw> {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(dst), _mm512_cvtepi32_epi8(x));
   }
 
-  // Load and store vectors of bytes whose halves are apart in memory.
+  // Load and store vectors of bytes whose two halves are at different
+  // addresses.
   static __m512i LoadHalves(const void* low, const void* high) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_epi8(low)),
                               _mm256_loadu_epi8(high), 1);

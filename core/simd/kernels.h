@@ -1,7 +1,7 @@
 // A KernelTable has an implementation of every kernel for one instruction set.
-// Kernels cannot fail: callers validate the arguments. Every instruction set
-// gives the same bytes, except for NaN payloads. So rotations never fuse
-// products and sums. Every NaN becomes 0x7f in FP8.
+// Kernels cannot fail, because callers validate the arguments. Every
+// instruction set gives the same bytes, except for NaN payloads. So rotations
+// never fuse products and sums. Every NaN becomes 0x7f in FP8.
 
 #pragma once
 
@@ -53,8 +53,8 @@ struct AngleSums {
   std::size_t rows;  // up to 32
   std::size_t n;
   // Error bound of a float64 result. A row is reported if this error could
-  // change the float32 that one of its results rounds to. Results count as
-  // exact if the sines of phi and delta are both 0, so a sine must be 0 only if
+  // change the rounding of one of its results to float32. Results count as
+  // exact if the sines of phi and delta are both 0, so a sine may be 0 only if
   // its angle is 0.
   double error;
   bool negate;  // negates the sines
@@ -63,8 +63,8 @@ struct AngleSums {
   bool stream;
 };
 
-// Where the input and the output of a rotation are. This decides the order of
-// the work and the kind of stores, but not the result.
+// The memory that has the input and output of a rotation. It decides the order
+// of the work and the kind of stores, but not the result.
 enum class Memory {
   kCached,    // everything fits in a cache
   kCold,      // src comes from memory
@@ -72,14 +72,14 @@ enum class Memory {
               // it is src; call KernelTable::end_streams afterwards
 };
 
-// Rotates the pairs of tokens x heads slices. The slice of token t and head h
-// is at t * token_stride + h * head_stride, in src and in dst. Its cosines are
-// at table + t * table_token_stride + h * table_head_stride, and its sines are
-// table_sine_offset behind the cosines. Cosines and sines are finite. All
-// strides are in elements. src and dst may have any alignment. They do not
-// overlap. If input and output have the same pairing, they may also be equal.
-// Within a slice, half-split pairs are (i, i + pairs), and interleaved pairs
-// are (2i, 2i + 1).
+// Rotates the pairs of tokens * heads slices. The slice of token t and head h
+// is at t * token_stride + h * head_stride, in src and in dst. The cosines of
+// this slice are at table + t * table_token_stride + h * table_head_stride, and
+// its sines are table_sine_offset behind the cosines. Cosines and sines are
+// finite. All strides are in elements. src and dst may have any alignment. src
+// and dst do not overlap, but may be equal if input and output have the same
+// pairing. Within a slice, half-split pairs are (i, i + pairs), and interleaved
+// pairs are (2i, 2i + 1).
 struct RotateJob {
   const void* src;
   void* dst;
@@ -136,15 +136,15 @@ struct KernelTable {
   // if the sines of phi and delta are both 0.
   void (*add_angles_f64)(const AngleSums&, double* cos, double* sin);
 
-  // Orders streamed stores before the stores that follow. Call it before
-  // another thread reads the output. Call it once for many kernel calls,
-  // because it waits for the memory: one wait for each 16 KiB costs 7 %
-  // (AVX-512, Zen 5).
+  // Orders streamed stores before the stores that follow. Callers call
+  // end_streams before another thread reads the output. One call for many
+  // kernel calls is best, because end_streams waits for the memory. One wait
+  // for each 16 KiB costs 7 % (AVX-512, Zen 5).
   void (*end_streams)();
 
   // Convert n elements of a dtype to float32 (widen) or from float32 (narrow).
-  // They are null for kF64. Widening is exact, and narrowing rounds to nearest
-  // even. The pointers may have any alignment.
+  // widen and narrow are null for kF64. Widening is exact, and narrowing rounds
+  // to nearest even. src and dst may have any alignment.
   void (*widen[8])(const void* src, float* dst, std::size_t n);
   void (*narrow[8])(const float* src, void* dst, std::size_t n);
 };

@@ -118,8 +118,8 @@ template <class Isa, std::size_t kVectors, Storing kStoring>
   using Floats = typename Isa::Floats;
   using Ints = typename QuickLook<Isa>::Ints;
   constexpr std::size_t kLanes = Floats::size;
-  // Elements beyond `count` are 0, which would count as small: `ignored` makes
-  // them large.
+  // Elements beyond `count` are 0, which would count as small, so `ignored`
+  // makes them large.
   Ints ignored(0);
   if constexpr (kStoring == Storing::kPart) {
     static_assert(kVectors == 1);
@@ -233,8 +233,9 @@ std::uint32_t AddColumns(const AngleSums& sums, std::size_t* i, float* cos,
 
 // AVX-512 computes columns of 64 pairs, because its registers can hold the
 // anchor of so many pairs. Other instruction sets compute row after row,
-// because consecutive writes are faster. With non-temporal stores they compute
-// columns of 16 pairs, because columns are then faster (AVX2, Zen 3).
+// because consecutive writes are faster. With non-temporal stores these
+// instruction sets compute columns of 16 pairs, because columns are then faster
+// (AVX2, Zen 3).
 template <class Isa>
 std::uint32_t AddAngles(const AngleSums& sums, float* cos, float* sin,
                         std::ptrdiff_t pitch) {

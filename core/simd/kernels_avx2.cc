@@ -1,4 +1,4 @@
-// AVX2 with FMA and F16C. Only MulAdd and MulSub fuse products.
+// AVX2 with FMA and F16C. Only MulAdd and MulSub fuse products and sums.
 
 #include <immintrin.h>
 
@@ -34,7 +34,7 @@ struct Isa : Batches<xsimd::fma3<xsimd::avx2>> {
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
   }
-  // Returns the lower words of doubles, in any order.
+  // Returns the lower 32 bits of each double, in any order.
   static Ints LowWords(const Doubles& low, const Doubles& high) {
     return _mm256_castps_si256(_mm256_shuffle_ps(
         _mm256_castpd_ps(low), _mm256_castpd_ps(high), 0b10001000));
@@ -116,7 +116,8 @@ struct Isa : Batches<xsimd::fma3<xsimd::avx2>> {
                      _mm_packus_epi16(words, words));
   }
 
-  // Load and store vectors of bytes whose halves are apart in memory.
+  // Load and store vectors of bytes whose two halves are at different
+  // addresses.
   static __m256i LoadHalves(const void* low, const void* high) {
     return _mm256_loadu2_m128i(static_cast<const __m128i*>(high),
                                static_cast<const __m128i*>(low));

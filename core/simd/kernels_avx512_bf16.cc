@@ -74,8 +74,8 @@ struct Avx512Bf16 : Avx512 {
 
 }  // namespace
 
-// Has the kernels for bfloat16 alone. dispatch.cc takes all other kernels from
-// kAvx512Kernels.
+// This table has only the kernels for bfloat16. dispatch.cc takes all other
+// kernels from kAvx512Kernels.
 constinit const KernelTable kAvx512Bf16Kernels = [] {
   KernelTable table = {};
   table.name = "avx512_bf16";

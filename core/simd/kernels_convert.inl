@@ -84,12 +84,13 @@ using F32 = Native<Isa, float>;
 template <class Isa>
 using F64 = Native<Isa, double>;
 
-// The rounding of Isa::TwoF16(), in the codes of x86. Instruction sets without
-// Float8Slice support only kNearest.
+// The rounding modes of Isa::TwoF16(), with the numbers of x86. Instruction
+// sets without Float8Slice support only kNearest.
 constexpr int kNearest = 0, kDown = 1, kUp = 2, kToZero = 3;
 
-// Splits and joins pairs as floats, through memory that stays in L1. Rotations
-// of interleaved pairs use it unless they use TwinStep.
+// Splits and joins pairs as floats, through memory that stays in the
+// first-level cache. Rotations of interleaved pairs use this class unless they
+// use TwinStep.
 template <class Dtype>
 struct PairsAsFloats {
   template <class Storage, class Batch>
@@ -157,8 +158,8 @@ xsimd::batch<std::uint32_t, Arch> RoundBf16WithNans(
   using Batch = xsimd::batch<float, Arch>;
   using Words = xsimd::batch<std::uint32_t, Arch>;
   const Words quiet_nan = BitCast<Words>(x) | Words(0x00400000u);
-  // This uses isnan instead of x != x, for which xsimd 8.1 uses an ordered
-  // comparison on AVX. An ordered comparison is false for NaN.
+  // Uses isnan(x) instead of x != x, because xsimd 8.1 compiles x != x to an
+  // ordered comparison on AVX. An ordered comparison is false for NaN.
   return BitCast<Words>(xsimd::select(xsimd::isnan(x),
                                       BitCast<Batch>(quiet_nan),
                                       BitCast<Batch>(RoundBf16(x))));
@@ -166,18 +167,18 @@ xsimd::batch<std::uint32_t, Arch> RoundBf16WithNans(
 
 // Rounds half up, in two operations; rounding half to even needs four. The
 // results differ only if the lower half is 0x8000, the least signed number of
-// 16 bits. Passed() is then false. With one check for each head, this is 1.3
-// times as fast as rounding half to even with AVX2, and 1.1 times with AVX-512
-// (Zen 5). SSE2 does not use this class, because xsimd 8.1 needs three
-// operations for a minimum of 16-bit numbers there.
+// 16 bits. In this case Passed() is false. With one check for each head, this
+// is 1.3 times as fast as rounding half to even with AVX2, and 1.1 times with
+// AVX-512 (Zen 5). SSE2 does not use this class, because its minimum of 16-bit
+// numbers takes three operations in xsimd 8.1.
 template <class Isa>
 class RoundingHalfUp {
  public:
   using Floats = xsimd::batch<float, typename Isa::Arch>;
   using Words = xsimd::batch<std::uint32_t, typename Isa::Arch>;
 
-  // Return a vector of bfloat16 numbers: Two in the order x, then y; Pairs in
-  // the order x0 y0 x1 y1 ..
+  // Two() returns bfloat16 numbers in the order x, then y. Pairs() returns them
+  // in the order x0 y0 x1 y1 ...
   auto Two(const Floats& x, const Floats& y) {
     return Isa::UpperHalves(Round(x), Round(y));
   }

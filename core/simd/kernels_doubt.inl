@@ -1,18 +1,18 @@
-// Finds sums of angles that may round to the wrong float32. Part of
-// kernels.inl.
+// Finds cosines and sines of sums of angles that may round to the wrong
+// float32. Part of kernels.inl.
 //
-// A float64 result x is off by less than `error`. It rounds to the same float32
-// as the exact value, unless a number halfway between two floats is closer to x
-// than `error`. float32 keeps 23 of the 52 bits of x below the leading bit. So
-// the other 29 bits give the distance from the halfway number:
+// A float64 result x is off by less than `error`. So x and the exact value
+// round to the same float32, unless a number halfway between two floats is
+// closer to x than `error`. float32 keeps 23 of the 52 bits of x below the
+// leading bit. So the other 29 bits give the distance from the halfway number:
 //
 //   |- 23 bits kept -|1000 .. 0000|     halfway: the 29 bits are 2^28
 //
-// A quick check first tests all results of some pairs together. A result is
-// near if its 29 bits are within kNear of 2^28. kNear is valid for results of
-// at least error * 2^38; smaller results count as near. Near results then get
-// an exact check. Rounding is monotonic: if x - error and x + error round to
-// the same float, all numbers between them round to it, too.
+// A quick check first tests all results of some pairs together. A result counts
+// as near if its 29 bits are within kNear of 2^28. kNear is valid for results
+// of at least error * 2^38; smaller results count as near. Near results then
+// get an exact check, which uses that rounding is monotonic: if x - error and x
+// + error round to the same float, all numbers between them round to it, too.
 
 #pragma once
 
@@ -46,8 +46,8 @@ struct Doubled {
 constexpr std::int32_t kNear = 0x8000;
 constexpr std::int32_t kHalfway = 1 << 28;
 
-// The least magnitude for which the quick check is valid. It is a normal float,
-// because subnormal floats keep fewer bits than 23.
+// The least magnitude for which the quick check is valid. This magnitude is a
+// normal float, because subnormal floats keep fewer than 23 bits.
 inline float LeastMagnitude(double error) {
   constexpr float kLeastNormal = 0x1p-125F;
   constexpr double kAbove = 1 + 0x1p-22;  // allows for rounding to float
@@ -55,8 +55,8 @@ inline float LeastMagnitude(double error) {
   return least > kLeastNormal ? least : kLeastNormal;
 }
 
-// The quick check of some results. It keeps the least distance of a result from
-// a halfway number, and the least magnitude.
+// The quick check of some results. The check keeps the least distance of a
+// result from a halfway number, and the least magnitude.
 template <class Isa>
 class LookByMinima {
  public:
@@ -66,8 +66,8 @@ class LookByMinima {
   // Checks results, given as rounded floats and as the lower words of the
   // float64 numbers.
   void At(const Floats& rounded, const Ints& low) {
-    // Moves the 29 bits to the top, so that halfway is the least number. Then
-    // adds kNear, so that the near results are the least numbers.
+    // Moves the 29 bits to the top, so that halfway becomes the least integer.
+    // Then adds kNear, so that near results become the least integers.
     nearest_ = xsimd::min(nearest_, (low << 3) + Ints(kNear << 3));
     const Ints magnitude = BitCast<Ints>(rounded) & Ints(INT32_MAX);
     smallest_ = xsimd::min(smallest_, magnitude);
@@ -81,9 +81,9 @@ class LookByMinima {
   Ints nearest_ = Ints(INT32_MAX), smallest_ = Ints(INT32_MAX);
 };
 
-// The same check for instruction sets that have an operation that selects the
-// number of the lesser magnitude, and an operation that tests bits. It takes
-// 0.89 of the time of LookByMinima (AVX-512, Xeon).
+// The same check for instruction sets with two operations: selecting the number
+// of lesser magnitude, and testing bits. LookByTests takes 0.89 of the time of
+// LookByMinima (AVX-512, Xeon).
 template <class Isa>
 class LookByTests {
  public:

@@ -125,8 +125,8 @@ class Codes {
                       const Words& a, const Words& b) {
     return BitCast<Words>(xsimd::select(mask, Float(a), Float(b)));
   }
-  // The code of a NaN. In float16 it is quiet, with the sign and the upper
-  // payload of the float.
+  // The code of a NaN. In float16 the NaN is quiet, and has the sign and the
+  // upper payload of the float.
   static Words Nan(const Words& bits, const Words& sign) {
     if constexpr (kIs8Bit) return Const(kNan8);
     constexpr int kQuiet = 1 << (Format::kMantissa - 1);
@@ -151,7 +151,7 @@ struct Float8 : PairsAsFloats<Float8<IsaType, FormatType, kFinite>> {
   static void Store(const Batch& x, std::uint8_t* dst) {
     Isa::StoreBytes(Conversion::Narrowed(x), dst);
   }
-  // These conversions are too slow to gain by non-temporal stores.
+  // These conversions are so slow that non-temporal stores would save no time.
   template <bool>
   static void StoreTwo(const Batch& x, const Batch& y, std::uint8_t* dst) {
     Store(x, dst);

@@ -6,18 +6,19 @@
 //   E4M3     s eeee mmm
 //
 // A code of E5M2 is the upper byte of a float16. A code of E4M3 becomes a
-// float16 if all its bits but the sign move down by one bit; this float16 is
+// float16 if all bits except the sign move down by one bit; this float16 is
 // 2^-8 times the number. Both conversions are right for subnormal numbers, too.
 // So a few operations on 16-bit words make float16 numbers of the even bytes of
 // a vector, and of its odd bytes. Even and odd bytes are x and y of interleaved
-// pairs. For half-split pairs, the row has the same order (RowOrder::kPlanes).
+// pairs. For half-split pairs, the row of cosines and sines is also split into
+// even and odd elements (RowOrder::kPlanes).
 //
-// Results are cut to float16, and then rounded half up to codes. This is wrong
-// only for a result exactly halfway between two codes of which the lower is
-// even. A float32 that ends with 16 zeros may be such a result.
+// Results are cut to float16, and then rounded half up to codes. This rounding
+// is wrong only if a result is exactly halfway between two codes and the lower
+// code is even. A float32 that ends with 16 zeros may be such a result.
 //
-// A slice is stored after it has been rotated whole. If it has a NaN, or a
-// result that overflows, it is rotated again with the conversions of
+// A slice is stored after all of it has been rotated. A slice with a NaN, or
+// with a result that overflows, is rotated again with the conversions of
 // kernels_float8.inl.
 
 #pragma once
@@ -38,8 +39,8 @@
 namespace posenc::simd {
 namespace {
 
-// kWidth is the number of pairs; 0 if the compiler does not know it. Knowing it
-// makes the rotation 1.13 times as fast (Xeon).
+// kWidth is the number of pairs; 0 if the compiler does not know it. A known
+// width makes the rotation 1.13 times as fast (Xeon).
 template <class DtypeType, PairingIndex kPairing, bool kStream,
           std::size_t kWidth>
 class Float8Slice {
@@ -60,7 +61,7 @@ class Float8Slice {
 
   [[gnu::always_inline]] static void Rotate(const Row& row, const Storage* src,
                                             Storage* dst, std::size_t pairs) {
-    // The last step may overlap the step before.
+    // The last step may overlap the previous step.
     const std::size_t last = pairs - kStep;
     alignas(64) char rotated[2 * kMaxPairs];
     Bytes most_in(0);
@@ -145,9 +146,9 @@ class Float8Slice {
   }
 
   // Widens the codes in the upper bytes. The words go through memory, which
-  // stays in the first-level cache: a conversion from memory is one operation,
-  // and a conversion from a register is two. The asm statement keeps compilers
-  // from using registers.
+  // stays in the first-level cache, because a conversion from memory is one
+  // operation, and a conversion from a register is two. The asm statement keeps
+  // compilers from using registers.
   [[gnu::always_inline]] static void Widen(const Shorts& codes, Batch* x,
                                            Batch* y) {
     const Shorts words =

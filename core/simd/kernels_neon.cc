@@ -25,7 +25,7 @@ struct Isa : Batches<xsimd::neon64> {
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return vcvt_high_f32_f64(vcvt_f32_f64(low), high);
   }
-  // Returns the lower words of doubles, in any order.
+  // Returns the lower 32 bits of each double, in any order.
   static Ints LowWords(const Doubles& low, const Doubles& high) {
     return vuzp1q_s32(vreinterpretq_s32_f64(low), vreinterpretq_s32_f64(high));
   }

@@ -2,9 +2,9 @@
 // kernels.inl.
 //
 // A rotation of a tensor in a cache processes one token after another. A
-// rotation of a tensor in main memory prefetches. On CPUs that allow few
-// requests in flight for each memory page, it also processes several pages at
-// the same time:
+// rotation of a tensor in main memory uses prefetches. On CPUs that allow few
+// requests in flight for each memory page, such a rotation also processes
+// several pages at the same time:
 //
 //   a token of heads, with alternating pages     |--page 0--|--page 1--|--
 //                                                 ^ head 0   ^ head 8
@@ -46,8 +46,8 @@ namespace {
 template <class Step, Memory kMemory>
 RunWalks<typename Step::Dtype> WalkBySteps(std::size_t pairs) {
   RunWalks<typename Step::Dtype> run = &RunWalk<AnySlice<Step>, kMemory>;
-  // FP8 goes step by step: its conversions are slow, and whole slices did not
-  // make it faster (ADR 11).
+  // FP8 is rotated step by step, because its conversions are slow and whole
+  // slices did not make it faster (ADR 11).
   if constexpr (!kIsFloat8<typename Step::Dtype>) {
     const auto choose = [&]<std::size_t kSteps>() {
       if (pairs == kSteps * Step::kPairs) {
@@ -70,7 +70,7 @@ RunWalks<Dtype> ChooseWalk(const RotateJob& job) {
   using Prepared = PreparedRow<typename Dtype::Isa, typename Dtype::Real>;
   constexpr bool kStream = kMemory == Memory::kStreamed;
   const std::size_t pairs = job.pairs;
-  // Reordering a row saves time if several slices share it.
+  // Reordering a row saves time if several slices share the row.
   [[maybe_unused]] const bool prepares =
       job.heads > 1 && pairs <= Prepared::kMaxPairs;
   if constexpr (kIn == kOut && kIsFloat8<Dtype> &&
@@ -95,8 +95,8 @@ RunWalks<Dtype> ChooseWalk(const RotateJob& job) {
   if constexpr (kIn == kHalf && kOut == kHalf) {
     // If there are instructions that convert to bfloat16, PlaneStep is not
     // faster than HalfStep, because the instructions' results would have to be
-    // interleaved. Otherwise PlaneStep is about 1.2 times as fast (AVX-512,
-    // Xeon).
+    // interleaved. Without these instructions, PlaneStep is about 1.2 times as
+    // fast (AVX-512, Xeon).
     if constexpr (kIsBf16<Dtype> && !Dtype::Isa::kConvertsBf16) {
       using Plane = PlaneStep<Dtype, kStream>;
       if (prepares && pairs % Plane::kPairs == 0) {
@@ -205,10 +205,10 @@ class Rotation {
   }
 
   // Returns the distance in bytes for prefetches if the tensor is in the
-  // second-level cache; 0 means no prefetches. They fetch lines of dst, so that
-  // these lines are in the first-level cache before the stores. This makes
-  // float32 and float64 a tenth faster, and types of 16 bits no faster;
-  // prefetching src instead is slower (Xeon, AVX-512).
+  // second-level cache; 0 means no prefetches. The prefetches fetch lines of
+  // dst, so that these lines are in the first-level cache before the stores.
+  // This makes float32 and float64 a tenth faster, and types of 16 bits no
+  // faster; prefetching src instead is slower (Xeon, AVX-512).
   std::ptrdiff_t AheadInCache() const {
     constexpr std::ptrdiff_t kAhead = 2048;
     constexpr std::ptrdiff_t kFirstCache = 32 * 1024;
@@ -265,7 +265,7 @@ class Rotation {
     }
   }
 
-  // The largest divisor of n up to `most`; at least 1.
+  // Returns the largest divisor of n up to `most`, but at least 1.
   static std::size_t Divisor(std::size_t n, std::size_t most) {
     std::size_t divisor = std::clamp<std::size_t>(most, 1, n);
     while (n % divisor != 0) --divisor;
@@ -315,7 +315,7 @@ class Rotation {
     }
   }
 
-  // The job is not copied, because loads from a new copy would be slow: a load
+  // The job is not copied, because loads from a new copy would be slow. A load
   // of bytes that narrower stores have just written waits for the store buffer,
   // which is full of streamed bytes.
   const RotateJob& job_;

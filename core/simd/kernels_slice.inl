@@ -4,9 +4,9 @@
 //   AnySlice      any other width of at least one step
 //   PaddedSlice   fewer pairs than a step has
 //
-// All three give the same bytes. Each has a type Step, a type Row, kOrder (the
-// order of the row in memory), and kPairs (the number of pairs; 0 if the
-// compiler does not know it).
+// All three classes give the same bytes. Each class has a type Step, a type
+// Row, kOrder (the order of the row in memory), and kPairs (the number of
+// pairs; 0 if the compiler does not know it).
 
 #pragma once
 
@@ -27,8 +27,8 @@ inline constexpr bool kIsNative = sizeof(typename Dtype::Storage) ==
                                   sizeof(typename Dtype::Real);
 
 // True if the registers can hold a row and a slice. At most a quarter of the
-// registers hold cosines, and a quarter hold sines. Rows in registers are up to
-// 1.16 times as fast as rows in the first-level cache (Zen 5).
+// registers hold cosines, and at most a quarter hold sines. Rows in registers
+// are up to 1.16 times as fast as rows in the first-level cache (Zen 5).
 template <class Step, std::size_t kSteps>
 constexpr bool RowFitsRegisters() {
   constexpr std::size_t kRegisters = Step::Dtype::Isa::kRegisters;
@@ -37,7 +37,7 @@ constexpr bool RowFitsRegisters() {
 }
 
 // True if the registers can hold a slice, with its row in the first-level
-// cache. Loading a slice whole is 1.2 times as fast as going step by step
+// cache. Loading a whole slice is 1.2 times as fast as loading it step by step
 // (interleaved float64, Zen 4).
 template <class Step, std::size_t kSteps>
 constexpr bool SliceFitsRegisters() {
@@ -79,9 +79,9 @@ template <class Step, std::size_t kSteps, std::size_t kTogether, class Row>
   }
 }
 
-// Rounds a whole slice quickly, and stores it if the check passes; otherwise it
-// rounds and stores step by step. If kKeeps, the registers have kept these
-// steps; otherwise it computes them again.
+// Rounds a whole slice quickly, and stores it if the check passes. Otherwise
+// each step is rounded again, and stored. If kKeeps, the registers have kept
+// the steps; otherwise the steps are computed again.
 template <class Step, std::size_t kSteps, bool kKeeps, class Row>
 [[gnu::always_inline]] inline void RotateTogether(
     const Row& row, const typename Step::Dtype::Storage* src,
@@ -146,8 +146,8 @@ struct WholeSlice {
   }
 };
 
-// The last step may overlap the step before. It is loaded before anything is
-// stored, so that nothing is rotated twice if src is dst.
+// The last step may overlap the previous step. The last step is loaded before
+// any store, so that no pair is rotated twice if src is dst.
 template <class StepType>
 struct AnySlice {
   using Step = StepType;

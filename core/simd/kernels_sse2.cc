@@ -27,7 +27,7 @@ struct Isa : Batches<xsimd::sse2> {
   static Floats NarrowDoubles(const Doubles& low, const Doubles& high) {
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
   }
-  // Returns the lower words of doubles, in any order.
+  // Returns the lower 32 bits of each double, in any order.
   static Ints LowWords(const Doubles& low, const Doubles& high) {
     return _mm_castps_si128(
         _mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0b10001000));

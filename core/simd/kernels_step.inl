@@ -1,9 +1,10 @@
 // The rotation of a few vectors of pairs, and rows of cosines and sines in the
-// order that it needs. Part of kernels.inl.
+// order that the rotation needs. Part of kernels.inl.
 //
-// A step rotates the pairs of a few vectors: it loads them, and later stores
-// them rotated. Every instruction set rounds each product and each sum, because
-// all must give the same bytes and SSE2 cannot fuse them.
+// A step loads a few vectors of pairs, rotates the pairs, and stores them.
+// Every instruction set rounds each product and each sum, because all
+// instruction sets must give the same bytes, and SSE2 cannot fuse products and
+// sums.
 //
 //   OneStep     a vector of x and one of y
 //   HalfStep    two of each, for half-split pairs: 16-bit types can then load
@@ -18,8 +19,8 @@
 // row is in memory or stays in registers. All steps give the same bytes,
 // because x c + y (-s) is x c - y s, and sums commute.
 //
-// Steps are always inlined: a function call keeps a step's vectors in memory,
-// which halves the speed (g++ 12).
+// Steps are always inlined, because a function call keeps a step's vectors in
+// memory, which halves the speed (g++ 12).
 
 #pragma once
 
@@ -76,7 +77,7 @@ struct RowInRegisters {
   }
 };
 
-// The order of a row's cosines c0 c1 c2 c3 ..
+// The order of the cosines c0, c1, c2, ... of a row.
 enum class RowOrder {
   kPlain,
   kTwins,   // c0 c0 c1 c1 .., and -s0 s0 -s1 s1 ..
@@ -91,7 +92,7 @@ struct PreparedRow {
   alignas(64) Real cosines[2 * kMaxPairs];
   alignas(64) Real sines[2 * kMaxPairs];
 
-  // It is not inlined, because the constants of its shuffles would take
+  // Fill() is not inlined, because the constants of its shuffles would take
   // registers from the loop over the slices. The loop would then run at 0.7 of
   // its speed (g++ 12).
   [[gnu::noinline]] void Fill(RowOrder order, const Real* cos, const Real* sin,

@@ -14,9 +14,9 @@ namespace {
 constexpr std::size_t kLine = 64;  // size of a cache line
 constexpr std::size_t kPage = 4096;
 
-// Prefetches bytes. It is always inlined, because g++ 12 would remove a call of
-// a function that seems to have no effect. kCache is 3 for the first-level
-// cache, and 2 for the second-level cache.
+// Prefetches bytes. Fetch() is always inlined, because g++ 12 would remove a
+// call of a function that seems to have no effect. kCache is 3 for the
+// first-level cache, and 2 for the second-level cache.
 template <int kCache>
 [[gnu::always_inline]] inline void Fetch(const char* at, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += kLine) {
@@ -24,8 +24,8 @@ template <int kCache>
   }
 }
 
-// Copies the first and the last kSize bytes. Together these are all bytes,
-// because bytes <= 2 * kSize.
+// Copies the first and the last kSize bytes. Together these two parts are all
+// bytes, because bytes <= 2 * kSize.
 template <std::size_t kSize>
 [[gnu::always_inline]] inline void CopyEnds(const char* src, char* dst,
                                             std::size_t bytes) {
@@ -36,7 +36,7 @@ template <std::size_t kSize>
   std::memcpy(dst + bytes - kSize, last, kSize);
 }
 
-// Copies by vectors. The last vector may overlap the vector before.
+// Copies by vectors. The last vector may overlap the previous vector.
 template <class Isa>
 [[gnu::always_inline]] inline void CopyBytes(const char* src, char* dst,
                                              std::size_t bytes) {
@@ -70,9 +70,9 @@ void StreamBytes(const char* src, char* dst, std::size_t bytes) {
 //   dst      ..|--line--|--line--|--line--|--line--|..
 //   slices       |---0---|---1---|---2---|---3---|
 //
-// It gathers slices in a buffer that stays in the first-level cache, and
-// streams whole lines of the buffer. It writes the first and the last line,
-// which may hold other bytes too, by plain stores.
+// LineStream gathers slices in a buffer that stays in the first-level cache,
+// and streams whole lines of the buffer. The first and the last line may
+// contain other bytes, too, so plain stores write these two lines.
 template <class Isa>
 class LineStream {
  public:

@@ -15,8 +15,8 @@
 //   phi = integers + sum of fractions       integers modulo 2^64
 //       = quarters + fraction + error       |fraction| <= 1/2 after Finish()
 //
-// Then two polynomials give the sine and the cosine of r on [-pi/4, pi/4];
-// `quarters` modulo 4 swaps them and sets their signs:
+// Then two polynomials give the sine and the cosine of r on [-pi/4, pi/4].
+// `quarters` modulo 4 swaps sine and cosine, and sets their signs:
 //
 //   quarters   0       1       2       3
 //   cos phi    cos r  -sin r  -cos r   sin r      r = fraction + error, in
@@ -42,8 +42,8 @@ namespace {
 
 // If 1.5 * 2^52 is added to x, the last bit of the sum is worth 1. So the
 // addition rounds x to the nearest integer, for |x| <= 2^51. The lowest bits of
-// the sum are the lowest bits of this integer, in two's complement: the
-// 0.5 * 2^52 keeps negative x from borrowing the leading bit.
+// the sum are the lowest bits of this integer, in two's complement. The term
+// 0.5 * 2^52 keeps a negative x from borrowing the leading bit.
 constexpr double kRoundToInteger = 0x1.8p52;
 
 // The sum of an angle's terms in quarter turns: quarters + fraction + error.
@@ -78,7 +78,7 @@ class AngleSum {
     error_ = TwoSumError(rest, error_, fraction_);
   }
 
-  // Only the lowest two bits are valid: the other bits include bits of
+  // Only the lowest two bits are valid, because the other bits include bits of
   // kRoundToInteger.
   const Bits& quarters() const { return quarters_; }
   const Real& fraction() const { return fraction_; }
@@ -91,8 +91,8 @@ class AngleSum {
     return (a - (sum - b_part)) + (b - b_part);
   }
 
-  // With braces, the compiler would choose xsimd's constructor from a list of
-  // lanes.
+  // With braces instead of parentheses, the compiler would choose xsimd's
+  // constructor from a list of lanes.
   Bits quarters_ = Bits(std::int64_t(0));
   Real fraction_ = Real(0.0);
   Real error_ = Real(0.0);
@@ -234,7 +234,7 @@ bool TrigLanes(const TrigRow& row, std::size_t first, std::size_t count,
                                          &y);
   const Bits sin_bits = BitCast<Bits>(KernelSin(x, y));
   const Bits cos_bits = BitCast<Bits>(KernelCos(x, y));
-  // This is the table at the top of this file, in bits: odd quarters swap sine
+  // Applies the table at the top of this file, in bits: odd quarters swap sine
   // and cosine; bit 1 of q is the sine's sign, and bit 1 of q + 1 is the
   // cosine's sign.
   const Bits q = turns.quarters();

@@ -15,9 +15,9 @@ namespace posenc::simd {
 namespace {
 
 // The slices of some tokens. The slices of a token share a row of cosines and
-// sines. They are rotated in `turns` turns of `places` slices each. The slices
-// of a turn are place_stride apart, and each turn begins turn_stride behind the
-// turn before. Strides are in elements.
+// sines. These slices are rotated in `turns` turns of `places` slices each. The
+// slices of a turn are place_stride apart, and each turn begins turn_stride
+// after the previous turn. Strides are in elements.
 template <class DtypeType>
 struct Walk {
   using Dtype = DtypeType;
@@ -38,23 +38,23 @@ struct Walk {
   // Copies the pass_bytes bytes at offset `pass` from the start of each slice.
   std::ptrdiff_t pass;
   std::size_t pass_bytes;
-  // If not null, gathers the output of each turn. In this case, dst must have
-  // no gaps between slices.
+  // If not null, this stream gathers the output of each turn. In this case, dst
+  // must have no gaps between slices.
   LineStream<typename Dtype::Isa>* stream;
 };
 
 template <class Dtype>
 using RunWalks = void (*)(const Walk<Dtype>&);
 
-// The loops use only local variables: vector stores may alias anything in
-// memory, so the compiler would load all other variables again after each
+// The loops use only local variables, because vector stores may alias anything
+// in memory. The compiler would load all other variables again after each
 // store. One call rotates all tokens, because a call for each token costs 60 to
 // 90 cycles (Zen 5).
 //
 // A streamed rotation of float32 or float64 prefetches into the second-level
-// cache, which is 1.05 times as fast as prefetching into the first. Types of 16
-// bits gain nothing by it, and rotations in place become slower (Xeon,
-// AVX-512).
+// cache, which is 1.05 times as fast as prefetching into the first-level cache.
+// This does not make types of 16 bits faster, and it makes rotations in place
+// slower (Xeon, AVX-512).
 template <class Slice, Memory kMemory>
 void RunWalk(const Walk<typename Slice::Dtype>& walk) {
   using Dtype = typename Slice::Dtype;
