@@ -1,10 +1,12 @@
 // Sine-cosine rows of a grid's cells (MAE, arXiv:2111.06377; vision towers).
 //
-// Each axis has c = dim / axes channels: sines, then cosines, of
+// Each axis has c = dim / axes channels: sines, then cosines, of the angles
+//
 //   (index * step) * base^(-2i/c), i = 0 .. c/2 - 1
-// index * step is rounded to float64; the frequency and the rows have the
-// accuracy of a Sinusoidal. The first leading_zero_rows rows are zeros; the
-// rows of the cells follow in row-major order.
+//
+// The product index * step is rounded to float64. The frequency and the rows
+// have the accuracy of a Sinusoidal. The first leading_zero_rows rows are
+// zeros; the rows of the cells follow in row-major order.
 
 #pragma once
 

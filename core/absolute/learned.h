@@ -3,11 +3,14 @@
 //
 // A table's own rows are rounded once to the requested dtype, or copied if the
 // table has this dtype. The extended row at position i * rows + j, i > 0, is
+// computed in float64 and then rounded:
+//
 //   alpha * u_i + (1 - alpha) * u_j
 //   u_k = (row_k - alpha * row_0) / (1 - alpha)
-// in float64, then rounded. The row's error is at most 8 * 2^-53 of the sum of
-// the magnitudes of alpha / (1 - alpha) * row_i, row_j and row_0 / (1 - alpha).
-// For i = 0 the row is row j itself, which is also the result of the formula.
+//
+// The row's error is at most 8 * 2^-53 of the sum of the magnitudes of
+// alpha / (1 - alpha) * row_i, row_j and row_0 / (1 - alpha). For i = 0 the
+// formula gives row j of the table itself.
 
 #pragma once
 

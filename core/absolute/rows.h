@@ -14,11 +14,10 @@
 
 namespace posenc::core {
 
-// T is float (values rounded once) or double.
+// T is float (values rounded once) or double. The encoding must be validated.
 template <typename T>
 class AbsoluteRows {
  public:
-  // Expects a validated encoding.
   explicit AbsoluteRows(const AbsoluteEncoding& encoding);
 
   // Writes the row of a token at positions[axis]; CheckReach() must accept the

@@ -45,8 +45,8 @@ absl::StatusOr<AbsoluteExtents> Validate(const Timestep& encoding) {
                      " - ", NumberText(shift),
                      ") divide by zero, use another shift or more channels"));
   }
-  // Frequencies are monotone in i, so if the first and the last frequency are
-  // in range, all frequencies are.
+  // Frequencies are monotone in i, so all are in range if the first and the
+  // last frequency are in range.
   for (const std::int32_t i : {0, n - 1}) {
     const double w = Frequency(encoding, i);
     const double magnitude = std::fabs(w);

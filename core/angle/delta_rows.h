@@ -42,8 +42,8 @@ class DeltaRows {
 
   // Bounds the difference between a float64 result and the direct evaluation,
   // both before rounding to float32. The bound is relative to the factor by
-  // which cosines and sines are multiplied, and holds for angles of at most
-  // kMaxRadians. These are its terms, in units of 2^-52:
+  // which cosines and sines are multiplied, and is valid for angles of at most
+  // kMaxRadians. The bound has these terms, in units of 2^-52:
   // - The cosines and sines of the base (times the factor), of the anchor's
   //   delta and of the row's delta are each off by at most 1 (2 ulp). So each
   //   complex number cosine + i sine is off by at most sqrt(2). The result is

@@ -26,9 +26,9 @@
 // position (|p| <= 2^31), so p_low is 0 unless p is fractional. 53 - 32 leaves
 // 21 bits for hi. After two exact pieces, the rounding error of the third is
 // harmless. The kernel (simd/kernels_trig.inl) splits p, and subtracts the
-// nearest integer from each exact product. It adds up the fractions together
-// with their rounding errors (Knuth's TwoSum), and then subtracts the nearest
-// integer from the sum.
+// nearest integer from each exact product. The kernel adds up the fractions
+// together with their rounding errors (Knuth's TwoSum), and then subtracts the
+// nearest integer from the sum.
 //
 // Error of the reduced angle, for phi = p q quarter turns:
 //   2^-94 |phi|   difference between hi + mid + lo and q

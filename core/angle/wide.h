@@ -1,9 +1,9 @@
 // Numbers of twice the precision of float64, for results that are rounded once.
 //
-// A Wide is the sum of two float64 numbers, and holds 106 bits. Sums, products
-// and quotients of Wide numbers have a relative error of about 2^-103. If such
-// a result is rounded to float64, it becomes the float64 nearest to the exact
-// result, unless the exact result lies closer than this error to the middle of
+// A Wide is the sum of two float64 numbers, and has 106 significant bits. Sums,
+// products and quotients of Wide numbers have a relative error of about 2^-103.
+// A result that is then rounded to float64 is the float64 nearest to the exact
+// result, unless the exact result is closer than this error to the middle of
 // two float64 numbers. Unlike long double, Wide gives the same bits on every
 // machine.
 
@@ -18,7 +18,7 @@
 
 namespace posenc::core {
 
-// The number high + low; high is the float64 nearest to it.
+// The number high + low; high is the float64 nearest to this number.
 struct Wide {
   double high, low;
 

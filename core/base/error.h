@@ -1,6 +1,6 @@
-// Errors of the core. An error is an absl::Status with the message "<field>:
-// <fact with numbers>; <rule or remedy>". An error also has an ErrorReason,
-// which programs can read.
+// Errors of the core. An error is an absl::Status with an ErrorReason, which
+// programs can read, and the message "<field>: <fact with numbers>; <rule or
+// remedy>".
 //
 // Field paths use proto names and are relative to a function's argument
 // ("scaling.factor"). If the argument is a field of a larger message, the

@@ -51,7 +51,7 @@ constexpr std::int64_t kBlock = 256;  // elements converted at a time
 // Rounds to odd: truncates `value` to float32 and sets the lowest bit if the
 // truncation changed the value. The lowest bit keeps the result away from ties
 // between two narrower numbers. So rounding the result to a format with at
-// least two bits less gives the same number as rounding `value` directly:
+// least two bits fewer gives the same number as rounding `value` directly:
 //
 //   value         1.0000000 1 00..01   just above a tie of bfloat16
 //   to nearest    1.0000000 1 00..0    the tie itself, which rounds down: wrong

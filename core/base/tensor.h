@@ -71,8 +71,8 @@ struct ConstTensorView {
   const void* data = nullptr;
 };
 
-// An extent, and its name in the proto's comment, if it has one. Size -1 means
-// any size of at least 1.
+// An extent, and its name in the proto's comment; the name may be empty. Size
+// -1 means any size of at least 1.
 struct NamedExtent {
   std::string name;
   std::int64_t size = -1;

@@ -11,9 +11,9 @@
 
 namespace posenc::core {
 
-// Returns `text` with its control characters escaped, so that it prints as one
-// line. A result of more than `most` bytes is cut between characters and ends
-// in "...".
+// Returns `text` with its control characters escaped, so that the text prints
+// as one line. A result of more than `most` bytes is cut between characters and
+// ends in "...".
 std::string OneLine(absl::string_view text,
                     std::size_t most = std::string::npos);
 

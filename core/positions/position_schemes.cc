@@ -157,7 +157,6 @@ double GridPosition(const GridScheme& grid, std::size_t axis,
   return offset + step * static_cast<double>(index);
 }
 
-// Checks merge_size, if it is given.
 absl::Status CheckMerge(const GridScheme& grid) {
   const std::size_t axes = grid.extents.size();
   RETURN_IF_ERROR(CheckLeast("grid.merge_size", grid.merge_size, 0));

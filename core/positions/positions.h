@@ -39,7 +39,7 @@ struct PackedSequences {
   std::vector<std::int64_t> cu_seqlens;
   std::vector<std::int64_t> starts;  // [sequences], or empty: all 0
 };
-// monostate: no positions are given.
+// monostate means that no positions are given.
 using Positions = std::variant<std::monostate, StartPosition, SequenceStarts,
                                PositionIds, PackedSequences>;
 
@@ -62,7 +62,6 @@ absl::Status CheckRun(absl::string_view field, std::int64_t start,
 // The caller returns the function's error, which names no field.
 using ReserveFunction = std::function<absl::Status(std::int64_t bytes)>;
 
-// The extents of the tokens that get positions.
 struct TokenExtents {
   std::int64_t batch = 1;   // 1 for a packed batch
   std::int64_t tokens = 0;  // per sequence; all tokens of a packed batch

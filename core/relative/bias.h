@@ -93,7 +93,7 @@ struct BiasArgs {
 };
 
 // A validated bias, ready to be evaluated tile by tile. BiasTiles borrows the
-// tensors of its arguments. Many threads may use it at the same time.
+// tensors of its arguments. Many threads may use one object at the same time.
 class BiasTiles {
  public:
   // Errors name fields such as "bias.alibi.heads", "query_length" and "causal".

@@ -46,7 +46,7 @@ absl::Status ValidateDeberta(const DebertaBuckets& buckets);
 absl::Status ValidateGridIndex(const GridIndex& grid);
 
 // The classes and the function below return the index of a distance with
-// |distance| <= 2^32. Their arguments must be validated.
+// |distance| <= 2^32. The arguments must be validated.
 
 // T5's index of the distance i - j. The class precomputes the boundaries of the
 // buckets.

@@ -48,13 +48,13 @@ int Compare(const std::vector<std::uint32_t>& a,
 //   nearest <=> first * (last / first)^(n / d)
 //
 // Both sides are raised to the power d, so that only integers are compared. The
-// first line is for n >= d, and the second line for n < d:
+// first comparison below is for n >= d, the second for n < d:
 //
 //   nearest^d * first^(n - d)  <=>  last^n       or
 //   nearest^d                  <=>  last^n * first^(d - n)
 //
 // These integers may have hundreds of thousands of bits, but few points need
-// them.
+// this comparison.
 GeometricPoint FindGeometricPoint(std::int64_t first, std::int64_t last,
                                   std::int64_t step, std::int64_t steps) {
   const long double ratio = static_cast<long double>(last) / first;

@@ -68,7 +68,7 @@ ScoreTerms Terms(const TransformerXlScore& xl) {
   const std::int64_t last = xl.r->shape[1] - 1;
   const std::int64_t greatest =
       xl.clamp_distance > 0 ? std::min(xl.clamp_distance, last) : last;
-  // Negative distances are masked, so it does not matter which row they read.
+  // Negative distances are masked, so they may read any row.
   terms.of_query = {&*xl.r, true, [last, greatest](std::int64_t distance) {
                       return last -
                              std::clamp<std::int64_t>(distance, 0, greatest);
@@ -133,7 +133,6 @@ class BlockScorer {
   std::int64_t rows() const { return rows_; }
   std::int64_t keys() const { return block_keys_; }
 
-  // Loads the queries that start at row `first` of q.
   void LoadQueries(const ConstTensorView& q, std::int64_t first,
                    const Block& block) {
     LoadDoubles(q, first * width_, block.rows * width_, content_.data());
@@ -170,8 +169,8 @@ class BlockScorer {
   }
 
   // Loads the rows of the term's table that the block needs; returns the number
-  // of rows. index_[s] is the loaded row for distance `nearest` + s. `nearest`
-  // is the distance from the first query to the last key.
+  // of rows. index_[s] is the loaded row for the distance `nearest` + s.
+  // `nearest` is the distance from the first query to the last key.
   std::int64_t LoadTable(const PositionTerm& term, const Block& block) {
     const std::int64_t nearest = block.distance - (block.keys - 1);
     const std::int64_t n = block.rows + block.keys - 1;

@@ -56,14 +56,14 @@ CosSinEvaluator::CosSinEvaluator(std::shared_ptr<const PreparedRope> prepared,
 
 double CosSinEvaluator::HeadScale(const double* positions) const {
   if (!query_scale_) return 1;
-  // Padding before the first token has negative positions, for which the
-  // logarithm below may not exist. The step of these positions is 0.
+  // Padding before the first token has negative positions. Negative steps
+  // become 0, because the logarithm below may not exist for them.
   const double step = std::max(
       0.0,
       std::floor((positions[0] + static_cast<double>(query_scale_->offset)) /
                  query_scale_->floor_scale));
-  // long double functions of libm, unlike its double functions, give the same
-  // result on every CPU.
+  // The long double functions of libm give the same result on every CPU, unlike
+  // the double functions.
   const long double scale =
       1 + query_scale_->beta * std::log(1 + static_cast<long double>(step));
   return static_cast<double>(divide_ ? 1 / scale : scale);

@@ -37,8 +37,7 @@ enum class Direction { kForward = 1, kInverse = 2, kAdjoint = 3 };
 // scale.
 enum class TensorRole { kQuery, kKey };
 
-// Evaluates the cos/sin rows of an encoding. An evaluator is cheap to copy, and
-// many threads may use it at the same time.
+// An evaluator is cheap to copy, and many threads may use it at the same time.
 class CosSinEvaluator {
  public:
   // `query_scale` applies to TensorRole::kQuery, and may be null. The direction
@@ -64,7 +63,6 @@ class CosSinEvaluator {
   // DeltaRows::kRows rows are computed from the anchor.
   class Anchor {
    public:
-    // Makes an anchor for an evaluator with `pairs` pairs.
     explicit Anchor(std::size_t pairs)
         : pitch_(DeltaRows::Pitch(pairs)), rows_(4 * pitch_) {}
 
@@ -102,8 +100,8 @@ class CosSinEvaluator {
 
  private:
   // Moves the anchor so that the row at this whole position can be computed
-  // from it. Returns how many consecutive rows, including this row, can be
-  // computed from the anchor.
+  // from the anchor. Returns how many consecutive rows, including this row, can
+  // be computed from the anchor.
   std::int64_t MoveTo(double position, Anchor* anchor) const;
   // Writes n rows that are computed from anchors.
   void FollowingRows(double position, std::int64_t n, float* cos, float* sin,

@@ -28,8 +28,8 @@ enum class TableLayout {
 Shape TableShape(const ResolvedRope& rope, std::int64_t rows,
                  TableLayout layout);
 
-// Fills `cos` and `sin` (kComplex: only `cos`; sin.data is null), which have
-// TableShape and any floating dtype. float32 values are correctly rounded;
+// Fills `cos` and `sin`, which have TableShape and any floating dtype. kComplex
+// has only `cos`, and sin.data is null. float32 values are correctly rounded;
 // other values are evaluated in float64 and rounded once.
 absl::Status BuildRopeTable(std::shared_ptr<const PreparedRope> prepared,
                             const TokenPositions& positions, TableLayout layout,

@@ -24,8 +24,9 @@ struct RotatedTensor {
   HeadRotation rotation;
 };
 
-// Prepares q or k. `other` is the other tensor, if that tensor is already
-// prepared. Two tensors with the same head_dim share one prepared encoding.
+// Prepares one of q and k. `other` is the other tensor, if that tensor is
+// already prepared. Two tensors with the same head_dim share one prepared
+// encoding.
 absl::StatusOr<RotatedTensor> PrepareTensor(
     const ApplyRopeArgs& args, const HeadLayout& layout,
     const ConstTensorView& in, absl::string_view name,
@@ -103,7 +104,6 @@ absl::StatusOr<std::shared_ptr<const TokenPositions>> Expand(
   return std::make_shared<const TokenPositions>(std::move(expanded));
 }
 
-// The cosines and sines of the tokens' positions.
 class PositionCosSin : public CosSinSource {
  public:
   PositionCosSin(const ApplyRopeArgs& args,

@@ -34,7 +34,6 @@ absl::Status WrongDimensions(absl::string_view dimensions,
       absl::StrCat("\"", dimensions.substr(0, 64), "\" ", fact));
 }
 
-// Returns the letters of the dimensions.
 absl::StatusOr<std::string> Letters(const std::string& dimensions) {
   if (dimensions.empty()) {
     return FieldRequired("cache.dimensions",
@@ -123,7 +122,7 @@ void ReadDimensions(const std::string& letters, const Shape& extents,
   places->outer = letters.substr(0, letters.find('B'));
 }
 
-// Extends the last of the runs by `run`, if the tokens of `run` continue it;
+// If the tokens of `run` continue the last run, adds them to the last run;
 // otherwise appends `run`.
 void Add(const SlotRun& run, std::vector<SlotRun>* runs) {
   if (!runs->empty()) {

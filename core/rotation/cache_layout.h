@@ -22,9 +22,9 @@ inline constexpr std::int64_t kMaxModelLayers = 256;
 
 // posenc.v1.CacheLayout describes these fields.
 struct CacheLayout {
-  // One letter for each dimension: B for blocks, T for tokens of a block, H for
-  // heads, D for channels, K for keys and values, L for layers. The name of an
-  // engine's layout, such as "vllm_split", is also valid.
+  // One letter for each dimension. B means blocks, T tokens of a block, H
+  // heads, D channels, K keys and values, L layers. The name of an engine's
+  // layout, such as "vllm_split", is also valid.
   std::string dimensions;
   std::optional<ConstTensorView> block_table;
   std::vector<std::int64_t> lengths;

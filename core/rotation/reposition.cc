@@ -393,7 +393,6 @@ absl::StatusOr<std::unique_ptr<RowMap>> PrepareLayers(RepositionArgs args,
                                     std::move(keys_of_layer));
 }
 
-// Prepares the rotations of a paged cache.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareCache(RepositionArgs args,
                                                      const ConstTensorView& k) {
   ASSIGN_OR_RETURN(CachePlaces places,

@@ -94,8 +94,8 @@ struct RepositionArgs {
   Movement movement;
   Layout layout = Layout::kBshd;
   std::optional<CacheLayout> cache;  // instead of layout
-  // Required for FP8, and for int8 without blocks. For int8 without blocks it
-  // must be kFinite.
+  // Required for FP8, and for int8 without blocks. For int8 without blocks,
+  // saturation must be kFinite.
   Saturation saturation = Saturation::kUnspecified;
   BlockFormat block_format = BlockFormat::kNone;  // only with int8
   ReserveFunction reserve;  // for positions and SlotRuns; may be empty

@@ -13,7 +13,7 @@
 #include "core/rope/xpos.h"
 
 // The angle of a token is a sum of terms position * frequency, and the kernel
-// adds up any number of them exactly. There are three ways to write the sum;
+// adds up any number of terms exactly. There are three ways to write the sum;
 // the code uses the first way that is exact:
 //
 //   1. (p' - p) * w'                    if both encodings have the same angles

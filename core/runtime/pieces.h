@@ -25,7 +25,6 @@ class PieceArray {
   using Data = std::conditional_t<std::is_const_v<Byte>, const void*, void*>;
 
   PieceArray() = default;
-  // An array of one piece.
   PieceArray(Data data, std::size_t size);
   explicit PieceArray(List pieces);
   // The conversion is implicit, like the conversion from T* to const T*.

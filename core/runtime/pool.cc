@@ -13,7 +13,6 @@ namespace posenc::core {
 
 // One ForEach() in progress. A Spread is on the caller's stack, so no worker
 // may access it after the caller has returned. Three rules ensure this:
-//
 // - A worker enters only through spreads_, under mutex_, and adds itself to
 //   `helpers` before it releases mutex_. Its last access to the Spread is to
 //   subtract itself from `helpers`.
@@ -61,9 +60,9 @@ using Clock = std::chrono::steady_clock;
 // slower (Zen 3).
 constexpr std::chrono::microseconds kWorthSpreading{200};
 
-// A caller polls for at most this time until the workers leave; then it sleeps.
-// Waking up takes about as long. Each worker has less than a tile to do, unless
-// it is interrupted.
+// A caller polls for at most this time until the workers leave; then the caller
+// sleeps. Waking up a thread takes about as long as this. Each worker has less
+// than a tile to do, unless it is interrupted.
 constexpr std::chrono::microseconds kLooking{30};
 
 void Pause() {

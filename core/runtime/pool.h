@@ -1,9 +1,9 @@
 // Threads for computations.
 //
-// A thread that spreads a computation takes part in it, and never waits for a
-// worker that has not started. A sleeping worker needs 30 us to wake up, or
-// milliseconds on a busy machine. During this time the caller does the work
-// itself.
+// A thread that spreads a computation takes part in the computation, and never
+// waits for a worker that has not started. A sleeping worker needs 30 us to
+// wake up, or milliseconds on a busy machine. During this time the caller does
+// the work itself.
 
 #pragma once
 

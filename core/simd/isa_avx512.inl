@@ -146,8 +146,7 @@ struct Avx512 : Batches<xsimd::avx512bw> {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(dst), _mm512_cvtepi32_epi8(x));
   }
 
-  // Load and store vectors of bytes whose two halves are at different
-  // addresses.
+  // Load and store byte vectors whose halves are at different addresses.
   static __m512i LoadHalves(const void* low, const void* high) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_epi8(low)),
                               _mm256_loadu_epi8(high), 1);

@@ -63,8 +63,8 @@ struct AngleSums {
   bool stream;
 };
 
-// The memory that has the input and output of a rotation. It decides the order
-// of the work and the kind of stores, but not the result.
+// The kind of memory that has the input and output of a rotation. The kind
+// decides the order of the work and the kind of stores, but not the result.
 enum class Memory {
   kCached,    // everything fits in a cache
   kCold,      // src comes from memory

@@ -28,7 +28,7 @@
 //   Lanes, kAllLanes, HasAny, LesserMagnitudes, AllAtLeast  for
 //                              kernels_doubt.inl
 //
-// This code must be invisible to other files, and depend only on xsimd and
+// The kernels must be invisible to other files, and depend only on xsimd and
 // kernels.h. Otherwise code for the baseline could be linked with an inline
 // function that was compiled for AVX-512.
 
@@ -41,7 +41,6 @@
 namespace posenc::simd {
 namespace {
 
-// Fills the table's entries for a dtype.
 template <class Dtype>
 constexpr void SetDtype(DtypeIndex dtype, KernelTable* table) {
   auto& rotate = table->rotate[dtype];

@@ -116,8 +116,7 @@ struct Isa : Batches<xsimd::fma3<xsimd::avx2>> {
                      _mm_packus_epi16(words, words));
   }
 
-  // Load and store vectors of bytes whose two halves are at different
-  // addresses.
+  // Load and store byte vectors whose halves are at different addresses.
   static __m256i LoadHalves(const void* low, const void* high) {
     return _mm256_loadu2_m128i(static_cast<const __m128i*>(high),
                                static_cast<const __m128i*>(low));

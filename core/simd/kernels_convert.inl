@@ -1,4 +1,5 @@
-// Loads each element type into batches, and stores them. Part of kernels.inl.
+// Loads elements of each type into batches, and stores batches. Part of
+// kernels.inl.
 //
 // A dtype has Storage (in memory), Real (arithmetic), Batch, and
 //   Load, Store                        one batch of consecutive elements

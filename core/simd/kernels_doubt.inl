@@ -11,8 +11,8 @@
 // A quick check first tests all results of some pairs together. A result counts
 // as near if its 29 bits are within kNear of 2^28. kNear is valid for results
 // of at least error * 2^38; smaller results count as near. Near results then
-// get an exact check, which uses that rounding is monotonic: if x - error and x
-// + error round to the same float, all numbers between them round to it, too.
+// get an exact check. Rounding is monotonic, so if x - error and x + error
+// round to the same float, all numbers between them also round to this float.
 
 #pragma once
 
@@ -55,8 +55,8 @@ inline float LeastMagnitude(double error) {
   return least > kLeastNormal ? least : kLeastNormal;
 }
 
-// The quick check of some results. The check keeps the least distance of a
-// result from a halfway number, and the least magnitude.
+// The quick check keeps the least distance of a result from a halfway number,
+// and the least magnitude.
 template <class Isa>
 class LookByMinima {
  public:
@@ -66,8 +66,9 @@ class LookByMinima {
   // Checks results, given as rounded floats and as the lower words of the
   // float64 numbers.
   void At(const Floats& rounded, const Ints& low) {
-    // Moves the 29 bits to the top, so that halfway becomes the least integer.
-    // Then adds kNear, so that near results become the least integers.
+    // Moves the 29 bits to the top, so that the halfway value 2^28 becomes the
+    // least integer. Then adds kNear, so that near results become the least
+    // integers.
     nearest_ = xsimd::min(nearest_, (low << 3) + Ints(kNear << 3));
     const Ints magnitude = BitCast<Ints>(rounded) & Ints(INT32_MAX);
     smallest_ = xsimd::min(smallest_, magnitude);

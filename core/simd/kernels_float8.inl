@@ -1,4 +1,5 @@
-// Loads FP8 into batches of float32, and stores them. Part of kernels.inl.
+// Loads FP8 into batches of float32, and stores batches as FP8. Part of
+// kernels.inl.
 //
 //   E4M3     s eeee mmm  bias  7  largest 0x7e (448)    0x7f is NaN
 //   E5M2     s eeeee mm  bias 15  largest 0x7b (57344)  0x7c infinity, then NaN

@@ -145,9 +145,9 @@ class Float8Slice {
     return true;
   }
 
-  // Widens the codes in the upper bytes. The words go through memory, which
-  // stays in the first-level cache, because a conversion from memory is one
-  // operation, and a conversion from a register is two. The asm statement keeps
+  // Widens the codes in the upper bytes. The words go through memory, because a
+  // conversion from memory is one operation, and a conversion from a register
+  // is two. This memory stays in the first-level cache. The asm statement keeps
   // compilers from using registers.
   [[gnu::always_inline]] static void Widen(const Shorts& codes, Batch* x,
                                            Batch* y) {

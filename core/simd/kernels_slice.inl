@@ -115,8 +115,6 @@ template <class Step, std::size_t kSteps, bool kKeeps, class Row>
   }
 }
 
-// A slice of kSteps steps.
-//
 // A slice in a cache is loaded whole before any store, if the registers can
 // hold it. This is 1.3 times as fast as alternating loads and stores (float32,
 // Zen 5). A slice in main memory is loaded and stored step by step, which is up

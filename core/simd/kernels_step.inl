@@ -12,7 +12,7 @@
 //   PlaneStep   a HalfStep for bfloat16, if it is cheaper to split vectors of
 //               32-bit words into even and odd elements; also for FP8
 //   TwinStep    vectors of x0 y0 x1 y1 ... for interleaved pairs, in the order
-//               of the memory; swaps x and y instead of separating them:
+//               of the memory, with swapped x and y instead of separate x and y
 //                 (x, y) (c, c) + (y, x) (-s, s)
 //
 // kOrder is the order of the row of cosines and sines that a step reads. The

@@ -47,8 +47,8 @@ template <class Dtype>
 using RunWalks = void (*)(const Walk<Dtype>&);
 
 // The loops use only local variables, because vector stores may alias anything
-// in memory. The compiler would load all other variables again after each
-// store. One call rotates all tokens, because a call for each token costs 60 to
+// in memory. After each store, the compiler would load all other variables
+// again. One call rotates all tokens, because a call for each token costs 60 to
 // 90 cycles (Zen 5).
 //
 // A streamed rotation of float32 or float64 prefetches into the second-level
