@@ -61,8 +61,9 @@ struct CachePlaces {
 CacheDimension CachePlaces::*DimensionOf(char letter);
 
 // Finds where k holds the tokens, without reading k's data. `reserve` reserves
-// the memory of the runs; it may be empty. Errors name fields of `k` and
-// `cache`, such as "k.shape", "cache.block_table..." and "cache.layers[0]".
+// the memory of the runs; it may be empty. Errors name the field "k.shape",
+// "cache.dimensions", "cache.block_table...", "cache.slots...",
+// "cache.lengths", "cache.layers[0]" or "cache.model_layers".
 absl::StatusOr<CachePlaces> FindPlaces(const CacheLayout& layout,
                                        const ConstTensorView& k,
                                        const ReserveFunction& reserve);
