@@ -52,9 +52,9 @@ struct Rotations {
 };
 
 // Prepares the rotations of tensors of these dtypes and shapes, without reading
-// their data. At least one of q and k must not be null. Errors name the field
-// "rope...", "positions...", "query_scale...", "saturation", "q.shape" or
-// "k.dtype".
+// their data. At least one of q and k must not be null. Errors name fields such
+// as "rope...", "positions...", "direction", "layout", "query_scale...",
+// "saturation", "q", "q.shape" and "k.dtype".
 absl::StatusOr<Rotations> PrepareApplyRope(const ApplyRopeArgs& args,
                                            const ConstTensorView* q,
                                            const ConstTensorView* k);

@@ -104,13 +104,14 @@ struct RepositionArgs {
 // Returns the rotation of k's rows, in the order of memory, for keys of this
 // dtype and shape. The function does not read k's data. A row is one head of
 // one token; in a cache it is a row of CacheMap. The rotation can run in place
-// if the output pairings are the same. Errors name the field "old_rope...",
-// "new_rope...", "movement.old_positions...", "movement.new_positions...",
-// "movement.shifts.shape", "saturation", "k.dtype", "k.shape" or "cache...". If
-// an error is about a layer of a cache with model_layers, the metadata `layer`
-// has the layer's index in k. Returns kNotRepositionable if no single rotation
-// joins the encodings, because only one of them is NoPE, or because they differ
-// in rotary_dim, slice, number of axes or splitting into halves.
+// if the output pairings are the same. Errors name fields such as
+// "old_rope...", "new_rope...", "movement.old_positions...",
+// "movement.new_positions...", "movement.shifts.shape", "layout", "saturation",
+// "k.dtype", "k.shape" and "cache...". If an error is about a layer of a cache
+// with model_layers, the metadata `layer` has the layer's index in k. Returns
+// kNotRepositionable if no single rotation joins the encodings, because only
+// one of them is NoPE, or because they differ in rotary_dim, slice, number of
+// axes or splitting into halves.
 absl::StatusOr<std::unique_ptr<RowMap>> PrepareReposition(
     const RepositionArgs& args, const ConstTensorView& k);
 
