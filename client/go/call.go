@@ -28,11 +28,12 @@ const (
 	traceparentKey  = "traceparent"
 	messageBytesKey = "posenc-message-bytes"
 
-	// Deadline of a stream that is limited only by its progress. Without a deadline the server would set its own.
+	// Deadline of a stream that is limited only by its progress. Without a deadline, the server would set its own
+	// deadline.
 	longestStream = 24 * time.Hour
 )
 
-// begin adds request id and traceparent to the context of a call. It returns the context and the request id.
+// begin adds request id and traceparent to the context of a call, and returns the context and the request id.
 func begin(ctx context.Context, options []Option) (context.Context, string) {
 	o := optionsOf(options)
 	if o.traceparent != "" {
@@ -77,7 +78,8 @@ type stream struct {
 	stood      atomic.Bool
 }
 
-// stream is an interceptor that gives a stream metadata and a deadline, and translates its error. It announces no size.
+// stream is an interceptor that gives a stream metadata and a deadline, but no announced size, and translates its
+// error.
 func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...Option) (grpc.ClientStream, error) {
 	ctx, id := begin(ctx, options)
 	s := &stream{client: c, method: method, id: id, lends: desc.ClientStreams, idle: c.timeout}
@@ -99,8 +101,8 @@ func (c *Client) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 	return s, nil
 }
 
-// progress notes that a message was sent or received. An error means that the stream has ended: progress
-// translates it, except io.EOF.
+// progress restarts the timer of the stream after a message was sent or received. If err is not nil, the stream has
+// ended: progress then stops the timer, and translates err unless it is io.EOF.
 func (s *stream) progress(err error) error {
 	if err == nil {
 		s.watch.Reset(s.idle)
@@ -199,9 +201,9 @@ func (r *result) check() error {
 	return r.take(r.into)
 }
 
-// perform makes a call, and puts its results into the response. If a tensor lies in shared memory, the request has
-// places. If no tensor lies in shared memory, or if the server refuses places, the request has bytes: in one message
-// or, if the message would be too large, in a stream.
+// perform makes a call, and puts its results into the response. If a tensor lies in shared memory, the request has its
+// place. If no tensor lies in shared memory, or if the server refuses places, the request has the bytes of all tensors.
+// The bytes go in one message. If the message would be too large, they go in a stream.
 func (c *Client) perform(ctx context.Context, k *call, options []Option) (err error) {
 	for i, output := range optionsOf(options).outputs {
 		if i < len(k.results) {
@@ -242,8 +244,9 @@ func set(m protoreflect.Message, name protoreflect.Name, value proto.Message) {
 	m.Set(m.Descriptor().Fields().ByName(name), protoreflect.ValueOfMessage(value.ProtoReflect()))
 }
 
-// message returns the request with its tensors: as places if they have places and `places` is true, else as bytes. It
-// also returns whether the request has places, and the names of the inputs that the server overwrites.
+// message returns the request with its tensors. A tensor is sent as a place if it has a place and `places` is true,
+// otherwise as bytes. message also returns whether the request has places, and the names of the inputs that the server
+// overwrites.
 func (k *call) message(places bool) (m protoreflect.Message, has bool, inPlace []string) {
 	m = shallow(k.request.ProtoReflect())
 	for _, r := range k.results {
@@ -293,9 +296,9 @@ func (c *Client) send(ctx context.Context, k *call, m protoreflect.Message, opti
 	return err
 }
 
-// mayRepeat returns whether a call with places that ended with err may be made again with bytes. inPlace are the inputs
-// that the server overwrites. If they may have been overwritten, mayRepeat adds this to the error's text and returns
-// false.
+// mayRepeat gets the error of a call with places, and returns whether the call may be made again with bytes. inPlace
+// are the inputs that the server overwrites. If they may have been overwritten, mayRepeat adds this to the error's text
+// and returns false.
 func mayRepeat(err error, inPlace []string) bool {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -314,8 +317,8 @@ func mayRepeat(err error, inPlace []string) bool {
 	return false
 }
 
-// AddEncoding combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. The request's own
-// field x stays unset.
+// AddEncoding combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute encoding. The field x of the
+// request must be unset.
 func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingRequest, x Tensor, options ...Option) (Tensor, error) {
 	want, response := x.described(), &posencv1.AddEncodingResponse{}
 	if x.Given() && request.GetCombination() == posencv1.Combination_COMBINATION_CONCATENATE {
@@ -327,7 +330,7 @@ func (c *Client) AddEncoding(ctx context.Context, request *posencv1.AddEncodingR
 }
 
 // ScoreRelative computes attention scores of encodings that act inside attention: q [B, H, Sq, D] and k [B, H, Sk, D]
-// give [B, H, Sq, Sk], not divided by sqrt(D). The request's own fields q and k stay unset.
+// give [B, H, Sq, Sk], not divided by sqrt(D). The fields q and k of the request must be unset.
 func (c *Client) ScoreRelative(ctx context.Context, request *posencv1.ScoreRelativeRequest, q, k Tensor, options ...Option) (Tensor, error) {
 	response, want := &posencv1.ScoreRelativeResponse{}, &posencv1.Tensor{Dtype: cmp.Or(request.GetDtype(), DtypeFloat32)}
 	if request.GetDtype() == 0 && q.Dtype() == DtypeFloat64 { // the server's default
@@ -342,7 +345,7 @@ func (c *Client) ScoreRelative(ctx context.Context, request *posencv1.ScoreRelat
 }
 
 // ConvertPairing reorders the rows of a projection's weight or bias, [H * D, ...], so that a checkpoint for one pairing
-// works with the other. The request's own field weight stays unset.
+// works with the other. The field weight of the request must be unset.
 func (c *Client) ConvertPairing(ctx context.Context, request *posencv1.ConvertPairingRequest, weight Tensor, options ...Option) (Tensor, error) {
 	response, results := &posencv1.ConvertPairingResponse{}, []*result{{name: "weight", want: weight.described()}}
 	err := c.perform(ctx, &call{"ConvertPairing", request, response, []input{{"weight", weight}}, results, nil}, options)

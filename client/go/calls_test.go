@@ -130,8 +130,8 @@ func holding() *fake {
 	}}
 }
 
-// rotateUntil makes a call of 8 MiB, and writes to its tensor as soon as the call has returned: the race detector finds
-// code that still reads the tensor.
+// rotateUntil makes a call of 8 MiB, and writes to its tensor as soon as the call has returned. The race detector then
+// finds code that still reads the tensor.
 func rotateUntil(t *testing.T, c *Client, timeout time.Duration) *Error {
 	t.Helper()
 	q := make([]float32, 1<<21)

@@ -8,10 +8,11 @@
 //
 // A [Tensor] views the caller's memory. During a call other code must not write to its tensors, or read its outputs.
 // Tensors of 64 KiB and more are sent from this memory without a copy. So no call returns before the connection has
-// released its tensors, not even after its deadline. If the peer does not read, this takes up to [WithStuckTimeout].
+// released its tensors, not even after its deadline. If the peer does not read, the wait takes up to
+// [WithStuckTimeout].
 //
-// If a call ends with an error, its outputs may hold a part of the result. If a tensor was rotated in place, and was so
-// large that it went through a stream, only a part of it may be rotated.
+// If a call ends with an error, its outputs may hold a part of the result. A tensor that was rotated in place through a
+// stream may be partly rotated.
 package posenc
 
 import (
@@ -32,14 +33,14 @@ import (
 // Version is the version of this client.
 const Version = "0.2.0"
 
-// serviceConfig asks for round robin over healthy servers, and up to four attempts for calls that end as UNAVAILABLE.
+// serviceConfig asks for round robin over healthy servers, and four attempts for calls that fail with UNAVAILABLE.
 //
 //go:embed service_config.json
 var serviceConfig string
 
-// Client calls one server, or all servers of its target. It is safe for any number of goroutines.
+// Client calls one server, or all servers of its target. Any number of goroutines may use a Client.
 type Client struct {
-	// Calls without tensors: ResolveRope, BuildPositions, AnalyzeRope and DiagnoseRope. The contract describes them.
+	// Calls without tensors: ResolveRope, BuildPositions, AnalyzeRope and DiagnoseRope. The contract explains each.
 	posencv1.PositionalEncodingServiceClient
 
 	config
@@ -49,8 +50,8 @@ type Client struct {
 }
 
 // NewClient makes a client of the server at target: "localhost:50051", "dns:///posenc:50051", "unix:/run/posenc.sock".
-// It fails if options or their files are wrong. It does not wait for the network: without a server, the first call
-// fails.
+// NewClient fails if an option or its file is wrong. It does not wait for the network: if there is no server, the first
+// call fails.
 func NewClient(target string, options ...DialOption) (*Client, error) {
 	c := &Client{target: target, config: config{
 		timeout:         time.Minute,
@@ -91,9 +92,9 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Stub returns the generated client over this client's connection. Its calls have options, request ids, default
-// deadlines and *Error like the methods of Client. Its unary calls announce their size, and do not copy the tensors
-// that they send.
+// Stub returns the generated client over this client's connection. Like the methods of Client, its methods take
+// options, send request ids, have default deadlines and return *Error. Its unary calls announce their size, and do not
+// copy the tensors that they send.
 func (c *Client) Stub() posencv1.PositionalEncodingServiceClient {
 	return c.PositionalEncodingServiceClient
 }
@@ -124,8 +125,8 @@ func collect[O ~func(*T), T any](to *T, options []O) *T {
 // DialOption is an option of a Client.
 type DialOption func(*config)
 
-// WithTimeout sets the timeout of unary calls whose context has no deadline; for streams, it is the longest time
-// without progress. The default is 60 s.
+// WithTimeout sets the timeout of unary calls whose context has no deadline. For streams, the timeout is the longest
+// time without progress. The default is 60 s.
 func WithTimeout(timeout time.Duration) DialOption { return func(c *config) { c.timeout = timeout } }
 
 // WithStuckTimeout sets the time after which a TCP connection is closed (on Linux) if its peer does not read waiting
@@ -148,7 +149,8 @@ func WithStreamAbove(bytes int64) DialOption { return func(c *config) { c.stream
 // WithTLS requires TLS for every connection.
 func WithTLS(files TLS) DialOption { return func(c *config) { c.tls = &files } }
 
-// WithToken sends a bearer token with every call. It needs TLS, or a unix socket or loopback address as the target.
+// WithToken sends a bearer token with every call. A token needs TLS, or a unix socket or loopback address as the
+// target.
 func WithToken(token string) DialOption { return func(c *config) { c.token = token } }
 
 // WithTokenFile is like WithToken, with a file that holds only the token. The file is read again when it changes.
@@ -203,7 +205,7 @@ func Into(outputs ...Tensor) Option {
 	return option{set: func(o *settings) { o.outputs = outputs }}
 }
 
-// Saturate sets the treatment of results past the largest number of a type of 8 bits.
+// Saturate sets the treatment of results that are larger than the largest number of a type of 8 bits.
 func Saturate(saturation Saturation) Option {
 	return option{set: func(o *settings) { o.saturation = saturation }}
 }

@@ -88,15 +88,15 @@ func shallow(m protoreflect.Message) protoreflect.Message {
 	return to
 }
 
-// Get is part of mem.BufferPool. It is never called.
+// Get is part of mem.BufferPool, but is never called.
 func (l *lentMessage) Get(int) *[]byte { return nil }
 
 // Put is part of mem.BufferPool.
 func (l *lentMessage) Put(*[]byte) { l.lent.Done() }
 
 // recall waits until gRPC has returned all memory, so that the caller may change the tensors. If a connection ends,
-// gRPC 1.80 does not return the buffers that it was sending. So recall waits at most until a second after stuckTimeout;
-// a stuck connection is closed by then.
+// gRPC 1.80 does not return the buffers that it was sending. So recall waits for at most stuckTimeout and one second; a
+// stuck connection is closed by then.
 func (l *lentMessage) recall(stuckTimeout time.Duration) {
 	returned := make(chan struct{})
 	go func() {
@@ -114,8 +114,8 @@ const dataField = 15
 
 var tensorType = (*posencv1.Tensor)(nil).ProtoReflect().Descriptor()
 
-// read adds the fields of a message of this length to m. The bytes of `data` go to the memory that m already has for
-// them, if they fit. The protobuf library reads all fields except tensors and their `data`.
+// read adds the fields of a message of this length to m. If m already has enough memory for the bytes of `data`, read
+// writes them to this memory. The protobuf library reads all fields except tensors and their `data`.
 func read(reader *mem.Reader, length int, m proto.Message) error {
 	var data *[]byte
 	switch m := m.(type) {

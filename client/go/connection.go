@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// A connection reads and writes bufferBytes at once. With gRPC's default of 32 KiB, moving 64 MiB over loopback took a
+// A connection reads and writes bufferBytes at once. With gRPC's default of 32 KiB, sending 64 MiB over loopback took a
 // third more processor time. The flow-control windows are so large that tensors and answers never wait for them.
 const (
 	bufferBytes      = 256 << 10
@@ -33,8 +33,8 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A retry of a call helps only if gRPC has tried to reconnect before the retry. So gRPC first reconnects after 100 ms,
-	// which is the first backoff of retries. By default it would wait for 1 s.
+	// A retry of a call helps only if gRPC has tried to reconnect before the retry. So gRPC first reconnects after 100
+	// ms, which is the first backoff of retries. By default gRPC would wait for 1 s.
 	reconnect := backoff.DefaultConfig
 	reconnect.BaseDelay = 100 * time.Millisecond
 	return append(security,
@@ -43,8 +43,8 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 		grpc.WithDisableServiceConfig(), // a config from DNS would cost a look-up
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 20 * time.Second}),
 		// On Linux gRPC sets TCP_USER_TIMEOUT to this timeout. The kernel then ends connections to machines that are gone,
-		// and to peers that read nothing. gRPC sets TCP_USER_TIMEOUT only if it also sends pings. It sends one ping an hour,
-		// because servers close connections that ping often.
+		// and to peers that read nothing. gRPC sets TCP_USER_TIMEOUT only if it also sends pings. Here it sends only one
+		// ping an hour, because servers close connections that ping often.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: time.Hour, Timeout: c.stuckTimeout}),
 		grpc.WithReadBufferSize(bufferBytes),
 		grpc.WithWriteBufferSize(bufferBytes),
@@ -55,19 +55,19 @@ func (c *Client) dialing() ([]grpc.DialOption, error) {
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(int(c.maxMessageBytes)),
 			grpc.MaxCallSendMsgSize(int(c.maxMessageBytes)),
-			// A call that has sent more than this is not retried. gRPC's default of 256 KiB would exclude most tensors. gRPC
-			// keeps references to the messages, not copies.
+			// A call that has sent more bytes than this is not retried. gRPC's default of 256 KiB would exclude most tensors.
+			// gRPC keeps references to the messages, not copies.
 			grpc.MaxRetryRPCBufferSize(int(c.maxMessageBytes)),
 			grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto")}),
 		),
 	), nil
 }
 
-// TLS names PEM files, which NewClient reads. The zero TLS trusts the system's authorities.
+// TLS names PEM files, which NewClient reads. The zero TLS trusts the system's certificate authorities.
 type TLS struct {
 	CAFile string // certificate authorities that the client trusts; empty: the system's
-	// For servers that require a client certificate. CertFile has the certificate, followed by its issuers; KeyFile has
-	// the certificate's key, without a passphrase. Set both or neither.
+	// The client certificate, for servers that require one. CertFile has the certificate, followed by its issuers.
+	// KeyFile has the certificate's key, without a passphrase. Set both files or neither.
 	CertFile, KeyFile string
 	ServerName        string // name that the server's certificate must have; empty: the target's name
 }

@@ -34,7 +34,7 @@ func TestDiagnosesAConfigurationThatReadersTakeDifferently(t *testing.T) {
 	if len(finding.GetReaders()) != 1 || finding.GetReaders()[0].GetName() != "mlx-lm" {
 		t.Fatalf("readers: %v", finding.GetReaders())
 	}
-	// YaRN's attention factor (arXiv:2309.00071). A linear scaling has none.
+	// YaRN's attention factor (arXiv:2309.00071). A linear scaling has no attention factor.
 	if ratio := finding.GetReaders()[0].GetAmplitudeRatio(); math.Abs(ratio*(0.1*math.Log(4)+1)-1) > 1e-15 {
 		t.Errorf("amplitude ratio %v", ratio)
 	}
@@ -53,7 +53,7 @@ func TestADiagnosisNamesWhatItCannotTake(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	// Mistakes in a description do not fail the call: the answer reports them.
+	// Mistakes in a description do not make the call fail: the answer reports them.
 	request := &posencv1.DiagnoseRopeRequest{Inputs: []*posencv1.ModelDescription{{Kind: config.Kind, Text: "{"}, config}}
 	got, err := c.DiagnoseRope(context.Background(), request)
 	if err != nil || len(got.GetInputs()) != 2 || got.GetInputs()[0].GetUnreadable() == "" || got.GetInputs()[1].GetUnreadable() != "" {

@@ -44,7 +44,7 @@ func newError(code codes.Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: err.Error(), cause: errors.Unwrap(err)}
 }
 
-// wrongArgument is an error of a call's arguments, found before anything is sent.
+// wrongArgument returns the error of a wrong argument, which is found before anything is sent.
 func wrongArgument(field, format string, args ...any) *Error {
 	e := newError(codes.InvalidArgument, field+": "+format, args...)
 	e.Field = field

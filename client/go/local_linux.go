@@ -103,7 +103,7 @@ func (s *localServer) start(posencd string, flags []string) error {
 	s.cmd.Env = append(s.cmd.Env, "POSENC_DRAIN_TIMEOUT=1s", "POSENC_LOG_LEVEL=warning", "POSENC_LOG_FORMAT=text") // flags override these
 	// posencd gets a session of its own, so that Control-C at a terminal ends only this process.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// posencd ends when this pipe is closed. When this process ends, the kernel closes it.
+	// posencd ends when this pipe is closed. When this process ends, the kernel closes the pipe.
 	stdin, err := s.cmd.StdinPipe()
 	if err == nil {
 		s.cmd.Cancel, s.cmd.WaitDelay = stdin.Close, longestEnd
@@ -170,7 +170,7 @@ func (s *localServer) endOf() string {
 	return how + ": " + said
 }
 
-// whyGone returns, for the text of an error, how the server ended; "" if it still runs after a short wait.
+// whyGone returns a text that says how the server ended, or "" if it still runs after a short wait.
 func (s *localServer) whyGone() string {
 	select {
 	case <-s.ended:
@@ -188,7 +188,7 @@ func (s *localServer) stop() error {
 	return os.RemoveAll(s.folder)
 }
 
-// removeLeftovers removes the folders of processes that were killed, with the memory of their regions.
+// removeLeftovers removes the folders of processes that were killed, and so frees the memory of their regions.
 func removeLeftovers() {
 	folders, _ := filepath.Glob(filepath.Join(sharedMemory, localPrefix+"*"))
 	for _, folder := range folders {
@@ -196,7 +196,7 @@ func removeLeftovers() {
 		if err != nil || !about.IsDir() || about.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
 			continue
 		}
-		// A young folder may belong to a server that is starting.
+		// A new folder may belong to a server that is starting.
 		if time.Since(about.ModTime()) < longestStart {
 			continue
 		}

@@ -13,7 +13,7 @@ const (
 	THD  = posencv1.Layout_LAYOUT_THD
 )
 
-// The pairings: which two channels form a pair.
+// The pairings say which two channels form a pair.
 const (
 	HalfSplit   = posencv1.Pairing_PAIRING_HALF_SPLIT
 	Interleaved = posencv1.Pairing_PAIRING_INTERLEAVED
@@ -22,7 +22,7 @@ const (
 // Positions are the tokens' positions.
 type Positions = posencv1.Positions
 
-// Movement has the old and new positions of keys.
+// Movement is a shift of keys, or their old and new positions.
 type Movement = posencv1.Movement
 
 // StartAt puts token t of every sequence at start + t.
@@ -35,11 +35,12 @@ func StartsAt(starts ...int64) *Positions {
 	return &Positions{Kind: &posencv1.Positions_Starts{Starts: &posencv1.SequenceStarts{Values: starts}}}
 }
 
-// IDs gives every token its position: [S], [B, S], or [T] for THD. With several position axes, the axes are the first
-// dimension: [axes, S]. IDs copies the ids.
+// IDs gives every token its position: [S], [B, S], or [T] for THD. With several position axes, the first dimension
+// counts the axes: [axes, S]. IDs copies the ids.
 func IDs(ids Tensor) *Positions { return &Positions{Kind: &posencv1.Positions_Ids{Ids: ids.message()}} }
 
-// Packed sets where the sequences of a THD batch begin and end; sequence i starts at position starts[i], or at 0.
+// Packed sets where the sequences of a THD batch begin and end. Sequence i starts at position starts[i], or at 0 if
+// starts are not given.
 func Packed(cuSeqlens []int64, starts ...int64) *Positions {
 	packed := &posencv1.PackedSequences{CuSeqlens: cuSeqlens, Starts: starts}
 	return &Positions{Kind: &posencv1.Positions_Packed{Packed: packed}}
@@ -48,7 +49,7 @@ func Packed(cuSeqlens []int64, starts ...int64) *Positions {
 // ShiftBy moves every key by `shift` positions.
 func ShiftBy(shift int64) *Movement { return &Movement{Target: &posencv1.Movement_Shift{Shift: shift}} }
 
-// ShiftEach moves every key by its own number of positions; shifts have the shape of ids, and are copied.
+// ShiftEach moves every key by its own number of positions. The shifts have the shape of ids, and are copied.
 func ShiftEach(shifts Tensor) *Movement {
 	return &Movement{Target: &posencv1.Movement_Shifts{Shifts: shifts.message()}}
 }

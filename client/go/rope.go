@@ -38,7 +38,7 @@ func LayerIndex(index int) SourceOption {
 func SequenceLength(n int64) SourceOption { return func(s *source) { s.SequenceLength = &n } }
 
 // HeadDim is the width of the widest heads that are rotated. Set it if these heads are wider than the model's heads,
-// for example keys and values side by side, or latent rows.
+// for example if a head holds keys and values, or a latent row.
 func HeadDim(channels int) SourceOption { return func(s *source) { s.HeadDim = int32(channels) } }
 
 // Profile selects the project whose interpretation of a configuration applies.
@@ -76,7 +76,7 @@ func Spec(spec *posencv1.RopeSpec, options ...SourceOption) RopeSource {
 	return Source(collect(&source{Source: &posencv1.RopeSource_Spec{Spec: spec}}, options))
 }
 
-// Source is the encoding that a RopeSource of the contract describes, such as the one in a BuildTableRequest.
+// Source is the encoding that a RopeSource of the contract describes, such as the field rope of a BuildTableRequest.
 func Source(message *posencv1.RopeSource) RopeSource { return RopeSource{message: message} }
 
 // SpecJSON is the encoding that a specification in proto3's JSON describes. Enum values may be short:
@@ -116,10 +116,11 @@ func lengthen(value any, descriptor protoreflect.MessageDescriptor) {
 	}
 }
 
-// Message returns the source for generated requests; nil if its file could not be read.
+// Message returns the source for generated requests, or nil if its file could not be read.
 func (s RopeSource) Message() *posencv1.RopeSource { return s.message }
 
-// Rope is a rotary encoding that the server has resolved once: its calls send a specification, not a configuration.
+// Rope is a rotary encoding that the server has resolved once. Its calls send the resolved specification, not a
+// configuration.
 type Rope struct {
 	// Resolved is the server's answer: head_dim, frequencies, attention factor, assumptions, warnings.
 	Resolved *posencv1.ResolveRopeResponse
@@ -128,7 +129,8 @@ type Rope struct {
 	source RopeSource
 }
 
-// Rope resolves an encoding. A specification without rotary_dim is used unchanged, without a call; Resolved is then nil.
+// Rope resolves an encoding. If a specification has no rotary_dim, it is used unchanged, without a call, and Resolved
+// is nil.
 func (c *Client) Rope(ctx context.Context, source RopeSource, options ...Option) (*Rope, error) {
 	if source.err != nil {
 		return nil, source.err
@@ -152,7 +154,7 @@ func (r *Rope) Source() RopeSource { return r.source }
 // Spec returns the resolved specification.
 func (r *Rope) Spec() *posencv1.RopeSpec { return r.source.message.GetSpec() }
 
-// Apply rotates q and k, in place unless Into names other memory. One of them may be the zero Tensor. FP8 needs
+// Apply rotates q and k, in place unless Into names other memory. Either q or k may be the zero Tensor. FP8 needs
 // Saturate.
 func (r *Rope) Apply(ctx context.Context, layout Layout, positions *Positions, q, k Tensor, options ...Option) error {
 	args := ApplyRopeArgs{Rope: r.source, Layout: layout, Positions: positions, Q: q, K: k}
@@ -167,7 +169,7 @@ func (r *Rope) Reposition(ctx context.Context, layout Layout, movement *Movement
 	return err
 }
 
-// Table builds the cosines and sines of positions 0, 1, ... as tensors [rows, pairs] of float32. BuildTable has all
+// Table builds the cosines and sines of positions 0, 1, ... as tensors [rows, pairs] of float32. BuildTable has more
 // options.
 func (r *Rope) Table(ctx context.Context, rows int, options ...Option) (*Table, error) {
 	return r.client.BuildTable(ctx, &posencv1.BuildTableRequest{

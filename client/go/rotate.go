@@ -40,8 +40,8 @@ type RepositionArgs struct {
 	K                Tensor
 }
 
-// ApplyRope rotates q, k or both. Results have the shapes and types of q and k. They lie in new memory, or in the
-// memory of the option Into. Tensors over WithStreamAbove, or over the server's limit, go through a stream.
+// ApplyRope rotates q, k or both. Results have the shapes and types of q and k. They are in new memory, or in the
+// memory that the option Into names. Tensors over WithStreamAbove, or over the server's limit, go through a stream.
 func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...Option) (q, k Tensor, err error) {
 	if args.Rope.err != nil {
 		return Tensor{}, Tensor{}, args.Rope.err
@@ -55,7 +55,7 @@ func (c *Client) ApplyRope(ctx context.Context, args ApplyRopeArgs, options ...O
 }
 
 // Reposition moves rotated keys to other positions, or from one rotary encoding to another, in one rotation. Shapes,
-// memory and streams are as in ApplyRope.
+// memory and streams are the same as those of ApplyRope.
 func (c *Client) Reposition(ctx context.Context, args RepositionArgs, options ...Option) (Tensor, error) {
 	if err := cmp.Or(args.OldRope.err, args.NewRope.err); err != nil {
 		return Tensor{}, err
@@ -76,7 +76,7 @@ type streamed struct {
 	progress    func(done, total int64) // may be nil
 }
 
-// take copies the next bytes to their place, unless they are already there.
+// take copies the next bytes to their place. The copy does nothing if the bytes were received there.
 func (s *streamed) take(data []byte) error {
 	if s.done += int64(len(data)); s.done > s.total {
 		return newError(codes.Internal, "the server's answer does not fit: it has more than %d bytes", s.total)
@@ -94,7 +94,7 @@ func (s *streamed) take(data []byte) error {
 	return nil
 }
 
-// rotate makes a call whose results have the types and shapes of its inputs. first is an empty message of its stream.
+// rotate makes a call whose results have the types and shapes of its inputs. first is an empty message of the stream.
 func (c *Client) rotate(ctx context.Context, method string, request, response, first proto.Message, options []Option, inputs ...input) error {
 	k := &call{method: method, request: request, response: response, inputs: inputs}
 	for _, in := range inputs {
@@ -150,7 +150,7 @@ func (c *Client) rotateByStream(ctx context.Context, k *call, first protoreflect
 
 // unload returns a message without the bytes of its tensors. It also returns these bytes in the order of the tensors'
 // fields, which is their order in a stream. A tensor whose bytes do not fit its shape stays in the message, so that the
-// server names the fault.
+// server reports the fault.
 func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 	if t, ok := m.Interface().(*posencv1.Tensor); ok {
 		if len(t.Data) == 0 || sizeOf(t) != int64(len(t.Data)) {
@@ -170,9 +170,9 @@ func unload(m protoreflect.Message) (rest protoreflect.Message, data [][]byte) {
 	return rest, data
 }
 
-// neverAgain keeps gRPC from repeating a call that has sent a message. To repeat a stream, gRPC would have to
-// keep the tensors. In addition, gRPC 1.80 has a race: it may lose a message that is sent at the moment at which it
-// gives up the retry of the stream.
+// neverAgain keeps gRPC from repeating a call that has sent a message. To repeat a stream, gRPC would have to keep the
+// tensors. In addition, gRPC 1.80 has a race: it may lose a message that is sent at the same time as gRPC decides not
+// to retry the stream.
 func neverAgain() Option { return grpc.MaxRetryRPCBufferSize(0) }
 
 // exchange sends the first message and then the data, in messages of `size` bytes, and takes the results.

@@ -47,7 +47,7 @@ func TestRotatesFloat8AndSaturatesAsItIsTold(t *testing.T) {
 		want := rotatedAll(elements.Values(k.Dtype(), k.Bytes()), 8, 10000, func(head int) float64 { return 1000 + float64(head/2) })
 		expectValues(t, rotated, want, tolerance(dtype))
 
-		// A rotation by about 45 degrees: x cos + x sin is 1.4 x.
+		// The rotation is by about 45 degrees, so x cos + x sin is 1.4 x.
 		turned := &posencv1.RopeSpec{Pairing: posencv1.Pairing_PAIRING_HALF_SPLIT,
 			Scaling: &posencv1.RopeSpec_ExplicitFrequencies{
 				ExplicitFrequencies: &posencv1.ExplicitFrequencies{Values: []float64{0.785}}}}
@@ -204,7 +204,7 @@ func TestRefusesAnOutputForATensorThatIsNotGiven(t *testing.T) {
 	}
 }
 
-// Tests every layout and kind of positions, in chunks of 200 bytes, which hold a few heads.
+// The test streams every layout and kind of positions in chunks of 200 bytes, which hold a few heads.
 func TestStreamsInChunksAsTheFormulaSays(t *testing.T) {
 	c := dial(t, startServer(t), WithStreamAbove(1))
 	c.chunkBytes = 200
@@ -213,7 +213,7 @@ func TestStreamsInChunksAsTheFormulaSays(t *testing.T) {
 	for i := range ids {
 		ids[i] = int32(i*i + 5)
 	}
-	// The sequence b and the token s of a head; bshd() gets the index of the head in memory.
+	// A place is the sequence b and the token s of a head. The argument of bshd is the index of the head in memory.
 	type place struct{ b, s int }
 	bshd := func(h int) place { return place{h / (tokens * heads), h / heads % tokens} }
 	cases := map[string]struct {

@@ -108,7 +108,7 @@ func numbers(count int) []float64 {
 	return values
 }
 
-// tensorWith returns a tensor of these values. For 16-bit types it cuts off bits, which are 0 in the values of
+// tensorWith returns a tensor of these values. For 16-bit types it cuts off low bits, which are 0 in the values of
 // numbers().
 func tensorWith(t *testing.T, dtype Dtype, values []float64, shape ...int) Tensor {
 	t.Helper()
@@ -145,7 +145,7 @@ func tensorWith(t *testing.T, dtype Dtype, values []float64, shape ...int) Tenso
 	}
 }
 
-// nearestByte is the FP8 number nearest to v. It tries all numbers.
+// nearestByte tries all FP8 numbers, and returns the bits of the one nearest to v.
 func nearestByte(dtype Dtype, v float64) uint8 {
 	best, distance := uint8(0), math.Inf(1)
 	for code := range 256 {
@@ -157,8 +157,8 @@ func nearestByte(dtype Dtype, v float64) uint8 {
 	return best
 }
 
-// rotatedHead rotates a head of half-split pairs by position * theta^(-2i/d): the formula of
-// RopeSpec, in float64.
+// rotatedHead rotates a head of half-split pairs by position * theta^(-2i/d). This is the formula of RopeSpec, computed
+// in float64.
 func rotatedHead(head []float64, position, theta float64) []float64 {
 	half := len(head) / 2
 	out := make([]float64, len(head))
@@ -171,7 +171,7 @@ func rotatedHead(head []float64, position, theta float64) []float64 {
 	return out
 }
 
-// rotatedAll rotates every head of a tensor. positionOf gets the index of a head in memory, and returns its position.
+// rotatedAll rotates every head of a tensor. positionOf returns the position of the head with this index in memory.
 func rotatedAll(values []float64, dim int, theta float64, positionOf func(head int) float64) []float64 {
 	var out []float64
 	for at := 0; at < len(values); at += dim {
@@ -180,10 +180,10 @@ func rotatedAll(values []float64, dim int, theta float64, positionOf func(head i
 	return out
 }
 
-// tolerance returns the largest allowed error of rotated numbers(), which stay below 4. It is half a step of the type,
-// plus the error of float32's arithmetic. That error is four times 2^-24 of the rotated pair's length, which is at most
-// 4 here (proto/testdata/README.md). In float64 the expected angles of rotatedHead are less exact than the server's
-// angles: their error is up to 2^-52 times the largest position, 2^12.
+// tolerance returns the largest allowed error of rotated numbers(), which stay below 4: half a step of the type, plus
+// the error of float32's arithmetic. The error of the arithmetic is four times 2^-24 of the rotated pair's length,
+// which is at most 4 here (proto/testdata/README.md). In float64 the expected angles of rotatedHead are less exact than
+// the server's angles: their error is up to 2^-52 times the largest position, 2^12.
 func tolerance(dtype Dtype) float64 {
 	arithmetic := 4 * math.Ldexp(1, -24) * 4
 	switch dtype {

@@ -29,7 +29,7 @@ type RegionOption func(*regionOptions)
 // RegionName names the region's file. The default is the server's prefix and random letters.
 func RegionName(name string) RegionOption { return func(o *regionOptions) { o.name = name } }
 
-// RegionDirectory is the path of the server's directory in this process, if it differs from the server's path.
+// RegionDirectory is the path of the server's directory as this process sees it, if it differs from the server's path.
 func RegionDirectory(path string) RegionOption { return func(o *regionOptions) { o.directory = path } }
 
 var fileName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,255}$`)
@@ -63,12 +63,12 @@ func (c *Client) SharedRegion(ctx context.Context, bytes int64, options ...Regio
 	return region, nil
 }
 
-// Name returns the name of the region's file; "" if the server shares no memory with the client.
+// Name returns the name of the region's file, or "" if the server shares no memory with the client.
 func (r *SharedRegion) Name() string { return r.name }
 
-// Tensor views the region's bytes from offset on. Calls send only the tensor's place, and if Into names the tensor, the
-// server writes the result there. But a tensor that Float32 or a similar function makes from the region's memory is
-// sent as bytes.
+// Tensor views the region's bytes from offset on. Calls send only the tensor's place. If Into names the tensor, the
+// server writes the result to it. If Float32 or a similar function makes a tensor from the region's memory, calls send
+// the tensor as bytes.
 func (r *SharedRegion) Tensor(dtype Dtype, offset int64, shape ...int) (Tensor, error) {
 	if r.memory == nil {
 		return Tensor{}, wrongArgument("region", "is closed; make another one")

@@ -24,8 +24,8 @@ func newSharedFile(path string, bytes int64) (memory []byte, err error) {
 	for err = syscall.EINTR; err == syscall.EINTR; { // Go's own signals interrupt it
 		err = syscall.Fallocate(int(file.Fd()), 0, 0, bytes)
 	}
-	// In a directory with the set-group-ID bit, files belong to the group of the directory. A Kubernetes volume with an
-	// fsGroup is an example.
+	// In a directory with the set-group-ID bit, files belong to the group of the directory. An example is a Kubernetes
+	// volume with an fsGroup.
 	directory := filepath.Dir(path)
 	if of, failed := os.Stat(directory); failed == nil && of.Mode()&os.ModeSetgid != 0 {
 		err = errors.Join(err, file.Chmod(0o660))

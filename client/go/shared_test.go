@@ -170,7 +170,7 @@ func TestOtherTensorsGoByTheirPlaceToo(t *testing.T) {
 	if _, err := c.AddEncoding(ctx, add, held, Into(small)); err == nil || behind.Int32s()[0] != 7 {
 		t.Errorf("a concatenation into too little memory: %v, and %d behind it", err, behind.Int32s()[0])
 	}
-	// Rows move, so the output must not overlap the input.
+	// The conversion moves rows, so the output must not overlap the input.
 	convert := &posencv1.ConvertPairingRequest{OldPairing: Interleaved, NewPairing: HalfSplit, Heads: 1}
 	weight := tensorIn(t, region, 0, tensorWith(t, DtypeFloat32, numbers(64), 8, 8))
 	var e *Error

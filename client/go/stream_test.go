@@ -25,8 +25,8 @@ import (
 
 type ropeStream = grpc.BidiStreamingServer[posencv1.ApplyRopeStreamRequest, posencv1.ApplyRopeStreamResponse]
 
-// echoing is a server that does not implement unary rotation. In a stream it sends the bytes of the tensors back, cut
-// at random places.
+// echoing is a server that does not implement unary rotation. In a stream it sends back the bytes of the tensors, cut
+// at random positions.
 func echoing(random *rand.Rand, more string) *fake {
 	return &fake{
 		info: func(context.Context) (*posencv1.GetServerInfoResponse, error) {
@@ -174,8 +174,8 @@ func TestAStreamThatStandsStillOrIsCancelledGivesTheTensorsBack(t *testing.T) {
 	}
 }
 
-// A stream gives the same bytes as the unary call, wherever it is cut. The test streams through the client, and through
-// the generated client, with cuts between random elements.
+// A stream gives the same bytes as the unary call, even if its messages end at other elements. The test streams through
+// the client, and through the generated client, with cuts between random elements.
 func TestAStreamEqualsTheUnaryCallBitForBit(t *testing.T) {
 	address := startServer(t)
 	unary, c := dial(t, address), dial(t, address, WithStreamAbove(1))
@@ -229,7 +229,7 @@ func described(args ApplyRopeArgs) *posencv1.ApplyRopeRequest {
 		Saturation: args.Saturation, Q: args.Q.described(), K: args.K.described()}
 }
 
-// throughStub sends bytes by the generated client, in messages of random size, and returns the joined answers. All
+// throughStub sends bytes with the generated client, in messages of random size, and returns the joined answers. All
 // messages use the same memory, one after the other.
 func throughStub(t *testing.T, c *Client, random *rand.Rand, element int, call *posencv1.ApplyRopeRequest, data []byte) ([]byte, error) {
 	t.Helper()
@@ -380,7 +380,7 @@ func TestAStreamThatIsLeftInTheMiddleEndsClearlyAndKeepsNothing(t *testing.T) {
 	}
 }
 
-// metric returns the value of one of the server's metrics; "" if the server does not have this metric.
+// metric returns the value of one of the server's metrics, or "" if the server does not have this metric.
 func metric(t *testing.T, admin, name string) string {
 	t.Helper()
 	answer, err := http.Get("http://" + admin + "/metrics")

@@ -50,7 +50,7 @@ func tableRequests() map[string]*posencv1.BuildTableRequest {
 	}
 }
 
-// theTensors returns cos and sin, or the single table.
+// theTensors returns the tensors of a table: cos and sin, or the single tensor.
 func theTensors(table *Table) []Tensor {
 	if table.Table.Given() {
 		return []Tensor{table.Table}
@@ -108,7 +108,7 @@ func TestAGridOfMoreThan31BitsIsTooLarge(t *testing.T) {
 	}
 }
 
-// The server limits the size of its answers. Tensors that it writes to the caller's memory do not count.
+// The server limits the size of its answers. Tensors that the server writes to shared memory do not count.
 func TestATableInSharedMemoryIsNoLargeAnswer(t *testing.T) {
 	socket, _, _ := startSharing(t, "--max-response-bytes", "4KiB")
 	c := dial(t, socket)

@@ -15,8 +15,8 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// Table holds rows of cosines and sines, or of a single table. Shapes are as in posencv1.TableLayout: [rows, ...], or
-// [heads, rows, ...] if frequencies differ by head.
+// Table holds rows of cosines and sines, or of a single tensor. posencv1.TableLayout describes the shapes: [rows, ...],
+// or [heads, rows, ...] if frequencies differ by head.
 type Table struct {
 	Amplitude       float64 // attention factor, which the values contain
 	Cos, Sin, Table Tensor
@@ -81,8 +81,9 @@ func (c *Client) tableByRows(ctx context.Context, table *posencv1.BuildTableRequ
 	return err
 }
 
-// BuildTableStream builds a table of any length. For each message of rows it calls the function take with the index of
-// the first row. If take returns an error, the call ends and returns this error; after io.EOF it returns nil.
+// BuildTableStream builds a table of any length. For each message of rows, BuildTableStream calls the function take
+// with the index of the first row. If take returns an error, the call ends and returns this error; after io.EOF it
+// returns nil.
 func (c *Client) BuildTableStream(ctx context.Context, request *posencv1.BuildTableStreamRequest, take func(firstRow int64, rows *Table) error, options ...Option) error {
 	return receive(ctx, c.Stub().BuildTableStream, request, func(m *posencv1.BuildTableStreamResponse) error {
 		return take(m.GetFirstRow(), &Table{m.GetAmplitude(), Tensor{m.Cos}, Tensor{m.Sin}, Tensor{m.Table}, m.GetWholeShape()})
@@ -114,8 +115,8 @@ func join(results []*result, whole []int64, parts []Tensor, at []int64, progress
 		if !r.got.Given() {
 			r.got = Tensor{&posencv1.Tensor{Dtype: part.Dtype(), Shape: whole, Data: r.into.Bytes(), Shared: r.into.m.GetShared()}}
 			size := sizeOf(r.got.m)
-			// Refuses a result that the machine's memory cannot hold. Otherwise Go would end the process if the kernel refuses
-			// memory, and a kernel that overcommits memory would end the process later.
+			// A result that is larger than the machine's memory is refused. Otherwise Go would end the process if the kernel
+			// refuses memory, or a kernel that overcommits memory would end the process later.
 			if memory := machineMemory(); size < 0 || size > memory/int64(len(results)) {
 				return newError(codes.ResourceExhausted, "the result has shape %v, %d bytes, and this machine %d of memory; ask for less, or take it in parts", whole, size, memory)
 			}
@@ -158,9 +159,9 @@ type BiasTile struct {
 	WholeShape           []int64 // of the matrix, in the first tile
 }
 
-// BuildBiasTiles builds an attention bias for a range of queries and keys. It calls the function take for each tile,
-// in row-major order of the matrix. If take returns an error, the call ends and returns this error; after io.EOF it
-// returns nil.
+// BuildBiasTiles builds an attention bias for a range of queries and keys. BuildBiasTiles calls the function take for
+// each tile, in row-major order of the matrix. If take returns an error, the call ends and returns this error; after
+// io.EOF it returns nil.
 func (c *Client) BuildBiasTiles(ctx context.Context, request *posencv1.BuildBiasRequest, take func(BiasTile) error, options ...Option) error {
 	return receive(ctx, c.Stub().BuildBias, request, func(m *posencv1.BuildBiasResponse) error {
 		return take(BiasTile{m.GetQueryStart(), m.GetKeyStart(), Tensor{m.Tile}, m.GetWholeShape()})

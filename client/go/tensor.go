@@ -12,8 +12,8 @@ import (
 // Dtype is the element type of a tensor.
 type Dtype = posencv1.Dtype
 
-// The element types. Int32 and Int64 hold indices and positions; only rotated heads and weights may be FP8, and only
-// the keys of Reposition may be Int8.
+// The element types. Indices and positions are Int32 or Int64. Only rotated heads and weights may be FP8, and only the
+// keys of Reposition may be Int8.
 const (
 	DtypeFloat32      = posencv1.Dtype_DTYPE_FLOAT32
 	DtypeFloat16      = posencv1.Dtype_DTYPE_FLOAT16
@@ -26,11 +26,11 @@ const (
 	DtypeInt8         = posencv1.Dtype_DTYPE_INT8
 )
 
-// Saturation is the treatment of results past the largest number of a type of 8 bits. Calls with FP8 heads require it,
-// and calls with Int8 keys that are not blocks require SaturationFinite.
+// Saturation is the treatment of results that are larger than the largest number of a type of 8 bits. Calls with FP8
+// heads require a Saturation, and calls with Int8 keys that are not blocks require SaturationFinite.
 type Saturation = posencv1.Saturation
 
-// With SaturationFinite, results past the largest number become the largest number. With SaturationNone they become
+// With SaturationFinite, results that are too large become the largest number. With SaturationNone, they become
 // infinity, or NaN in E4M3, which has no infinity.
 const (
 	SaturationFinite = posencv1.Saturation_SATURATION_FINITE
@@ -99,7 +99,8 @@ func recast[T, F any](from []F) []T {
 	return unsafe.Slice(first, len(from)*int(unsafe.Sizeof(*new(F)))/int(unsafe.Sizeof(*new(T))))
 }
 
-// checkOrder panics on a big-endian machine: tensors are little-endian in messages, and so in the caller's memory.
+// checkOrder panics on a big-endian machine, because tensors are sent from the caller's memory, and messages are
+// little-endian.
 func checkOrder() {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		panic("posenc: typed views need a little-endian machine; use posenc.Bytes and Tensor.Bytes")
@@ -124,8 +125,8 @@ func (t Tensor) Shape() []int {
 // Bytes returns the tensor's memory.
 func (t Tensor) Bytes() []byte { return t.m.GetData() }
 
-// Float32s returns the tensor's memory as float32, or nil if it has another type. The next methods do
-// the same for their types.
+// Float32s returns the tensor's memory as float32, or nil if the tensor has another type. The next methods do the same
+// for their types.
 func (t Tensor) Float32s() []float32 { return elementsOf[float32](t, DtypeFloat32) }
 
 // Float64s returns the tensor's memory as float64.
@@ -159,8 +160,7 @@ var elementBytes = map[Dtype]int64{
 	DtypeFloat32: 4, DtypeInt32: 4, DtypeFloat64: 8, DtypeInt64: 8,
 }
 
-// sizeOf returns the size of a tensor in bytes; -1 if no memory can hold a tensor of this type and
-// shape.
+// sizeOf returns the size of a tensor in bytes, or -1 if no memory can hold a tensor of this type and shape.
 func sizeOf(m *posencv1.Tensor) int64 {
 	size := float64(elementBytes[m.GetDtype()]) // exact up to 2^53 bytes, more than any memory has
 	if size == 0 || slices.ContainsFunc(m.GetShape(), func(extent int64) bool { return extent < 0 }) {
@@ -175,7 +175,7 @@ func sizeOf(m *posencv1.Tensor) int64 {
 	return int64(size)
 }
 
-// described returns a message with the type and shape of the tensor; nil if it is not given.
+// described returns a message with the type and shape of the tensor, or nil if the tensor is not given.
 func (t Tensor) described() *posencv1.Tensor {
 	if t.m == nil {
 		return nil
@@ -192,8 +192,8 @@ func (t Tensor) message() *posencv1.Tensor {
 	return m
 }
 
-// mismatch returns how the tensor differs from the type and shape of want; "" if it does not differ. A nil shape means
-// any shape.
+// mismatch returns how the tensor differs from the type and shape of want, or "" if it does not differ. A nil shape
+// means any shape.
 func (t Tensor) mismatch(want *posencv1.Tensor) string {
 	switch dtype, shape := t.Dtype(), t.m.GetShape(); {
 	case dtype != want.GetDtype():
@@ -206,7 +206,7 @@ func (t Tensor) mismatch(want *posencv1.Tensor) string {
 	return ""
 }
 
-// paste copies a part to its place in the tensor. It returns false if the part does not fit.
+// paste copies a part to its place in the tensor, or returns false if the part does not fit.
 func (t Tensor) paste(part Tensor, at []int64) bool {
 	whole, extents := t.m.GetShape(), part.m.GetShape()
 	if part.mismatch(&posencv1.Tensor{Dtype: t.Dtype()}) != "" || len(at) == 0 || len(at) != len(whole) || len(at) != len(extents) {

@@ -16,8 +16,8 @@ import (
 )
 
 // The warm-up lasts at least warmUp, and makes at least one call for every
-// connection. Its calls are not measured. The benchmarks of the other clients
-// do the same; in Java and Node the warm-up lasts 6 s.
+// connection. The calls of the warm-up are not measured. The benchmarks of the
+// other clients have the same warm-up; in Java and Node it lasts 6 s.
 const (
 	warmUp      = 2 * time.Second
 	connections = 4

@@ -24,7 +24,8 @@ type bound struct {
 	Ulps   float64
 }
 
-// format is an element type: bits of significand, exponent of the smallest step.
+// format is an element type: the bits of its significand, and the exponent of
+// its smallest step.
 type format struct{ bits, smallest int }
 
 var formats = map[posenc.Dtype]format{
@@ -61,7 +62,8 @@ func (f format) nearest(x *big.Float) float64 {
 		value, _ := rounded.Float64()
 		return value
 	}
-	// x is below the smallest step: it becomes one step if it is over half a step, else 0.
+	// x is below the smallest step. It becomes one step if it is larger than half
+	// a step, else 0.
 	half := new(big.Float).SetMantExp(big.NewFloat(1), step-1)
 	if new(big.Float).Abs(x).Cmp(half) <= 0 {
 		return 0

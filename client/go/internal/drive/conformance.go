@@ -137,7 +137,7 @@ func checkError(err error, expected expectedError) error {
 }
 
 // call makes a vector's call through the client's own method, or through the
-// generated method if a tensor has no valid bytes.
+// generated method if a tensor is malformed.
 func call(ctx context.Context, c *posenc.Client, v vector) (reply, error) {
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName("posenc.v1." + v.RPC + "Request"))
 	if err != nil {
@@ -243,10 +243,10 @@ func reposition(ctx context.Context, c *posenc.Client, request *posencv1.Reposit
 	return reply{tensors: map[string]posenc.Tensor{"k": out}}, err
 }
 
-// take moves a tensor out of a request, as bytes. It returns false for a
-// malformed tensor (no type, both bytes and values, or a number of elements that
-// does not fit its shape). Such a tensor stays in the request, because a
-// posenc.Tensor cannot be malformed in these ways.
+// take removes a tensor from a request, and returns it as bytes. It returns
+// false for a malformed tensor (no type, both bytes and values, or a number of
+// elements that does not fit its shape). Such a tensor stays in the request,
+// because a posenc.Tensor cannot be malformed in these ways.
 func take(field **posencv1.Tensor) (posenc.Tensor, bool) {
 	m := *field
 	if m == nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/posenc/posenc/client/go/posencv1"
 )
 
-// applyByStream compares a unary answer with the answer of the stream.
+// applyByStream sends the tensors as a stream, and compares the result with the
+// unary answer.
 func applyByStream(ctx context.Context, c *posenc.Client, request *posencv1.ApplyRopeRequest, sent, answer []posenc.Tensor) error {
 	call := proto.CloneOf(request)
 	withoutElements(call.GetQ(), call.GetK())
