@@ -2,7 +2,7 @@ package io.github.posenc;
 
 import io.github.posenc.v1.BuildBiasResponse;
 
-/** A received tile of a bias. */
+/** A tile: a part of a bias matrix, as the server sent it. */
 public final class BiasTile {
   private final long queryStart;
   private final long keyStart;

@@ -25,8 +25,8 @@ final class Calls {
     thread.start();
   };
 
-  // Deadline of a stream that is limited only by the time without progress. Without a deadline the
-  // server would set its default deadline.
+  // Deadline of a stream that is limited only by the time without progress. Without a deadline, the
+  // server would set its own deadline.
   private static final Duration LONGEST_STREAM = Duration.ofHours(24);
 
   final PosencBuilder client;
@@ -58,7 +58,7 @@ final class Calls {
     return begun.withOption(REQUEST_ID, UUID.randomUUID().toString().replace("-", ""));
   }
 
-  /** Makes a request without tensors of the caller. It is unary if `take` is null. */
+  /** Makes a request without tensors of the caller. The request is unary if `take` is null. */
   <M extends Message> M run(
       CallOptions options, String name, Message request, M response, Consumer<M> take) {
     Outgoing only = new Outgoing().message(Arguments.given("request", request));
@@ -104,9 +104,9 @@ final class Calls {
       throw e.with(e.getMessage(), requestId);
     } catch (StatusRuntimeException e) {
       PosencException error = PosencException.of(e, client.target, requestId);
-      // If the error has a reason, the server has already named the field that it does not know.
+      // If the error has a reason, the server's text already names the unknown field.
       boolean unknown = error.code().equals("UNIMPLEMENTED") && error.reason().isEmpty();
-      // gRPC says UNKNOWN if the server closes a connection while it is being made.
+      // gRPC reports UNKNOWN if the server closes a connection before it is complete.
       boolean gone =
           client.local != null && List.of("UNAVAILABLE", "UNKNOWN").contains(error.code());
       String more = unknown ? versions(name, own) : gone ? client.local.whyGone() : "";
@@ -126,7 +126,7 @@ final class Calls {
       if (!name.equals("GetServerInfo"))
         server = serverInfo(options.withDeadline(soon)).getVersion();
     } catch (PosencException e) {
-      // The text then says that the version is unknown.
+      // The error's text then says that the version is unknown.
     }
     return "; the server's version is " + server + ", this client's is " + Posenc.VERSION;
   }

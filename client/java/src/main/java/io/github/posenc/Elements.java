@@ -42,7 +42,7 @@ enum Elements {
     this.dtypes = Arrays.asList(dtypes);
   }
 
-  /** Returns the type for elements of a dtype; null for an unknown dtype. */
+  /** Returns the type for elements of a dtype, or null if the dtype is unknown. */
   static Elements of(Dtype dtype) {
     for (Elements type : values()) {
       if (type.dtypes.contains(dtype)) return type;

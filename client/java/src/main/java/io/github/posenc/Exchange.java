@@ -17,12 +17,13 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
 /**
- * One request to the server, made in the caller's thread.
+ * One call to the server. The caller's thread does all its work.
  *
  * <p>gRPC runs all callbacks of a call in the call's executor. Here the executor is a queue. The
- * caller's thread runs the tasks of this queue until the call is over. So this thread parses the
- * responses and writes them into the caller's memory, and this class needs no lock. A slow caller
- * delays only its own call. gRPC's flow control then stops the server, and so limits the memory.
+ * caller's thread runs the tasks of this queue until the call is over. So the caller's thread
+ * parses the responses and writes them into the caller's memory, and this class needs no lock. A
+ * slow caller delays only its own call. gRPC's flow control then stops the server, and so limits
+ * the memory.
  */
 final class Exchange<M extends Message> extends ClientCall.Listener<InputStream> {
   // Both directions are streams of bytes: Outgoing writes requests, and parse() reads responses.

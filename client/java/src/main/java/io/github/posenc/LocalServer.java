@@ -145,7 +145,7 @@ final class LocalServer implements AutoCloseable {
     return "posencd " + how + (said.isEmpty() ? "" : ": " + said);
   }
 
-  /** Returns, for the text of an error, how the server ended; "" if it still runs after a wait. */
+  /** Returns a text that says how the server ended, or "" if it still runs after a short wait. */
   String whyGone() {
     if (!hasEndedWithin(LONGEST_DEATH_MILLIS)) return "";
     return "; " + end() + "; call Posenc.local() again";
@@ -167,11 +167,11 @@ final class LocalServer implements AutoCloseable {
     remove(folder);
   }
 
-  // Removes the folders of processes that were killed, with the memory of their regions.
+  // Removes the folders of processes that were killed, and so frees the memory of their regions.
   private void removeLeftovers() {
     try (DirectoryStream<Path> all = Files.newDirectoryStream(folder.getParent(), PREFIX + "*")) {
       for (Path each : all) {
-        // A young folder may belong to a server that is starting.
+        // A new folder may belong to a server that is starting.
         Instant young = Instant.now().minus(LONGEST_START);
         boolean old = Files.getLastModifiedTime(each).toInstant().isBefore(young);
         if (old && isOurs(each) && !answers(each)) remove(each);

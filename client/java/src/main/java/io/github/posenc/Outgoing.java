@@ -42,7 +42,7 @@ final class Outgoing extends InputStream implements KnownLength, Drainable {
     return data(Tensor.DATA_FIELD_NUMBER, tensor, 0, tensor.bytes());
   }
 
-  /** Adds some of a tensor's bytes as a field. */
+  /** Adds a part of a tensor's bytes as a field. */
   Outgoing data(int number, TensorView tensor, long firstByte, long size) {
     add(header(number, size)).pieces.add(out -> tensor.writeTo(out, firstByte, (int) size));
     bytes += size;

@@ -26,8 +26,9 @@ import java.util.function.Function;
  * itself, or to new memory. Tensors inside of messages are copied.
  *
  * <p>Any number of threads, also virtual threads, may use a client. Calls block, and run their
- * callbacks in the caller's thread. An interrupt ends a call as CANCELLED. A failed call throws
- * {@link PosencException}. An argument that must not be null also causes this exception.
+ * callbacks in the caller's thread. An interrupt of the thread ends a call with CANCELLED. A failed
+ * call throws {@link PosencException}. An argument that must not be null also causes this
+ * exception.
  */
 public final class Posenc implements AutoCloseable {
   /** The version of this client. */
@@ -58,16 +59,16 @@ public final class Posenc implements AutoCloseable {
    * Starts posencd, and makes a client of it; {@link #close} ends the server, too.
    *
    * <p>posencd is the file that the environment variable POSENCD names, or else the first posencd
-   * on PATH. It does not get the variables POSENC_..., which are meant for other servers and
-   * clients. It listens on a unix socket in a folder of /dev/shm that only this user may enter, and
-   * shares memory there ({@link #sharedRegion}).
+   * on PATH. The server does not get the variables POSENC_..., which are meant for other servers
+   * and clients. The server listens on a unix socket in a folder of /dev/shm that only this user
+   * may enter, and shares memory there ({@link #sharedRegion}).
    *
-   * <p>Each call starts another server. The server also ends when this process is killed, because
-   * it reads a pipe that only this process holds. Control-C in a terminal ends this process and the
-   * server.
+   * <p>Each call starts another server. The server also ends when this process is killed: it reads
+   * a pipe that only this process has open, and the kernel closes the pipe when this process ends.
+   * Control-C in a terminal ends this process and the server.
    *
    * @param flags additional flags of posencd, such as "--threads=1"
-   * @throws PosencException UNAVAILABLE if the server cannot be started; the text has the remedy
+   * @throws PosencException UNAVAILABLE if the server cannot be started; the text says what to do
    */
   public static Posenc local(String... flags) {
     return of(new LocalServer(System.getenv(), LocalServer.SHARED_MEMORY, flags));
@@ -91,8 +92,8 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Returns a client over the same connection whose calls must end within this time. This also
-   * limits streams. Without this timeout, a stream may continue while it makes progress.
+   * Returns a client over the same connection whose calls must end within this time. The timeout
+   * also limits streams. Without this timeout, a stream may continue while it makes progress.
    */
   public Posenc withTimeout(Duration timeout) {
     return with(Calls.TIMEOUT, timeout);
@@ -122,7 +123,7 @@ public final class Posenc implements AutoCloseable {
 
   /**
    * Ends the connection. Clients that were made by {@code with...} share this connection. Running
-   * calls end as UNAVAILABLE, later calls as CANCELLED.
+   * calls fail with UNAVAILABLE, and later calls fail with CANCELLED.
    */
   @Override
   public void close() {
@@ -213,7 +214,7 @@ public final class Posenc implements AutoCloseable {
 
   /**
    * Returns which descriptions of a checkpoint disagree, and which readers read a description
-   * differently. Also returns from which distance on they disagree, and which key fixes the
+   * differently. Also returns the distance from which they disagree, and the key that fixes the
    * disagreement.
    */
   public DiagnoseRopeResponse diagnoseRope(DiagnoseRopeRequest request) {
@@ -266,8 +267,8 @@ public final class Posenc implements AutoCloseable {
   }
 
   /**
-   * Rotates q, k or both. A tensor that is not given is null. Shapes are [B, S, H, D] in the order
-   * of the request's layout, or [T, H, D].
+   * Rotates q, k or both. Pass null for a tensor that is not given. Shapes are [B, S, H, D] in the
+   * order of the request's layout, or [T, H, D].
    *
    * @param request all other arguments
    * @param out memory for the results of q and k, which may be q and k themselves; null: new memory
@@ -300,7 +301,7 @@ public final class Posenc implements AutoCloseable {
   public TensorView addEncoding(AddEncodingRequest request, TensorView x, TensorView... out) {
     TensorCall<?> call =
         tensors("AddEncoding", request, AddEncodingResponse.getDefaultInstance(), out);
-    // Only the server knows the size of a concatenation, so it comes as bytes.
+    // Only the server knows the size of a concatenation, so the result comes as bytes.
     boolean known = request.getCombination() != Combination.COMBINATION_CONCATENATE;
     return (known ? call.changed("x", x) : call.input("x", x)).runFor("x");
   }
@@ -317,7 +318,7 @@ public final class Posenc implements AutoCloseable {
         tensors("ScoreRelative", request, ScoreRelativeResponse.getDefaultInstance(), out)
             .input("q", q)
             .input("k", k);
-    // The server refuses other shapes, and its error names the fault.
+    // The server refuses other shapes, and its error describes the fault.
     if (q != null && k != null && q.shape().length == 4 && k.shape().length == 4) {
       boolean wide = q.dtype() == Dtype.DTYPE_FLOAT64;
       Dtype own = wide ? Dtype.DTYPE_FLOAT64 : Dtype.DTYPE_FLOAT32;
@@ -346,7 +347,7 @@ public final class Posenc implements AutoCloseable {
     return new TensorCall<>(calls, Calls.begin(options), name, request, response, out);
   }
 
-  /** Makes any unary call by its name in the contract. Tensors can only be in the request. */
+  /** Makes any unary call by its name in the contract. Its tensors are fields of the request. */
   <M extends Message> M call(String name, Message request, M response) {
     return calls.run(Calls.begin(options), name, request, response, null);
   }

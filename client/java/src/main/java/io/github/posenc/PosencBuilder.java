@@ -71,8 +71,8 @@ public final class PosencBuilder {
   }
 
   /**
-   * Sets the deadline of a unary call; for streams, the longest time without any progress. Default:
-   * 60 s.
+   * Sets the timeout of a unary call. For a stream, the timeout is the longest time without
+   * progress. Default: 60 s.
    */
   public PosencBuilder timeout(Duration timeout) {
     this.timeout = given("timeout", timeout);
@@ -137,8 +137,8 @@ public final class PosencBuilder {
   }
 
   /**
-   * Sets the bearer token of every call. The token is never sent to another machine without TLS:
-   * it needs TLS, or a target that is a unix socket or a loopback address.
+   * Sets the bearer token of every call. A token needs TLS, or a unix socket or loopback address as
+   * the target.
    */
   public PosencBuilder token(String token) {
     this.token = token;
@@ -170,8 +170,8 @@ public final class PosencBuilder {
               // Tensors do not compress well, so the client neither offers nor accepts compression.
               .decompressorRegistry(
                   DecompressorRegistry.emptyInstance().with(Codec.Identity.NONE, false))
-              // A call that has sent more than this is not retried. gRPC keeps references to the
-              // caller's memory, not copies.
+              // A call that has sent more bytes than this is not retried. gRPC keeps references to
+              // the caller's memory, not copies.
               .retryBufferSize(Long.MAX_VALUE)
               .perRpcBufferLimit(Integer.MAX_VALUE);
       if (!retries) builder.disableRetry();

@@ -21,7 +21,7 @@ public final class ResolvedRope {
 
   /**
    * Returns this encoding for FP8 and INT8 tensors. Calls with such tensors, except blocks, must
-   * say what happens to results past the largest number of the type.
+   * say what happens to results that are larger than the largest number of the type.
    */
   public ResolvedRope withSaturation(Saturation saturation) {
     return new ResolvedRope(
@@ -50,8 +50,8 @@ public final class ResolvedRope {
   }
 
   /**
-   * Rotates q and k in place. One of them may be null. Shapes are [B, S, H, D] in the order of the
-   * layout, or [T, H, D]. After an error the contents of q and k are unspecified.
+   * Rotates q and k in place. Either q or k may be null. Shapes are [B, S, H, D] in the order of
+   * the layout, or [T, H, D]. After an error the contents of q and k are unspecified.
    */
   public void apply(Layout layout, Positions positions, TensorView q, TensorView k) {
     ApplyRopeRequest.Builder request =

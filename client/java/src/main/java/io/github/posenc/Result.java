@@ -20,7 +20,9 @@ final class Result {
     this.out = out;
   }
 
-  /** Sets dtype and shape, and checks the caller's memory. Does nothing if they are set already. */
+  /**
+   * Sets dtype and shape, and checks the caller's memory, unless dtype and shape are already set.
+   */
   Result expect(Dtype dtype, List<Long> extents) {
     if (this.dtype != null) return this;
     shape = TensorView.shapeOf(extents);
@@ -39,7 +41,7 @@ final class Result {
     return this;
   }
 
-  /** Returns the memory of the result; null before new memory is allocated. */
+  /** Returns the memory of the result, or null before new memory is allocated. */
   TensorView out() {
     return out;
   }
@@ -92,7 +94,8 @@ final class Result {
    *
    * @param whole the shape of the result; only the first part has it
    * @param count the number of results of this size
-   * @param axes the number of axes from the rows on; if there is an axis before, it counts heads
+   * @param axes the number of axes from the rows to the last axis; an axis before the rows counts
+   *     heads
    */
   void put(Tensor part, List<Long> whole, int count, int axes, long row, long column) {
     if (dtype == null && whole.isEmpty()) throw misfit("has no shape: the server is too old");

@@ -14,12 +14,12 @@ import java.util.Set;
 import java.util.UUID;
 
 /**
- * Memory that a server on this host also maps. Calls carry only the places of tensors in it.
+ * Memory that a server on this host also maps. Calls send only the places of tensors in the region.
  *
  * <p>The memory is a file of this user with mode 0600 (0660 in a directory with the set-group-ID
  * bit). Only {@link #close} removes the file. If the server shares no memory with the client, there
- * is no file, and calls send the bytes. A call in place is sent only once, without retries. If its
- * error says that tensors may have been rotated, write the tensors again.
+ * is no file, and calls send the bytes. A call in place is sent only once, without retries. If the
+ * text of an error says that tensors may have been rotated, write these tensors again.
  */
 public final class SharedRegion implements AutoCloseable {
   private final long bytes;
@@ -28,8 +28,8 @@ public final class SharedRegion implements AutoCloseable {
   private final ByteBuffer own; // the memory if there is no file
 
   /**
-   * Makes a region. If the server shares no memory, the region is ordinary memory. A name or a
-   * directory that is null comes from the server.
+   * Makes a region. If the server shares no memory, the region is ordinary memory. If the name or
+   * the directory is null, the region uses the server's prefix or directory.
    */
   SharedRegion(long bytes, GetServerInfoResponse server, String name, Path directory) {
     SharedMemoryInfo info = server.getSharedMemory();
@@ -57,15 +57,15 @@ public final class SharedRegion implements AutoCloseable {
     }
   }
 
-  /** Returns the file's name; empty if the server shares no memory with the client. */
+  /** Returns the file's name, or "" if the server shares no memory with the client. */
   public String name() {
     return path == null ? "" : path.getFileName().toString();
   }
 
   /**
    * Views the bytes from offset on as a tensor; {@link TensorView#buffer} is this memory. If the
-   * tensor is an input, calls send only its place. If it is an output, the server itself writes it.
-   * A tensor has less than 2 GiB.
+   * tensor is an input, calls send only its place. If the tensor is an output, the server itself
+   * writes it. A tensor has less than 2 GiB.
    */
   public TensorView tensor(Dtype dtype, long offset, long... shape) {
     Elements type = Elements.of(dtype);
@@ -120,15 +120,15 @@ public final class SharedRegion implements AutoCloseable {
   }
 
   private void fill() throws IOException {
-    // On a full file system, these writes fail. Without them, the first use of the bytes would
-    // fail.
+    // On a full file system, these writes fail. Without these writes, the first use of the bytes
+    // would fail.
     ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(bytes, 1 << 20));
     for (long at = 0; at < bytes;) {
       zeros.position(0).limit((int) Math.min(zeros.capacity(), bytes - at));
       at += file.write(zeros, at);
     }
-    // In a directory with the set-group-ID bit, files belong to the group of the directory. A
-    // Kubernetes volume with an fsGroup is an example.
+    // In a directory with the set-group-ID bit, files belong to the group of the directory. An
+    // example is a Kubernetes volume with an fsGroup.
     if (((int) Files.getAttribute(path.getParent(), "unix:mode") & 02000) != 0) {
       Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-rw----"));
     }

@@ -3,7 +3,7 @@ package io.github.posenc;
 import io.github.posenc.v1.BuildTableStreamResponse;
 
 /**
- * A table, or some rows of a table. The request's layout determines which tensors there are, and
+ * A table, or some rows of a table. The request's layout determines which tensors a table has, and
  * their widths; other tensors are null. d is the encoding's rotary_dim. If frequencies differ by
  * head, every shape starts with the number of heads.
  */

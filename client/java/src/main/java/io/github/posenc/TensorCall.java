@@ -11,7 +11,7 @@ import java.nio.ByteBuffer;
 import java.util.*;
 
 /**
- * A call with tensors. They are sent from the caller's memory, and results are written to the
+ * A call with tensors. Tensors are sent from the caller's memory, and results are written to the
  * caller's memory. Tensors in shared memory are sent as places. A rotation whose message would be
  * too large is sent as a stream of bytes.
  */
@@ -27,8 +27,8 @@ final class TensorCall<M extends Message> {
   private boolean rotates;
 
   /**
-   * Makes a call without tensors; they are added later. `out` has the memory of each result, in
-   * order. Null: the result gets new memory.
+   * Makes a call without tensors; the caller adds them later. `out` has the memory of each result,
+   * in order. Null: the result gets new memory.
    */
   TensorCall(Calls calls, CallOptions options, String name, Message request, M response,
       TensorView... out) {
@@ -40,13 +40,13 @@ final class TensorCall<M extends Message> {
     if (out != null) this.out.addAll(Arrays.asList(out));
   }
 
-  /** Adds a tensor of the request. Null is a missing tensor; the server reports it. */
+  /** Adds a tensor of the request, if it is not null. The server reports missing tensors. */
   TensorCall<M> input(String field, TensorView tensor) {
     if (tensor != null) inputs.put(field, tensor);
     return this;
   }
 
-  /** Returns the result in this field of the answer. The first call of this method adds it. */
+  /** Returns the result in this field of the answer. The first call adds the result. */
   Result result(String field) {
     return results.computeIfAbsent(field, name -> new Result(name, out.poll()));
   }
@@ -68,7 +68,7 @@ final class TensorCall<M extends Message> {
     return changed(field, tensor);
   }
 
-  /** Returns the result in this field after the call; null if the answer has no such tensor. */
+  /** Returns the result in this field after the call, or null if the answer has no such tensor. */
   TensorView get(String field) {
     return results.containsKey(field) ? results.get(field).out() : null;
   }

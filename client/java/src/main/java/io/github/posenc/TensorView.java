@@ -22,8 +22,8 @@ import java.util.List;
  * little-endian; the {@code order()} of the ByteBuffer is ignored.
  *
  * <p>A tensor of a buffer has the elements from the buffer's current position to its limit. The
- * server checks that their number fits the shape. If it does not fit, the call ends as
- * INVALID_ARGUMENT (TENSOR_SIZE_MISMATCH), with both sizes in its text.
+ * server checks that their number fits the shape. If the number does not fit, the call fails with
+ * INVALID_ARGUMENT (TENSOR_SIZE_MISMATCH), and the error's text has both sizes.
  */
 public final class TensorView {
   // Elements are copied through a block of this size, which fits a core's own cache.
@@ -169,7 +169,7 @@ public final class TensorView {
         && message.getData().size() == bytesOf(dtype, shape);
   }
 
-  /** Returns a tensor's size in bytes, at most Long.MAX_VALUE; -1 for invalid dtypes and shapes. */
+  /** Returns a tensor's size in bytes, at most Long.MAX_VALUE, or -1 for an invalid tensor. */
   static long bytesOf(Dtype dtype, long... shape) {
     long bytes = Elements.of(dtype) == null ? -1 : Elements.of(dtype).bytes;
     for (long extent : shape) {
@@ -200,7 +200,7 @@ public final class TensorView {
   }
 
   /**
-   * Returns a view of the elements. They begin at the buffer's position. The dtype determines the
+   * Returns a view of the elements, which begin at the buffer's position. The dtype determines the
    * type: FloatBuffer, DoubleBuffer, ShortBuffer, IntBuffer, LongBuffer, or ByteBuffer for FP8. A
    * tensor that was made from a ByteBuffer returns a ByteBuffer.
    */

@@ -16,7 +16,7 @@ public final class TokenPositions {
     return Positions.newBuilder().setStart(start).build();
   }
 
-  /** Token t of sequence b has the position starts[b] + t. Not allowed with the layout THD. */
+  /** Token t of sequence b has the position starts[b] + t. The layout THD does not allow this. */
   public static Positions startsAt(long... starts) {
     Iterable<Long> all = Arrays.stream(given("starts", starts)).boxed()::iterator;
     return Positions.newBuilder().setStarts(SequenceStarts.newBuilder().addAllValues(all)).build();
@@ -28,8 +28,8 @@ public final class TokenPositions {
   }
 
   /**
-   * Each token has its own position: [S], [B, S] or [T]. With several position axes, the axes are
-   * the first dimension: [axes, S]. Copies the tensor.
+   * Each token has its own position: [S], [B, S] or [T]. With several position axes, the first
+   * dimension counts the axes: [axes, S]. Copies the tensor.
    */
   public static Positions ids(TensorView ids) {
     return Positions.newBuilder().setIds(given("ids", ids).toMessage()).build();

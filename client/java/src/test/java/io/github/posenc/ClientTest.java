@@ -176,8 +176,8 @@ class ClientTest extends WithServer {
   void messagesOver16MiBGoAsStreamsUnlessTheOptionsSayOtherwise() {
     AtomicLong chunks = new AtomicLong();
     Posenc watched = posenc.withProgress((bytes, all) -> chunks.incrementAndGet());
-    // Settings and shape have less than 1 KiB, but more than 0 bytes. So `below` is sent as one
-    // message, and `above` as a stream.
+    // The request without elements has more than 0 bytes, but less than 1 KiB. So `below` is sent
+    // as one message, and `above` as a stream.
     TensorView below = TensorView.allocate(Dtype.DTYPE_FLOAT32, 1, (16 << 20) / 1024 - 1, 2, 128);
     TensorView above = TensorView.allocate(Dtype.DTYPE_FLOAT32, 1, (16 << 20) / 1024, 2, 128);
     watched.applyRope(request().build(), below, null);

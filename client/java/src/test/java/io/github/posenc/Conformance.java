@@ -45,7 +45,7 @@ final class Conformance {
     this.posenc = posenc;
   }
 
-  /** Prints a line for each case. Returns the number of failed cases; -1 if there are no cases. */
+  /** Prints a line for each case. Returns the number of failed cases, or -1 without cases. */
   int run(Path folder) throws Exception {
     List<Path> files;
     try (Stream<Path> all = Files.list(folder)) {
@@ -67,7 +67,7 @@ final class Conformance {
     return cases == 0 ? -1 : failed;
   }
 
-  /** Returns why the case fails; empty if it passes. */
+  /** Returns why the case fails, or "" if it passes. */
   String replay(JsonObject vector) {
     JsonElement expect = vector.get("expect");
     try {
@@ -91,7 +91,7 @@ final class Conformance {
 
   // ---- Calls ---------------------------------------------------------------------------------
 
-  // Returns the tensors of the answer by the names of their fields, and the message by "".
+  // Returns the answer: each tensor under the name of its field, and the message under "".
   private Map<String, Object> answer(String rpc, JsonObject request) throws Exception {
     Message message;
     switch (rpc) {
@@ -169,7 +169,7 @@ final class Conformance {
     return answer;
   }
 
-  // Returns whether the request's tensors can be TensorViews. Malformed tensors cannot.
+  // Returns whether no tensor is malformed, so that all tensors can be TensorViews.
   private static boolean moves(Message.Builder request) {
     for (FieldDescriptor field : request.getDescriptorForType().getFields()) {
       if (!isTensor(field) || !request.hasField(field)) continue;
@@ -187,7 +187,7 @@ final class Conformance {
         && field.getMessageType().equals(io.github.posenc.v1.Tensor.getDescriptor());
   }
 
-  // Removes a tensor from a request, and returns it; null if the request has no such tensor.
+  // Removes a tensor from a request, and returns it, or null if the request has no such tensor.
   private static TensorView take(Message.Builder request, String name) {
     FieldDescriptor field = request.getDescriptorForType().findFieldByName(name);
     if (!request.hasField(field)) return null;

@@ -50,7 +50,7 @@ class DiagnosisTest extends WithServer {
     assertFalse(finding.getFix().isEmpty());
     assertEquals(1, finding.getReadersCount());
     assertEquals("mlx-lm", finding.getReaders(0).getName());
-    // YaRN's attention factor (arXiv:2309.00071). A linear scaling has none.
+    // YaRN's attention factor (arXiv:2309.00071). A linear scaling has no attention factor.
     double factor = 0.1 * Math.log(4) + 1;
     assertEquals(1, finding.getReaders(0).getAmplitudeRatio() * factor, 1e-15);
   }
@@ -67,7 +67,7 @@ class DiagnosisTest extends WithServer {
         "readers[0]",
         () -> posenc.diagnoseRope(
             request.clone().addInputs(config(TWO_TYPES)).addReaders("nobody").build()));
-    // Mistakes in a description do not fail the call: the answer reports them.
+    // Mistakes in a description do not make the call fail: the answer reports them.
     DiagnoseRopeResponse answer = posenc.diagnoseRope(
         request.clone().addInputs(config("{")).addInputs(config(TWO_TYPES)).build());
     assertFalse(answer.getInputs(0).getUnreadable().isEmpty());

@@ -11,7 +11,7 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Map;
 
-/** The program that client/java/run uses beside the tests. It is not in the jar. */
+/** The program that client/java/run uses in addition to the tests. It is not in the jar. */
 public final class Drive {
   // The benchmarks of all clients make unmeasured calls first. Two seconds are enough without a
   // just-in-time compiler, but HotSpot compiles for five seconds, in a thread that competes with
@@ -44,8 +44,8 @@ public final class Drive {
   }
 
   // The benchmarks of all clients have these cases. unary64 is an applyRope with default options,
-  // which sends 64 MiB as a stream. token1 rotates one token, so its peak memory is that of the
-  // program without large tensors. echo64 and echo1 measure grpc-java alone.
+  // which sends 64 MiB as a stream. token1 rotates one token, so its peak memory is the memory of
+  // the program without large tensors. echo64 and echo1 measure grpc-java alone.
   private static void bench(String target, String name) throws Exception {
     int mib = Map.of(
         "unary64", 64, "unary1", 1, "token1", 0, "stream256", 256, "echo64", 64, "echo1", 1)

@@ -37,7 +37,7 @@ final class ErrorCases {
     }
   }
 
-  /** Prints a line for each case. Returns the number of failed cases; -1 if there are no cases. */
+  /** Prints a line for each case. Returns the number of failed cases, or -1 without cases. */
   int run(Path table) throws Exception {
     JsonArray cases = JsonParser.parseString(Files.readString(table)).getAsJsonArray();
     int failed = 0;
@@ -174,8 +174,8 @@ final class ErrorCases {
     return source.build();
   }
 
-  // Returns the number of a layout in requests; 0 for null. An unknown name gets a number that the
-  // contract does not have, like a value of a newer contract.
+  // Returns the number of a layout in requests, or 0 for null. An unknown name gets a number that
+  // the contract does not have, like a value of a newer contract.
   private static int layout(JsonElement layout) {
     if (layout == null) return Layout.LAYOUT_BSHD_VALUE;
     if (layout.isJsonNull()) return 0;

@@ -152,7 +152,7 @@ class LocalServerTest {
     assertRefused("No such file or directory; POSENCD must name the server's program", environment,
         LocalServer.SHARED_MEMORY);
     Files.writeString(file, "");
-    // Permission is denied on a file system mounted noexec, too.
+    // A file system that is mounted noexec gives the same error.
     assertRefused("Permission denied; it must be executable, .* noexec", environment, LocalServer.SHARED_MEMORY);
     Files.setPosixFilePermissions(file, PosixFilePermissions.fromString("rwxr-xr-x"));
     String[][] programs = {
