@@ -10,9 +10,9 @@ import { type Frame, frame, serialize } from "./wire";
 
 /** Options of one call. */
 export interface CallOptions {
-  /** Milliseconds until the whole call, also a stream, ends as DEADLINE_EXCEEDED. Default: the client's timeoutMs. */
+  /** Milliseconds until the whole call, also a stream, ends with DEADLINE_EXCEEDED. Default: the client's timeoutMs. */
   timeoutMs?: number;
-  /** Ends the call as CANCELLED. */
+  /** Ends the call with CANCELLED. */
   signal?: AbortSignal;
   /** The call's id in the server's log. Default: random. */
   requestId?: string;
@@ -34,8 +34,8 @@ export type WhyGone = () => Promise<string>;
 
 const service = "/posenc.v1.PositionalEncodingService/";
 
-// The deadline of calls without a limit is a year. Without a deadline the server would set its own. For a deadline
-// beyond the range of gRPC's header, grpc-js throws an error that cannot be caught.
+// The deadline of calls without a limit is a year. Without a deadline, the server would set its own deadline. For a
+// deadline beyond the range of gRPC's header, grpc-js throws an error that cannot be caught.
 const longestDeadlineMs = 365 * 24 * 3600 * 1000;
 
 // The longest time that Node's timers accept.
@@ -216,7 +216,7 @@ export class Calls {
       return new PosencError("the client was closed during the call", { code: "CANCELLED", requestId, cause: error });
     }
     const explained = fromGrpc(error, this.target, requestId);
-    // If the error has a reason, the server has already said what it does not know.
+    // If the error has a reason, the server's text already names what the server does not know.
     if (!(explained instanceof PosencError) || explained.reason !== "") return explained;
     if (explained.code === "UNAVAILABLE") explained.message += await this.whyGone();
     if (explained.code !== "UNIMPLEMENTED" || name === "GetServerInfo") return explained;

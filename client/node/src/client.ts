@@ -95,7 +95,7 @@ export class Client {
 
   /**
    * Returns which descriptions of a checkpoint disagree, and which readers read a description differently. Also returns
-   * from which distance on they disagree, and which key fixes the disagreement.
+   * the distance from which they disagree, and the key that fixes the disagreement.
    */
   async diagnoseRope(
     given: messages.DiagnoseRopeRequest,
@@ -153,8 +153,8 @@ export class Client {
   }
 
   /**
-   * Rotates tensors larger than memory. q and k have only dtype and shape. `chunks` are the bytes of q, and then of k.
-   * Yields the rotated bytes in the same order. Sent and received chunks may end at different places.
+   * Rotates tensors larger than memory. q and k have only dtype and shape. `chunks` are the bytes of q, and then the
+   * bytes of k. Yields the rotated bytes in the same order. Sent and received chunks may end at different places.
    */
   applyRopeStream(given: Omit<given.ApplyRopeArguments, "out">, chunks: Chunks, options?: CallOptions) {
     return this.bytes("ApplyRope", () => withRopes(withPositions(given), "rope"), chunks, options);
@@ -185,7 +185,7 @@ export class Client {
     return this.tensor("ConvertPairing", given, "weight", options);
   }
 
-  /** Ends the connections. Running and later calls are CANCELLED. A program need not call this before it ends. */
+  /** Ends the connections. Running and later calls fail with CANCELLED. A program may end without close(). */
   close(): void {
     for (const region of this.regions) region.close();
     this.calls.close();
@@ -320,7 +320,7 @@ export class Rope {
     private readonly client: Client,
     /** The encoding in the form in which calls send it. */
     readonly source: given.RopeArgument,
-    /** Frequencies, assumptions and warnings. Undefined if only a tensor's head_dim completes the encoding. */
+    /** Frequencies, assumptions and warnings. Undefined if the encoding needs the head_dim of a call's tensors. */
     readonly resolved: messages.ResolveRopeResponse | undefined,
   ) {}
 

@@ -7,7 +7,7 @@ import { checkKeys, invalid, optionOf } from "./errors";
 /** Options of a client. Each has a default. */
 export interface ClientOptions {
   /**
-   * Milliseconds until a unary call ends as DEADLINE_EXCEEDED. For a stream: the longest time without any progress.
+   * Milliseconds until a unary call ends with DEADLINE_EXCEEDED. For a stream: the longest time without progress.
    * Infinity: no limit. Default: 60000.
    */
   timeoutMs?: number;
@@ -20,9 +20,9 @@ export interface ClientOptions {
   streamAboveBytes?: number;
   /** Requires TLS; true trusts the system's certificate authorities. Default: false. */
   tls?: boolean | TlsOptions;
-  /** The bearer token of every call. It is never sent to another machine without TLS. */
+  /** The bearer token of every call. A token is never sent to another machine without TLS. */
   token?: string;
-  /** A file that contains only the token. It is read again for each call. */
+  /** A file that contains only the token. The file is read again for each call. */
   tokenFile?: string;
 }
 
@@ -40,7 +40,7 @@ export interface TlsOptions {
 // The largest message of protobuf: 2 GiB - 1.
 const maxProtoBytes = 2 ** 31 - 1;
 
-// gRPC's default limit. Messages of streams never exceed it.
+// gRPC's default limit. Messages of streams never exceed this limit.
 const smallestReceiveBytes = 4 << 20;
 
 // Number of bytes that the server may send before the client reads them. HTTP/2's default of 64 KiB would stop the

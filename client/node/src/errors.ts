@@ -5,7 +5,7 @@ export class PosencError extends Error {
   override readonly name = "PosencError";
   /** gRPC's name of the status: "INVALID_ARGUMENT", "UNAVAILABLE". */
   readonly code: string;
-  /** An ErrorReason of the contract, such as "FIELD_REQUIRED"; "" without a reason. Programs can branch on it. */
+  /** An ErrorReason of the contract, such as "FIELD_REQUIRED", or "". Programs can branch on the reason. */
   readonly reason: string;
   /** The field at fault in the contract's spelling, such as "rope.spec.rotary_dim", or "". */
   readonly field: string;
@@ -56,7 +56,7 @@ export function falseAnswer(fact: string, cause?: unknown): PosencError {
   return new PosencError(`the server's answer does not fit: ${fact}`, { code: "INTERNAL", cause });
 }
 
-/** Returns the result of `make`. If it throws, throws an error that names the option. */
+/** Returns the result of `make`. If `make` throws, throws an error that names the option. */
 export function optionOf<T>(option: string, make: () => T): T {
   try {
     return make();
@@ -65,7 +65,7 @@ export function optionOf<T>(option: string, make: () => T): T {
   }
 }
 
-/** Throws if `given` is not an object. In JavaScript, callers can leave it out. */
+/** Throws if `given` is not an object. In JavaScript, callers can leave out this argument. */
 export function checkObject(given: unknown, name: string): asserts given is object {
   if (typeof given === "object" && given !== null) return;
   throw invalid(name, `must be an object; is ${given === null ? "null" : typeof given}`);

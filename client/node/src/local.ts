@@ -62,15 +62,16 @@ export class LocalClient extends Client {
  *   await using client = await posenc.local();
  *   await posenc.local(async (client) => { ... });
  *
- * posencd is the file that the environment variable POSENCD names. Without this variable it is the program of the npm
- * package `@posenc/server-PLATFORM`, or else the first posencd on PATH. It does not get the variables POSENC_..., which
- * are meant for other servers and clients. It listens on a unix socket in a folder of /dev/shm that only this user may
- * enter. It shares memory in the same folder (client.sharedRegion()).
+ * posencd is the file that the environment variable POSENCD names. Without this variable, posencd is the program of the
+ * npm package `@posenc/server-PLATFORM`, or else the first posencd on PATH. The server does not get the variables
+ * POSENC_..., which are meant for other servers and clients. The server listens on a unix socket in a folder of
+ * /dev/shm that only this user may enter, and shares memory there (client.sharedRegion()).
  *
- * Each call starts a server of its own. The server also ends when this process is killed, because the server reads a
- * pipe that only this process holds. The server does not keep the program from ending.
+ * Each call starts another server. The server also ends when this process is killed: it reads a pipe that only this
+ * process has open, and the kernel closes the pipe when this process ends. The server does not keep the program from
+ * ending.
  *
- * Throws UNAVAILABLE if the server cannot be started; the text has the remedy.
+ * Throws UNAVAILABLE if the server cannot be started; the text says what to do.
  */
 export async function local(options?: LocalOptions): Promise<LocalClient>;
 export async function local<T>(block: (client: LocalClient) => Promise<T> | T, options?: LocalOptions): Promise<T>;

@@ -128,7 +128,7 @@ interface TensorFields {
   data: Uint8Array;
 }
 
-// If a tensor was sent with `values`, the server's answer has `values`, too. They become a Float64Array.
+// If a tensor was sent with `values`, the server's answer has `values`, too. These values become a Float64Array.
 function toTensor(message: TensorFields, wanted: Wanted, field: string): Tensor | Place {
   const described = describe(message)!;
   const { values, data } = message;
@@ -139,7 +139,7 @@ function toTensor(message: TensorFields, wanted: Wanted, field: string): Tensor 
   return new Tensor(Float64Array.from(values), described.shape, described.dtype);
 }
 
-/** Returns type and shape of a tensor message; undefined if there is no tensor. */
+/** Returns type and shape of a tensor message, or undefined if there is no tensor. */
 export function describe(tensor: unknown): Described | undefined {
   if (tensor === undefined) return undefined;
   const { dtype = 0, shape = [] } = tensor as TensorFields;

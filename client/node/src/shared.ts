@@ -1,6 +1,6 @@
-// Memory that client and server share. Calls carry only the places of tensors.
-// Node cannot map files, so this code writes and reads the tensors of a region, with one copy in each direction. A call
-// over a socket would make six copies.
+// Memory that client and server share. Calls send only the places of tensors. Node cannot map files, so this code
+// writes and reads the tensors of a region, with one copy in each direction. A call over a socket would make six
+// copies.
 import { randomBytes } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
@@ -55,8 +55,8 @@ export class SharedRegion {
   }
 
   /**
-   * Returns a tensor of the region; by default it is float32, and begins at offset 0. Calls take it as q, k, x or
-   * weight, and as `out`.
+   * Returns a tensor of the region; by default it is float32, and begins at offset 0. Calls take the tensor as q, k, x
+   * or weight, and as `out`.
    */
   tensor(shape: readonly number[], dtype: Dtype = "float32", offset = 0): SharedTensor {
     this.checkOpen("region");
@@ -188,12 +188,12 @@ function newFile(file: string, bytes: number): number {
     throw invalid("directory", `${message}; must be the server's, as this process sees it`);
   }
   try {
-    // On a full file system, these writes fail. Without them, the server would fail when it writes.
+    // On a full file system, these writes fail. Without these writes, the server would fail when it writes.
     const zeros = new Uint8Array(1 << 20);
     for (let at = 0; at < bytes; at += zeros.length)
       fs.writeSync(handle, zeros, 0, Math.min(zeros.length, bytes - at), at);
-    // In a directory with the set-group-ID bit, files belong to the group of the directory. A Kubernetes volume with an
-    // fsGroup is an example.
+    // In a directory with the set-group-ID bit, files belong to the group of the directory. An example is a Kubernetes
+    // volume with an fsGroup.
     if (fs.statSync(path.dirname(file)).mode & 0o2000) fs.fchmodSync(handle, 0o660);
     // On a nearly full file system a write may end early without an error.
     if (fs.fstatSync(handle).size !== bytes) throw new Error("no space left");

@@ -12,9 +12,9 @@ const order: Record<string, string[][]> = {
   Reposition: [["movement", "oldPositions", "ids"], ["movement", "newPositions", "ids"], ["movement", "shifts"], ["k"]],
 };
 
-// The server recommends 4 MiB. With chunks of 1 MiB, grpc-js took a quarter less time for 64 MiB, because buffers of
-// this size are reused while they are still in a processor's cache. The size is a multiple of the size of every element
-// and of nearly every head, so that the server can rotate in place.
+// The server recommends chunks of 4 MiB. With chunks of 1 MiB, grpc-js took a quarter less time for 64 MiB, because
+// buffers of this size are reused while they are still in a processor's cache. The size is a multiple of the size of
+// every element and of nearly every head, so that the server can rotate in place.
 const largestChunkBytes = (1 << 20) - (64 << 10);
 
 // Maximum size of a chunk's message in bytes, without the chunk.
@@ -25,7 +25,7 @@ export type Chunks = Iterable<ArrayBufferView> | AsyncIterable<ArrayBufferView>;
 
 /**
  * Returns the size of a chunk in bytes, so that its message has at most `limitBytes`. A chunk always has whole
- * elements, also if the limit is too low for one element.
+ * elements, even if the limit is too low for one element.
  */
 export function chunkBytesFor(limitBytes: number): number {
   return Math.max(8, Math.min(largestChunkBytes, limitBytes - chunkHeadBytes) & ~7);

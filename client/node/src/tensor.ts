@@ -84,7 +84,7 @@ export interface Described {
   readonly shape: readonly number[];
 }
 
-/** Returns the size of a tensor in bytes; NaN if there is no such dtype. */
+/** Returns the size of a tensor in bytes, or NaN if there is no such dtype. */
 export function sizeOf({ dtype, shape }: Described): number {
   return shape.reduce((product, extent) => product * extent, arrays[dtype]?.BYTES_PER_ELEMENT ?? NaN);
 }

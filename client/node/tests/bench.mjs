@@ -8,8 +8,7 @@ const [target, name] = process.argv.slice(2);
 const cases = {
   unary64: { mib: 64, calls: 5, options: {} },
   unary1: { mib: 1, calls: 5, options: {} },
-  // Rotates one token, so the peak memory is that of the program without large
-  // tensors.
+  // Rotates one token, so the peak memory is the memory of the program without large tensors.
   token1: { mib: 1 / 64, calls: 5, options: {} },
   // unary64 without the option that ../run passes to Node.
   plain64: { mib: 64, calls: 5, options: {} },

@@ -146,7 +146,7 @@ describe("local", () => {
   // Kinds of broken programs: the text of the program, and the text of the error.
   const notStarted = {
     "not there": [undefined, /ENOENT; POSENCD must name the server's program/],
-    // Access is denied on a file system mounted noexec, too.
+    // A file system that is mounted noexec gives the same error.
     "not executable": ["", /EACCES; it must be executable, .* noexec/],
     "without its loader": ["#!/lib/ld-musl-x86_64.so.1\n", /ENOENT; .* needs glibc, which musl/],
     "for another machine": [`\x7fELF${"\0".repeat(60)}`, /; is it a program for this machine/],

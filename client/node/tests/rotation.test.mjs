@@ -130,7 +130,7 @@ describe("rotation", () => {
       assert.ok(q.data instanceof Uint8Array);
       assert.strictEqual(q.dtype, dtype);
       assert.ok(furthest(doublesOf(q.data, dtype), expected) <= unit + close);
-      // 0.785 rad are about an eighth of a turn: x cos + x sin is 1.4 x.
+      // 0.785 rad are about an eighth of a turn, so x cos + x sin is 1.4 x.
       const top = nearestBits(largest, dtype);
       const turned = {
         rope: { pairing: "half_split", explicitFrequencies: { values: [0.785] } },
