@@ -39,7 +39,7 @@ pub(crate) type Address = Option<SocketAddr>;
 #[derive(Clone)]
 struct Server {
     address: Address,
-    /// The connections, which calls use in turn. Each is made at its first call.
+    /// The connections, which calls use in turn. A connection is made at its first call.
     channels: Vec<Channel>,
     /// Until this time, calls prefer other servers.
     down_until: Option<Instant>,

@@ -30,8 +30,8 @@ use crate::slot::Slot;
 use crate::token::Bearer;
 use crate::v1::{self, Tensor};
 
-/// Deadline of a stream that is limited only by the time without progress. Without a deadline the server would set its
-/// default deadline.
+/// Deadline of a stream that is limited only by the time without progress. Without a deadline, the server would set its
+/// own deadline.
 const LONGEST_STREAM: Duration = Duration::from_secs(24 * 3600);
 
 /// The longest timeout. A longer timeout could overflow the clock.
@@ -50,7 +50,7 @@ struct Shared {
     channels: Channels,
     bearer: Option<Bearer>,
     options: Options,
-    /// The server that this process started for the client. It ends after the connections.
+    /// The server that this process started for the client. The server ends after the connections.
     local: Option<LocalServer>,
 }
 
@@ -140,8 +140,8 @@ impl Client {
         decode(self.until_timeout().message(method, request, slots, self.shared.options.max_message_bytes).await?)
     }
 
-    /// Rotates the slots. Uses a stream if they are too large for a message. `ids` returns the tensors of position ids
-    /// in the request, in the order in which a stream sends them.
+    /// Rotates the slots. Uses a stream if the tensors are too large for a message. `ids` returns the tensors of
+    /// position ids in the request, in the order in which a stream sends them.
     pub(crate) async fn rotate<R: Message, M: Message + Default>(
         &self,
         [method, stream_method]: [&'static str; 2],
@@ -375,8 +375,8 @@ impl<'c> Attempts<'c> {
     }
 
     /// Adds the request's id to the error. If the connection failed, or the deadline passed and the server gave no
-    /// reason, the text also gets the target, and a remedy if there is one. For UNIMPLEMENTED without a reason, it gets
-    /// the target and the versions of server and client.
+    /// reason, the text also gets the target, and a remedy if there is one. For UNIMPLEMENTED without a reason, the
+    /// text gets the target and the versions of server and client.
     async fn explained(&self, mut error: Error) -> Error {
         let (target, told) = (&self.client.shared.channels.target.text, !error.reason_name().is_empty());
         if error.0.connection || error.code() == Code::DeadlineExceeded && !told {
@@ -390,7 +390,7 @@ impl<'c> Attempts<'c> {
             };
             error.0.message = format!("{target}: {}{remedy}", error.message());
         } else if error.code() == Code::Unimplemented && !told {
-            // If the error has a reason, the server has already said what it does not know.
+            // If the error has a reason, the server's text already names what the server does not know.
             let is_info = self.method == "GetServerInfo";
             let version = if is_info { None } else { self.client.server_version(self.patience.deadline).await };
             let version = version.as_deref().unwrap_or("it does not tell which");
@@ -419,7 +419,7 @@ pub struct Answers<M> {
 }
 
 impl<M: Message + Default> Answers<M> {
-    /// Returns the next answer; `None` at the end.
+    /// Returns the next answer, or `None` at the end.
     pub async fn next(&mut self) -> Result<Option<M>> {
         let read = async {
             match self.incoming.next_message().await? {

@@ -12,7 +12,8 @@ use tonic_types::StatusExt;
 pub use crate::v1::ErrorReason as Reason;
 pub use tonic::Code;
 
-/// The error of a failed call, from the server or from the client. The text has field, fact and remedy.
+/// The error of a failed call, from the server or from the client. The text names the field and the fault, and says how
+/// to fix the mistake.
 ///
 /// Branch on [`reason`](Error::reason) and [`field`](Error::field), never on the text.
 #[derive(Clone, PartialEq)]
@@ -27,7 +28,8 @@ pub(crate) struct Inner {
     pub request_id: String,
     /// Whether the server could not be reached, or the connection broke. Another server may then answer.
     pub connection: bool,
-    /// The wait before a retry that the server asks for, in milliseconds. Negative if the server forbids retries.
+    /// The wait before a retry that the server asks for, in milliseconds. The value is negative if the server forbids
+    /// retries.
     pub pushback: Option<i64>,
 }
 
@@ -76,12 +78,12 @@ impl Error {
         name
     }
 
-    /// Returns the server's reason; `None` if the server gave no reason, or a reason that this client does not know.
+    /// Returns the server's reason, or `None` if the server gave no reason, or a reason that this client does not know.
     pub fn reason(&self) -> Option<Reason> {
         Reason::from_str_name(&self.0.reason)
     }
 
-    /// Returns the reason's name without its prefix, such as `FIELD_REQUIRED`; empty without a reason.
+    /// Returns the reason's name without its prefix, such as `FIELD_REQUIRED`, or an empty text without a reason.
     pub fn reason_name(&self) -> &str {
         self.0.reason.strip_prefix("ERROR_REASON_").unwrap_or(&self.0.reason)
     }
@@ -117,7 +119,7 @@ impl Error {
         self
     }
 
-    /// Returns whether a message was over the server's or the client's limit. A stream may then succeed.
+    /// Returns whether a message was over the server's or the client's limit. If it was, a stream may succeed.
     pub(crate) fn is_too_large(&self) -> bool {
         self.0.code == Code::ResourceExhausted && self.reason() != Some(Reason::Overloaded)
     }
@@ -128,7 +130,7 @@ impl Error {
             && matches!(self.0.code, Code::Unimplemented | Code::PermissionDenied)
     }
 
-    /// Returns the error in trailers; `None` if the trailers have the status OK, or no status.
+    /// Returns the error in trailers, or `None` if the trailers have the status OK, or no status.
     pub(crate) fn of_trailers(trailers: &HeaderMap) -> Option<Self> {
         const DETAILS: &str = "grpc-status-details-bin";
         // tonic panics on details that are not base64, so the details are decoded separately.

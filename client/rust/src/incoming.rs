@@ -134,8 +134,8 @@ impl Incoming {
         Ok(rest)
     }
 
-    /// Reads the key of the next field. If it is the field `wanted`, returns the length of its value. Otherwise copies
-    /// the whole field to `rest`.
+    /// Reads the key of the next field. If the field is `wanted`, returns the length of its value. Otherwise copies the
+    /// whole field to `rest`.
     async fn find(&mut self, wanted: u32, rest: &mut Vec<u8>) -> Result<Option<usize>> {
         let begin = rest.len();
         let key = self.varint(rest).await?;

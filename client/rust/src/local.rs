@@ -27,14 +27,14 @@ const LONGEST_DEATH: Duration = Duration::from_millis(500);
 /// Starts posencd, and makes a client of it. The server is killed when the last copy of the client is dropped.
 ///
 /// `flags` are additional flags of posencd, such as `--threads=1`. posencd is the file that the environment variable
-/// `POSENCD` names, or else the first posencd on `PATH`. It does not get the variables `POSENC_...`, which are meant
-/// for other servers and clients. It listens on a unix socket in a folder of `/dev/shm` that only this user may enter,
-/// and shares memory there ([`Client::shared_region`]).
+/// `POSENCD` names, or else the first posencd on `PATH`. The server does not get the variables `POSENC_...`, which are
+/// meant for other servers and clients. The server listens on a unix socket in a folder of `/dev/shm` that only this
+/// user may enter, and shares memory there ([`Client::shared_region`]).
 ///
 /// Each call starts another server. The server also ends when this process is killed: it reads a pipe that only this
-/// process holds, and the kernel closes the pipe when this process ends in any way.
+/// process has open, and the kernel closes the pipe when this process ends.
 ///
-/// Fails with UNAVAILABLE if the server cannot be started; the text has the remedy.
+/// Fails with UNAVAILABLE if the server cannot be started; the text says what to do.
 pub async fn local(flags: &[&str]) -> Result<Client> {
     let posencd = find()?;
     let folder = private_folder(SHARED_MEMORY)?;
@@ -153,7 +153,7 @@ impl LocalServer {
         if said.is_empty() { how } else { format!("{how}: {said}{remedy}") }
     }
 
-    /// Returns, for the text of an error, how the server ended; empty if it still runs after a short wait.
+    /// Returns a text that says how the server ended, or an empty text if it still runs after a short wait.
     pub(crate) async fn why_gone(&self) -> String {
         let end = self.end_within(LONGEST_DEATH, || false).await;
         end.map(|end| format!("; {end}; call posenc::local() again")).unwrap_or_default()
@@ -162,7 +162,7 @@ impl LocalServer {
 
 impl Drop for LocalServer {
     fn drop(&mut self) {
-        // No call of this client is running. A drop must not wait for the server to drain.
+        // No call of this client is running, so the server is killed without a drain.
         if let Ok(process) = self.process.get_mut() {
             let _ = process.kill();
             let _ = process.wait();
@@ -170,13 +170,13 @@ impl Drop for LocalServer {
     }
 }
 
-/// Removes the folders of processes that were killed, with the memory of their regions.
+/// Removes the folders of processes that were killed, and so frees the memory of their regions.
 fn remove_leftovers(own: &Path) {
     let user = own.metadata().map(|about| about.uid()).ok();
     for entry in fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten() {
         let Ok(about) = entry.metadata() else { continue };
         let is_local = entry.file_name().to_string_lossy().starts_with(PREFIX) && about.is_dir();
-        // A young folder may belong to a server that is starting.
+        // A new folder may belong to a server that is starting.
         let is_old = about.modified().ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age > LONGEST_START);
         if !is_local || !is_old || user != Some(about.uid()) {
             continue;

@@ -14,10 +14,10 @@ impl Client {
         self.unary("GetServerInfo", &v1::GetServerInfoRequest::default(), &mut []).await
     }
 
-    /// Makes a region: memory of `bytes` bytes that a server on this host also maps. Calls do not carry the bytes of
+    /// Makes a region: memory of `bytes` bytes that a server on this host also maps. Calls send only the places of
     /// tensors in the region. If the server shares no memory with this client, calls send the bytes. A call that
-    /// replaces a tensor in the region is sent only once, without retries. If the error of this call says that the
-    /// tensor may have been rotated, write the tensor again.
+    /// replaces a tensor in the region is sent only once, without retries. If the text of an error says that a tensor
+    /// may have been rotated, write the tensor again.
     pub async fn shared_region(&self, bytes: usize) -> Result<SharedRegion> {
         self.shared_region_with(bytes, RegionOptions::default()).await
     }
@@ -38,7 +38,7 @@ impl Client {
     }
 
     /// Returns which descriptions of a checkpoint disagree, and which readers read a description differently. Also
-    /// returns from which distance on they disagree, and which key fixes the disagreement.
+    /// returns the distance from which they disagree, and the key that fixes the disagreement.
     pub async fn diagnose_rope(&self, request: v1::DiagnoseRopeRequest) -> Result<v1::DiagnoseRopeResponse> {
         self.unary("DiagnoseRope", &request, &mut []).await
     }
@@ -128,7 +128,7 @@ impl Client {
         slots.extend(self::slots((15, 0, "k"), &request.k, Some(k.into()))?);
         let scores = scores.into().of_result((15, 5, "scores"));
         // The server writes all scores, even if the place in shared memory is smaller. So the client checks the size.
-        // The server refuses q and k with other numbers of axes.
+        // If q or k does not have four axes, the server refuses the request.
         if let [&[batch, heads, queries, _], &[.., keys, _]] = [0, 1].map(|index| &slots[index].shape[..]) {
             let dtype = match request.dtype() {
                 Dtype::Unspecified if slots[0].dtype == Dtype::Float64 => Dtype::Float64,
@@ -175,8 +175,8 @@ fn moved_ids(request: &mut v1::RepositionRequest) -> Vec<&mut v1::Tensor> {
     ids(movement.old_positions.as_mut()).into_iter().chain(target).collect()
 }
 
-/// Returns the slot of an argument, if it has one. Fails if the request contains the tensor, too, because the server
-/// would merge the two.
+/// Returns the slot of an argument, or nothing if the argument is `()`. Fails if the request contains the tensor, too,
+/// because the server would merge the two tensors.
 fn slots<'a>(field: Field, in_request: &Option<v1::Tensor>, slot: Option<Slot<'a>>) -> Result<Vec<Slot<'a>>> {
     match (slot, in_request) {
         (Some(_), Some(_)) => Err(Error::invalid_field(field.2, "is in the request and beside it; must be given once")),

@@ -21,7 +21,7 @@ pub struct TlsOptions {
 /// Options of a client. The clients of all languages have the same default timeout and largest message.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Default deadline of a unary call. For streams: the longest time without any progress.
+    /// Default deadline of a unary call. For a stream: the longest time without progress.
     pub timeout: Duration,
     /// Maximum size of a message in bytes, in both directions. The default equals the server's default. If the server's
     /// limits are raised, raise this limit, too.
@@ -29,14 +29,14 @@ pub struct Options {
     /// Size in bytes above which `apply_rope` and `reposition` use a stream instead of one message. `None`:
     /// max_message_bytes.
     pub stream_above_bytes: Option<usize>,
-    /// Number of connections to each server. Calls use them in turn. One connection uses at most one core, so more
-    /// connections are faster for many large calls at once.
+    /// Number of connections to each server. Calls use the connections in turn. One connection uses at most one core,
+    /// so more connections are faster for many large calls at once.
     pub connections: usize,
     /// Options of TLS. `None`: plaintext, unless the target begins with `https://`.
     pub tls: Option<TlsOptions>,
-    /// The bearer token of every call. It is never sent to another machine without TLS.
+    /// The bearer token of every call. A token is never sent to another machine without TLS.
     pub token: Option<String>,
-    /// A file with only the token, which is read again when it changes.
+    /// A file that contains only the token. The file is read again when it changes.
     pub token_file: Option<PathBuf>,
 }
 

@@ -39,7 +39,7 @@ impl Config {
     }
 
     /// Sets the width of the widest heads in calls. Required if the source does not contain head_dim, or if these heads
-    /// are wider than the model's heads (for example keys and values side by side, or latent rows).
+    /// are wider than the model's heads (for example if a head holds keys and values, or a latent row).
     pub fn head_dim(mut self, head_dim: i32) -> Self {
         self.source.head_dim = head_dim;
         self
@@ -79,8 +79,8 @@ impl From<StartAt> for v1::Positions {
     }
 }
 
-/// A tensor has a position for each token: `[S]` or `[B, S]`. With several position axes, the axes are the first
-/// dimension: `[axes, S]`.
+/// A tensor has a position for each token: `[S]` or `[B, S]`. With several position axes, the first dimension counts
+/// the axes: `[axes, S]`.
 impl From<v1::Tensor> for v1::Positions {
     fn from(ids: v1::Tensor) -> Self {
         Self { kind: Some(positions::Kind::Ids(ids)) }
@@ -136,8 +136,8 @@ impl Rope {
         self.resolved.spec.clone().unwrap_or_default()
     }
 
-    /// Sets what happens to results past the largest number of a type of 8 bits. FP8 and `i8` tensors, except blocks,
-    /// require this setting.
+    /// Sets what happens to results that are larger than the largest number of a type of 8 bits. FP8 and `i8` tensors,
+    /// except blocks, require this setting.
     pub fn saturation(mut self, saturation: v1::Saturation) -> Self {
         self.saturation = saturation;
         self

@@ -1,6 +1,6 @@
-//! Memory that client and server both map. Calls do not carry the tensors in this memory.
-//! A region gives each byte to only one tensor, so tensors do not overlap. The memory stays mapped until the region and
-//! all its tensors are dropped.
+//! Memory that client and server both map. Calls send only the places of tensors in this memory. A region gives each
+//! byte to only one tensor, so tensors do not overlap. The memory stays mapped until the region and all its tensors are
+//! dropped.
 
 use std::fs::Permissions;
 use std::io;
@@ -69,7 +69,8 @@ impl SharedRegion {
         Ok(Self { mapping: Arc::new(mapping), taken: AtomicUsize::new(0) })
     }
 
-    /// Returns the file's name; empty if the server shares no memory with the client. Calls then send the bytes.
+    /// Returns the file's name. The name is empty if the server shares no memory with the client. Calls then send the
+    /// bytes.
     pub fn name(&self) -> &str {
         &self.mapping.name
     }
@@ -180,8 +181,8 @@ impl Mapping {
         let map = || {
             // Without fallocate, the first use of the bytes would cause a signal on a full file system.
             retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes as u64))?;
-            // In a directory with the set-group-ID bit, files belong to the group of the directory. A Kubernetes volume
-            // with an fsGroup is an example.
+            // In a directory with the set-group-ID bit, files belong to the group of the directory. An example is a
+            // Kubernetes volume with an fsGroup.
             if directory.metadata()?.mode() & 0o2000 != 0 {
                 file.as_file().set_permissions(Permissions::from_mode(0o660))?;
             }

@@ -28,15 +28,16 @@ pub struct Slot<'a> {
     pub(crate) bytes: usize,
     /// The tensor's elements. `None`: the elements are in `to`, and the result replaces them.
     from: Option<&'a [u8]>,
-    /// Position ids, which a stream sends before the tensors. They have no result.
+    /// Position ids, which a stream sends before the tensors. Position ids have no result.
     ids: Bytes,
-    /// Memory for the result. The sender and the receiver of a call share it. The server sends results only for bytes
-    /// that it has received, so a result replaces only elements that were already sent.
+    /// Memory for the result. The sender and the receiver of a call share this memory. The server sends results only
+    /// for bytes that it has received, so a result replaces only elements that were already sent.
     to: Option<Mutex<&'a mut [u8]>>,
     /// Whether only the response has the tensor. Its shape is then unknown. If the memory is given as bytes, its type
     /// is unknown too.
     pub(crate) received: bool,
-    /// The places of the tensor and of its result in shared memory. They are equal if the result replaces the tensor.
+    /// The places of the tensor and of its result in shared memory. The two places are equal if the result replaces the
+    /// tensor.
     pub(crate) place: Option<SharedMemory>,
     pub(crate) output_place: Option<SharedMemory>,
 }
@@ -182,7 +183,7 @@ impl<'a, T: Element> From<&'a mut Vec<T>> for Slot<'a> {
     }
 }
 
-/// A call's argument for a tensor. It decides where the result goes:
+/// A call's argument for a tensor. The argument decides where the result goes:
 ///
 /// | argument | result |
 /// |---|---|

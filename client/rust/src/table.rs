@@ -89,7 +89,7 @@ fn check_whole(table: v1::BuildTableResponse, tensors: usize, lent: usize) -> Re
 /// The tiles of a bias, in row-major order.
 pub type Tiles = Answers<v1::BuildBiasResponse>;
 
-/// Joins the tiles of a bias. Its first query and its first key have the positions `[query, key]`.
+/// Joins the tiles of a bias. The bias's first query and first key have the positions `[query, key]`.
 pub(crate) async fn joined(mut tiles: Tiles, [query, key]: [i64; 2]) -> Result<Tensor> {
     let mut whole: Option<Whole<'_>> = None;
     while let Some(answer) = tiles.next().await? {

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 pub(crate) struct Target {
     /// The caller's text, for errors.
     pub text: String,
-    /// Host and port of each server; `None` is the unix socket that the text names.
+    /// Host and port of each server. `None` is the unix socket that the text names.
     pub hosts: Vec<Option<Authority>>,
     /// Whether the text begins with `https://`, which requires TLS.
     pub https: bool,

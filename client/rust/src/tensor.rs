@@ -89,14 +89,14 @@ macro_rules! view_mut {
     };
 }
 
-/// Returns a shape in the form of messages. An extent that does not fit an i64 becomes i64::MAX, because no slice is so
-/// long.
+/// Returns a shape in the form of messages. An extent that does not fit an i64 becomes i64::MAX, because no slice is
+/// that long.
 pub(crate) fn extents(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|&extent| i64::try_from(extent).unwrap_or(i64::MAX)).collect()
 }
 
 impl Tensor {
-    /// Copies the elements. Fails with INVALID_ARGUMENT if they have another type.
+    /// Copies the elements. Fails with INVALID_ARGUMENT if the elements have another type.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE.is_some_and(|dtype| dtype != self.dtype()) {
             let (dtype, wanted) = (self.dtype().as_str_name(), std::any::type_name::<T>());
@@ -109,7 +109,7 @@ impl Tensor {
     }
 }
 
-/// Returns the size of one element in bytes; 0 for an unknown type.
+/// Returns the size of one element in bytes, or 0 for an unknown type.
 pub(crate) fn element_bytes(dtype: Dtype) -> usize {
     match dtype {
         Dtype::Unspecified => 0,
@@ -120,7 +120,7 @@ pub(crate) fn element_bytes(dtype: Dtype) -> usize {
     }
 }
 
-/// Returns the size of a tensor in bytes; `None` if no memory is that large.
+/// Returns the size of a tensor in bytes, or `None` if no memory is that large.
 pub(crate) fn bytes_of(dtype: Dtype, shape: &[i64]) -> Option<usize> {
     shape.iter().try_fold(element_bytes(dtype), |bytes, &extent| bytes.checked_mul(usize::try_from(extent).ok()?))
 }

@@ -30,7 +30,7 @@ impl Bearer {
         Ok(Some(Self { path: options.token_file.clone(), header: Mutex::new((header, Instant::now())) }))
     }
 
-    /// Returns the value of the header `authorization`. While the file cannot be read, this is the old token.
+    /// Returns the value of the header `authorization`. While the file cannot be read, the old token is used.
     pub async fn header(&self) -> HeaderValue {
         let mut last = self.header.lock().await;
         if let Some(path) = self.path.as_deref().filter(|_| last.1.elapsed() >= READ_AGAIN) {

@@ -27,7 +27,7 @@ async fn a_configuration_that_readers_take_differently_is_diagnosed() {
     assert_eq!((finding.id.as_str(), finding.severity()), ("config.type-conflict", v1::Severity::Error));
     assert!(!finding.fix.is_empty());
     assert_eq!((finding.readers.len(), finding.readers[0].name.as_str()), (1, "mlx-lm"));
-    // 0.1 ln(4) + 1 is YaRN's attention factor (arXiv:2309.00071). A linear scaling has none.
+    // 0.1 ln(4) + 1 is YaRN's attention factor (arXiv:2309.00071). A linear scaling has no attention factor.
     let ratio = finding.readers[0].amplitude_ratio * (0.1 * 4_f64.ln() + 1.0);
     assert!((ratio - 1.0).abs() < 1e-15, "{ratio}");
 }
@@ -47,7 +47,7 @@ async fn a_diagnosis_names_what_it_cannot_take() {
         let error = client.diagnose_rope(request).await.unwrap_err();
         assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some(field)), "{error}");
     }
-    // Mistakes in a description do not fail the call: the answer reports them.
+    // Mistakes in a description do not make the call fail: the answer reports them.
     let request = v1::DiagnoseRopeRequest { inputs: vec![config("{"), config(TWO_TYPES)], ..Default::default() };
     let reports = client.diagnose_rope(request).await.unwrap().inputs;
     assert_eq!(reports.iter().map(|report| report.unreadable.is_empty()).collect::<Vec<_>>(), [false, true]);

@@ -1,4 +1,4 @@
-//! posenc::local() starts a server for a client. After the client no server, folder or memory is left.
+//! posenc::local() starts a server for a client. After the client is dropped, no server, folder or memory is left.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn folders() -> Vec<PathBuf> {
     paths.filter(|path| path.to_string_lossy().contains("posenc-local-")).collect()
 }
 
-/// The ids of the processes that serve in a folder.
+/// Returns the ids of the processes that serve in a folder.
 fn servers_at(folder: &Path) -> Vec<i32> {
     let flag = format!("--ready-file={}/ready", folder.display());
     let serves = |id: &i32| {
@@ -100,7 +100,8 @@ async fn a_local_server_is_private_ends_with_its_client_and_names_what_is_wrong(
     assert!(servers_at(&folder).is_empty() && !folder.exists());
     rotates(&other).await;
 
-    // A process that is killed leaves no server. The next start removes its folder, but no folder that is in use.
+    // A process that is killed leaves no server. The next start removes the killed process's folder, but no folder that
+    // is in use.
     let mut program = Command::new(std::env::current_exe().unwrap())
         .args([HOLDS, "--exact", "--ignored", "--nocapture"])
         .stdout(Stdio::piped())
@@ -136,7 +137,7 @@ async fn a_local_server_is_private_ends_with_its_client_and_names_what_is_wrong(
     let newer = "#!/bin/sh\necho \"libc.so.6: version 'GLIBC_2.99' not found\" >&2\nexit 1\n";
     for (program, texts) in [
         (None, ["No such file or directory", "; POSENCD must name the server's program"]),
-        // Permission is denied on a file system mounted noexec, too.
+        // A file system that is mounted noexec gives the same error.
         (Some(""), ["Permission denied", "it must be executable, on a file system that is not mounted noexec"]),
         (Some("#!/lib/ld-musl-x86_64.so.1\n"), ["No such file", "needs glibc, which musl"]),
         (Some(&*elf), ["Exec format error", "is it a program for this machine"]),

@@ -31,7 +31,7 @@ fn spec(rotary_dim: i32) -> v1::RopeSpec {
     v1::RopeSpec { pairing: v1::Pairing::HalfSplit.into(), rotary_dim, ..Default::default() }
 }
 
-/// Requests for tables of every kind.
+/// Returns requests for tables of every kind.
 fn tables() -> Vec<v1::BuildTableRequest> {
     let in_layout = |layout: v1::TableLayout, dtype: v1::Dtype| v1::BuildTableRequest {
         layout: layout.into(),

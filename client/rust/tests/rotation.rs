@@ -4,7 +4,7 @@ use common::{Pairing, Server, assert_near, numbers, rotated, widened};
 use posenc::{Between, Bshd, Client, Config, Options, ShiftBy, StartAt, Thd, View, v1, view, view_mut};
 
 /// The largest error in float32. A rotated pair is at most 2 sqrt(2) < 2.9 long in these tests. Each of four roundings
-/// changes it by at most 2^-24 of this length.
+/// changes the pair by at most 2^-24 of this length.
 const FLOAT32: f64 = 2.9 * 4.0 / (1 << 24) as f64;
 
 fn plain(pairing: Pairing) -> v1::RopeSpec {
@@ -44,7 +44,7 @@ async fn float64_is_rotated_in_float64() {
     let rope = rope.rope(Config::spec(plain(Pairing::HalfSplit)).head_dim(8)).await.unwrap();
     let q = widened(&numbers(4 * 8));
     let (out, ()) = rope.apply(Thd, StartAt(3), view!(q, [4, 1, 8]), ()).await.unwrap();
-    // The oracle's angles are at most 6 radians, and rounding changes each by at most 2^-51. The oracle's other
+    // The oracle's angles are at most 6 radians, and rounding changes each angle by at most 2^-51. The oracle's other
     // roundings add at most the same error.
     assert_near(&out, &rotated(&q, 1, 8, 1e4, Pairing::HalfSplit, &positions(4, 3.0)), 2.9 * 16.0 * f64::EPSILON);
 }
@@ -84,7 +84,7 @@ async fn sixteen_bits_are_rounded_once_more() {
 async fn bytes_of_float8_come_back_rotated_and_saturate_as_told() {
     let server = Server::start();
     let client = posenc::connect(&server.target).unwrap();
-    // 0.785 rad are about an eighth of a turn: x cos + x sin is 1.4 x.
+    // 0.785 rad are about an eighth of a turn, so x cos + x sin is 1.4 x.
     let frequencies = v1::ExplicitFrequencies { values: vec![0.785], ..Default::default() };
     let spec = v1::RopeSpec {
         scaling: Some(v1::rope_spec::Scaling::ExplicitFrequencies(frequencies)),
@@ -120,7 +120,7 @@ async fn keys_of_i8_and_bytes_of_blocks_move() {
     let numbers: Vec<i8> = (-64..64).collect();
     let finite = rope.clone().saturation(v1::Saturation::Finite);
     assert_eq!(finite.reposition(Bshd, ShiftBy(0), view!(numbers, [1, 1, 1, 128])).await.unwrap(), numbers);
-    // Blocks with the scale 1.
+    // The blocks have the scale 1.
     let mut block = [0_i8; 34];
     (block[1], block[2]) = (0x3c, 127);
     let head = block.repeat(4);
@@ -158,8 +158,8 @@ async fn keys_move_to_where_they_would_have_been_rotated() {
         let truth = rotated(&widened(&k), 2, 64, 1e4, Pairing::Interleaved, &positions(10240, 507.0));
         let (mut old, ()) = rope.apply(Bshd, StartAt(7), view!(k, shape), ()).await.unwrap();
         let moved = rope.reposition(Bshd, ShiftBy(500), view!(old, shape)).await.unwrap();
-        // The bound allows ten roundings of float32 for the move, and four for the rotation before the move. It also
-        // allows an error of 2^-40 in the oracle's angles, which are up to 10747 radians.
+        // The bound allows ten roundings of float32 for the move, and four for the rotation before the move. The bound
+        // also allows an error of 2^-40 in the oracle's angles, which are up to 10747 radians.
         let bound = 2.9 * 14.0 / (1 << 24) as f64 + 2.9 / 1e12;
         assert_near(&widened(&moved), &truth, bound);
         rope.reposition(Bshd, Between(StartAt(7), StartAt(507)), view_mut!(old, shape)).await.unwrap();
@@ -178,7 +178,7 @@ async fn arrays_of_any_order_of_memory_are_rotated_alike() {
     assert_eq!(straight.shape(), [3, 2, 16]);
     let truth = rotated(&widened(&numbers(96)), 2, 16, 1e4, Pairing::HalfSplit, &positions(3, 1.0));
     assert_near(&widened(straight.as_slice().unwrap()), &truth, FLOAT32);
-    // The same array in another order of memory: channels are the outermost axis in memory.
+    // `turned` is the same array in another order of memory: channels are the outermost axis in memory.
     let turned = q.view().reversed_axes().as_standard_layout().into_owned().reversed_axes();
     assert!(!turned.is_standard_layout());
     let (other, ()) = rope.apply(Thd, StartAt(1), &turned, ()).await.unwrap();

@@ -189,8 +189,8 @@ async fn a_token_never_goes_in_the_clear_to_another_machine() {
     assert!(posenc::connect_with("localhost:50051", options).is_ok());
 }
 
-/// Starts a fake server that answers each ApplyRope late, with RESOURCE_EXHAUSTED. It sends the method and the timeout
-/// of every call to `told`. Returns its address.
+/// Starts a fake server that answers each ApplyRope late, with RESOURCE_EXHAUSTED. The server sends the method and the
+/// timeout of every call to `told`. Returns its address.
 async fn late_server(told: tokio::sync::mpsc::UnboundedSender<(String, String)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();

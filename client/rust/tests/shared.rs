@@ -11,7 +11,7 @@ use common::{Pairing, Sharing, assert_near, numbers, rotated, widened};
 use posenc::{Bshd, Code, Config, Dtype, RegionOptions, SharedTensor, ShiftBy, StartAt, v1, view};
 
 /// The largest error in float32. A rotated pair is at most 2 sqrt(2) < 2.9 long in these tests. Each of four roundings
-/// changes it by at most 2^-24 of this length.
+/// changes the pair by at most 2^-24 of this length.
 const FLOAT32: f64 = 2.9 * 4.0 / (1 << 24) as f64;
 const SHAPE: [usize; 4] = [1, 5, 2, 64];
 
@@ -93,8 +93,8 @@ async fn where_the_server_shares_nothing_the_same_code_sends_bytes() {
     assert_near(&widened(&q), &truth(&x, 7.0), FLOAT32);
 }
 
-/// Starts a proxy before a server's socket. The proxy forwards all bytes, but ends a connection if a call on it names
-/// shared memory. Returns the proxy's address and the number of ended connections.
+/// Starts a proxy before a server's socket. The proxy forwards all bytes, but ends a connection if a call on this
+/// connection names shared memory. Returns the proxy's address and the number of ended connections.
 async fn breaking(sharing: &Sharing) -> (String, Arc<AtomicUsize>) {
     let path = sharing.server.folder.0.join("breaking");
     let listener = tokio::net::UnixListener::bind(&path).unwrap();

@@ -1,4 +1,5 @@
-//! A stream gives the same bytes as one message, wherever it is cut. Bytes that do not fit are an error.
+//! A stream gives the same bytes as one message, even if its messages end at other elements. Bytes that do not fit are
+//! an error.
 
 mod common;
 
@@ -78,7 +79,7 @@ async fn rotations_cut_at_random_places_give_the_bytes_of_one_message() {
             Dtype::Float16 | Dtype::Bfloat16 => 2,
             _ => 1,
         };
-        // Random bytes below 0x3f. They are small numbers in every type, and never NaN.
+        // The bytes are random and below 0x3f. Such bytes are small numbers in every type, and never NaN.
         let x: Vec<u8> = (0..shape.iter().product::<usize>() * element).map(|_| random.below(0x3f) as u8).collect();
         let q = || View::of_bytes(dtype, &x, shape);
         let (one, also_one, _) = whole.apply_rope(request.clone(), q(), q()).await.unwrap();
@@ -189,7 +190,7 @@ async fn a_stream_that_is_dropped_in_the_middle_leaves_client_and_server_in_orde
     assert!(out[..2048] == q[..2048] && out[2048..] != q[2048..8192]);
 }
 
-/// The end of a handmade stream.
+/// How the client ends a stream that the test makes by hand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     HalfClose,
@@ -199,7 +200,7 @@ enum End {
     NeverRead,
 }
 
-/// Makes a call with these messages. Returns code, reason and field of the call's status; `None` if the stream was
+/// Makes a call with these messages. Returns code, reason and field of the call's status, or `None` if the stream was
 /// reset.
 async fn by_hand(target: &str, messages: &[v1::ApplyRopeStreamRequest], end: End) -> Option<(Code, String, String)> {
     let socket = tokio::net::TcpStream::connect(target).await.unwrap();
@@ -245,7 +246,7 @@ async fn a_stream_that_breaks_the_contract_has_its_status_and_leaves_nothing() {
     };
     let describe = |shape| v1::ApplyRopeStreamRequest { call: Some(call(shape)), ..Default::default() };
     let bytes = |count| v1::ApplyRopeStreamRequest { data: vec![0; count].into(), ..Default::default() };
-    // A tensor of 16 bytes.
+    // `first` describes a tensor of 16 bytes.
     let first = || describe(vec![1, 2, 1, 2]);
     let large = vec![describe(vec![1, 8192, 16, 64])].into_iter().chain((0..8).map(|_| bytes(4 << 20))).collect();
     let (wrong, late) = (Code::InvalidArgument, Code::DeadlineExceeded);
@@ -271,8 +272,8 @@ async fn a_stream_that_breaks_the_contract_has_its_status_and_leaves_nothing() {
     }
 }
 
-/// Starts a fake server that answers a call with the first bytes of a tensor, and then nothing more. It reads the
-/// messages of the call only if `reads`. Returns its address.
+/// Starts a fake server that answers a call with the first bytes of a tensor, and then nothing more. The server reads
+/// the messages of the call only if `reads` is true. Returns its address.
 async fn stalling(reads: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();

@@ -6,19 +6,19 @@ use posenc::{Bshd, Options, StartAt, v1, view};
 
 use crate::Outcome;
 
-/// Duration of the unmeasured first calls. It is the same for all clients without a just-in-time compiler.
+/// Duration of the unmeasured first calls. All clients without a just-in-time compiler have the same duration.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 pub async fn run(target: &str, case: &str) -> Outcome {
     let (tokens, calls) = match case {
         "unary64" => (4096, 5),
         "unary1" => (64, 5),
-        // Shows the peak memory of the program itself.
+        // This case shows the peak memory of the program itself.
         "token1" => (1, 5),
         "stream256" => (16384, 2),
         _ => return Err(format!("{case}: is no case; must be unary64, unary1, stream256 or token1").into()),
     };
-    // Tensors over 1 MiB are sent as a stream.
+    // The case stream256 sends tensors over 1 MiB as a stream.
     let stream_above_bytes = (case == "stream256").then_some(1 << 20);
     let client = posenc::connect_with(target, Options { stream_above_bytes, ..Options::default() })?;
     let shape = [1, tokens, 32, 128];

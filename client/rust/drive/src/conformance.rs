@@ -18,7 +18,7 @@ pub async fn run(target: &str, directory: &Path, descriptors: &Path) -> Outcome 
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort();
     let mut report = Report::default();
-    // Knuth's linear congruential generator. It gives the same numbers in every run.
+    // Knuth's linear congruential generator gives the same numbers in every run.
     let mut random = 45_u64;
     for path in files {
         let family = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -89,7 +89,7 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, String> {
 }
 
 /// Makes the call first with tensors in the request. If the tensors' sizes fit their shapes, makes the call again with
-/// tensors in the caller's memory, as one message. If this succeeds, makes the call as a stream.
+/// tensors in the caller's memory, as one message. If the second call succeeds, makes the call as a stream.
 async fn apply_rope(client: &Client, streams: &Client, request: v1::ApplyRopeRequest) -> Vec<Answer> {
     let mut answers = vec![client.apply_rope(request.clone(), (), ()).await.map(|(.., answer)| answer.encode_to_vec())];
     let mut rest = request.clone();

@@ -32,7 +32,7 @@ pub async fn run(table: &Path, environment: &Path) -> Outcome {
     report.end()
 }
 
-/// A fault of the case, or the expected failure of the call.
+/// A fault of the case, or a failure of the call.
 enum Failure {
     Case(String),
     Call(Error),

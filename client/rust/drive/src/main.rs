@@ -1,4 +1,4 @@
-//! The program that `client/rust/run` uses beside the tests. It is not a part of the published crate.
+//! The program that `client/rust/run` uses in addition to the tests. It is not a part of the published crate.
 
 use std::path::Path;
 

@@ -34,7 +34,7 @@ impl Truth {
 /// Returns the number in `text` minus `hi`, computed from the decimal digits of both.
 fn rest(text: &str, hi: f64) -> Option<f64> {
     let (text, text_exponent) = digits(text)?;
-    // 36 digits fit an i128, and so does the difference. The texts have 20 digits.
+    // `near` has 36 digits, which fit an i128. The texts have 20 digits.
     let (near, near_exponent) = digits(&format!("{hi:.35e}"))?;
     let shift = text_exponent - near_exponent;
     let text = text.checked_mul(10_i128.checked_pow(u32::try_from(shift).ok()?)?)?;
@@ -143,7 +143,7 @@ pub fn of_float8(dtype: Dtype, bits: u8) -> f64 {
     }
 }
 
-/// Encodes the nearest FP8 number, with ties to even. Values past the largest number become the largest number, and NaN
+/// Encodes the nearest FP8 number, with ties to even. Values that are too large become the largest number, and NaN
 /// becomes 0x7f.
 pub fn to_float8(dtype: Dtype, value: f64) -> u8 {
     let sign = if value.is_sign_negative() { 0x80 } else { 0 };

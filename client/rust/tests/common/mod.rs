@@ -9,7 +9,7 @@ use std::time::Duration;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A folder for one test. It is removed at the end of the test.
+/// A folder for one test, which is removed at the end of the test.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
