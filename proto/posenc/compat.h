@@ -49,9 +49,9 @@ inline void PrintDefaults(google::protobuf::util::JsonPrintOptions* options) {
 #endif
 }
 
-// Returns the bytes that are written in hexadecimal; "" for wrong digits.
-// Abseil of 2022 has only the form without an output argument, which abseil of
-// 2024 deprecated.
+// Converts hexadecimal digits to bytes; returns "" for wrong digits. Abseil of
+// 2022 has HexStringToBytes() only without an output argument, and abseil of
+// 2024 deprecated this form.
 inline std::string BytesOfHex(absl::string_view digits) {
 #if ABSL_LTS_RELEASE_VERSION < 20240722
   return absl::HexStringToBytes(digits);
@@ -72,10 +72,10 @@ inline void SetMaxMetadataBytes(int bytes, grpc::ServerBuilder* builder) {
 }
 
 // Limits the open calls of a connection. Newer gRPC also counts calls that have
-// ended but are not freed yet, and then refuses calls of clients that keep the
-// limit. This overload protection is switched off, because the caller of this
-// function counts open calls itself. gRPC 1.83 still refuses some calls
-// (docs/platforms.md).
+// ended but are not freed yet, and then refuses calls of clients that stay
+// within the limit. This overload protection is switched off, because the
+// caller of this function counts open calls itself. gRPC 1.83 still refuses
+// some calls (docs/platforms.md).
 inline void SetMaxConcurrentStreams(int streams, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, streams);
 #ifdef GRPC_ARG_MAX_CONCURRENT_STREAMS_OVERLOAD_PROTECTION
@@ -102,7 +102,7 @@ inline grpc::experimental::TlsServerCredentialsOptions TlsServerOptions(
   return options;
 }
 
-// A line of the log of gRPC, or of protobuf 22 and newer.
+// A line of gRPC's log, or of the log of protobuf 22 and newer.
 struct LogLine {
   enum Level { kDebug, kInfo, kWarning, kError } level;
   absl::string_view file;
@@ -166,7 +166,7 @@ inline void Hook() {
 }  // namespace internal
 
 // Sends the log lines of gRPC and protobuf only to `write`, which is called on
-// any thread; null drops them. May be called several times.
+// any thread; null drops the lines. May be called several times.
 inline void SetLog(LogFunction write) {
   internal::log_function.store(write);
 #if GOOGLE_PROTOBUF_VERSION < 4022000

@@ -16,8 +16,8 @@ enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 constexpr std::size_t kMaxVarintBytes = 10;  // for 64 bits
 constexpr std::size_t kMaxLengthBytes = 5;   // for 31 bits: below 2 GiB
 
-// Reads forward through slices. It checks nothing: a caller must not read more
-// than left().
+// Reads forward through slices. It checks nothing, so a caller must not read
+// more than left() bytes.
 class Cursor {
  public:
   explicit Cursor(absl::Span<const absl::Span<const char>> slices)
@@ -80,9 +80,9 @@ class Cursor {
   std::size_t left_ = 0;
 };
 
-// Reads a length. Returns false unless its varint is as short as possible, and
-// fits into `limit` bytes together with the bytes that it counts. If it does,
-// the caller may read these bytes without further checks.
+// Reads a length. Returns true if its varint is as short as possible, and the
+// varint and the bytes that it counts fit into `limit` bytes. The caller may
+// then read these bytes without further checks.
 bool ReadLength(Cursor* cursor, std::size_t limit, std::size_t* length) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < kMaxLengthBytes && i < limit; ++i) {
@@ -131,8 +131,8 @@ bool CopyRecord(Cursor* cursor, std::uint8_t tag, std::size_t limit,
   }
 }
 
-// Reads a tag of one byte, which every field of the contract's bulk messages
-// has.
+// Reads a tag of one byte. Every field of the contract's bulk messages has such
+// a tag.
 bool ReadTag(Cursor* cursor, std::uint8_t* tag) {
   *tag = cursor->Byte();
   return *tag < 0x80 && *tag >> 3 != 0;
@@ -186,7 +186,7 @@ bool SplitTensors(absl::Span<const absl::Span<const char>> slices,
     }
     std::size_t length = 0;
     if (!ReadLength(&cursor, cursor.left(), &length)) return false;
-    // The tensor is shorter without its data, so its length is written anew.
+    // The tensor is shorter without its data, so its length is written again.
     tensor.clear();
     if (!SplitTensor(&cursor, length, most_rest, &tensor,
                      &out->tensors[field - tensor_fields.begin()])) {

@@ -2,7 +2,7 @@
 //
 // A bulk message has a few small fields, and one or two tensors with nearly all
 // of its bytes. The small fields, including each tensor's dtype and shape, are
-// copied into a string for the generated parser; the tensors' bytes stay in the
+// copied into a string for the generated parser. The tensors' bytes stay in the
 // slices in which gRPC received them:
 //
 //   slices   | rope, positions, q: dtype, shape, data....|....|....... |
@@ -45,19 +45,19 @@ struct SplitMessage {
 };
 
 // A value in `tensor_fields` that stands for the message's own field `data`,
-// which has the same field number as Tensor.data. The message itself is then
-// the tensor.
+// which has the same field number as Tensor.data. With this value, the message
+// itself is the tensor.
 inline constexpr int kOwnData = 0;
 
-// Splits the message in `slices`; `out` then points into them. `tensor_fields`
-// are field numbers, below 16, of fields of type posenc.v1.Tensor, or kOwnData
-// alone. If the `data` of a tensor occurs more than once, the last one counts,
-// as in protobuf.
+// Splits the message in `slices`, and makes `out` point into these slices.
+// `tensor_fields` are field numbers, below 16, of fields of type
+// posenc.v1.Tensor, or kOwnData alone. If the `data` of a tensor occurs more
+// than once, the last one counts, as in protobuf.
 //
 // Returns false if the message is malformed, or has valid framing that no
-// writer uses (groups, padded varints). The generated parser must then decide
-// about the whole message; `out` is not valid. Also returns false if `rest`
-// would exceed `most_rest` bytes; it never copies more.
+// writer uses (groups, padded varints). Then `out` is not valid, and the
+// generated parser must decide about the whole message. Also returns false
+// instead of copying more than `most_rest` bytes to `rest`.
 bool SplitTensors(
     absl::Span<const absl::Span<const char>> slices,
     absl::Span<const int> tensor_fields, SplitMessage* out,
@@ -71,10 +71,10 @@ struct SplitEnvelope {
   std::array<std::size_t, 16> records = {};
 };
 
-// Splits a message with a field of repeated bytes, which has the field number
-// `field`, below 16. The values of this field stay where they are, and `rest`
-// is everything else. Values after the first `most` are only counted. Returns
-// false in the cases in which SplitTensors() does.
+// Splits a message that has a repeated bytes field with the number `field`,
+// below 16. The values of this field stay in `slices`, and `rest` has all other
+// records. Values after the first `most` are only counted. Like SplitTensors(),
+// returns false if the message is malformed or has framing that no writer uses.
 bool SplitValues(absl::Span<const absl::Span<const char>> slices, int field,
                  std::size_t most, SplitEnvelope* out);
 

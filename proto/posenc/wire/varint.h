@@ -1,5 +1,5 @@
-// Protobuf's variable-length encoding of lengths and tags: seven bits a byte,
-// the lowest first; the highest bit of a byte says that another byte follows.
+// Protobuf's variable-length encoding of lengths and tags. Each byte has seven
+// bits, the lowest first; its highest bit says that another byte follows.
 //
 //   300 = 0b10'0101100  ->  ac 02    (1|0101100, 0|0000010)
 
