@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def start(binary, folder, *flags):
-    """Starts posencd; returns the process and its first address."""
+    """Starts posencd, and returns the process and its first address."""
     ready = folder / "ready"
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
@@ -74,7 +74,7 @@ class WatchedServer(NamedTuple):
     admin: str
 
     def metric(self, name):
-        """The value of a metric; name: with its labels, as /metrics writes them."""
+        """Returns the value of a metric. `name` includes the labels, as in /metrics."""
         with urllib.request.urlopen(f"http://{self.admin}/metrics") as page:
             return float(re.search(f"^{re.escape(name)} (.*)$", page.read().decode(), re.M)[1])
 

@@ -17,7 +17,7 @@ SERVICE = "posenc.v1.PositionalEncodingService"
 
 
 class Fake:
-    """answers: for each method, a function of (request, context). It returns bytes, or yields them for a stream."""
+    """answers: for each method, a function of (request, context) that returns bytes, or yields bytes for a stream."""
 
     def __init__(self, answers):
         self.answers = answers
@@ -88,8 +88,8 @@ def details(reason, name):
 
 
 def rejoining(client, method, request_type):
-    """Returns the answer function of a stream. It joins the request messages, makes the unary call, and cuts the
-    answer at random bytes."""
+    """Returns the answer function of a stream.
+    This function joins the request messages, makes the unary call, and cuts the answer at random bytes."""
     random = numpy.random.default_rng(45)
 
     def answer(requests, context):

@@ -37,7 +37,7 @@ def test_float8_comes_back_as_it_was_sent(client, x, dtype):
 
 
 def test_float8_overflows_as_it_was_told(client):
-    # 0.785 rad are about an eighth of a turn: x cos + x sin is 1.4 x.
+    # 0.785 rad are about an eighth of a turn, so x cos + x sin is 1.4 x.
     x = numpy.full((1, 1, 1, 2), 448, ml_dtypes.float8_e4m3fn)
     turned = {"rope": {"pairing": "half_split", "explicit_frequencies": {"values": [0.785]}}, "positions": 1}
     finite, _ = client.apply_rope(x, layout="bshd", saturation="finite", **turned)

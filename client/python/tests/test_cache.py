@@ -101,7 +101,7 @@ def test_names_the_field_that_is_wrong(client, random, field, change):
 
 
 def large(random, dimensions, kind):
-    """A cache of 21 blocks: less than half of them move."""
+    """Returns a cache of 21 blocks, of which less than half move."""
     return numpy.concatenate([make(random, dimensions, kind) for _ in range(3)], dimensions.index("B"))
 
 

@@ -1,4 +1,4 @@
-"""Compares the client's wire format with protobuf's, and generated files with what the generators write now."""
+"""Compares the client's wire format with protobuf's, and generated files with the generators' present output."""
 
 import json
 import subprocess

@@ -76,7 +76,7 @@ def error(keys, expected):
 
 
 def bound(half_ulp):
-    """The old and the new rounding, and 10 units of float32 for the rotation, as in the contract's vectors."""
+    """Bound of the error: old rounding, new rounding, and 10 units of float32 for the rotation, as in the vectors."""
     return 2 * half_ulp + 10 * 2.0**-24
 
 
@@ -111,7 +111,7 @@ def backend(allocator):
 def test_a_stored_chunk_gets_the_keys_of_its_new_positions(client, random, case, dtype, shares):
     config, frequencies, factor = CASES[case]
     raw, tensor = chunk(random, frequencies, factor, dtype)
-    # LMCache's chunks may lie in memory that the server maps: no key is then copied.
+    # LMCache's chunks may lie in memory that the server maps. Then no key is copied.
     memory = client.shared_region(1 << 20).array(1 << 20, torch.int8) if shares else torch.empty(1 << 20)
     storage = backend(TensorMemoryAllocator(memory))
     key = CacheEngineKey("model", 1, 0, 7, dtype)
@@ -184,7 +184,7 @@ def test_an_engine_of_lmcache_finds_text_at_another_offset(client, random, tmp_p
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     words.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
-    # LMCache cuts a prompt at separators, the token 1, and finds each part by its own tokens.
+    # LMCache cuts a prompt at separators (token 1), and finds each part by the part's own tokens.
     config = LMCacheEngineConfig.from_defaults(local_cpu=True, max_local_cpu_size=0.1, enable_blending=True)
     shape = (LAYERS, 2, 256, HEADS, DIM)
     metadata = LMCacheMetadata(str(tmp_path), 1, 1, 0, 0, torch.bfloat16, shape)
@@ -208,7 +208,7 @@ def test_an_engine_of_lmcache_finds_text_at_another_offset(client, random, tmp_p
         expected = rotated(moved, frequencies, 0)[:, here]
         assert error(memory.kv[0][:, here], expected) <= bound(DTYPES[torch.bfloat16])
         assert torch.equal(memory.kv[1][:, here], before[1][:, there])
-        # The stored chunks have not moved: at their old offsets they still have the same bits.
+        # The stored chunks have not moved. At their old offsets they still have the same bits.
         engine.retrieve(torch.tensor([*first, 1, *second]))
         assert torch.equal(memory.kv[:, :, there], before[:, :, there])
     finally:
@@ -232,7 +232,7 @@ class VllmRope:
 
 @pytest.fixture
 def blending(monkeypatch):
-    """LMCache's own re-rotation. Its module imports vLLM, which this test does not need."""
+    """LMCache's own re-rotation. The module of this re-rotation imports vLLM, which this test does not need."""
     name = "vllm.model_executor.layers.rotary_embedding"
     for i in range(len(name.split("."))):
         part = ".".join(name.split(".")[: i + 1])

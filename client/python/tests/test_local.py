@@ -167,7 +167,7 @@ def test_a_server_that_is_killed_is_named(random):
 # Kinds of broken programs: the program's text, and the error's text.
 NOT_STARTED = {
     "not there": (None, "No such file or directory; POSENCD must name the server's program"),
-    # Permission is denied on a file system mounted noexec, too.
+    # A file system that is mounted noexec also denies the permission.
     "not executable": (b"", "Permission denied; it must be executable, .* noexec"),
     "without its loader": (b"#!/lib/ld-musl-x86_64.so.1\n", "No such file .* needs glibc, which musl"),
     "for another machine": (b"\x7fELF" + bytes(60), "Exec format error; is it a program for this machine"),

@@ -24,8 +24,8 @@ LAYOUTS = {"bshd": (0, 1, 2, 3), "bhsd": (0, 2, 1, 3), "sbhd": (1, 0, 2, 3)}
 
 @pytest.fixture(scope="module")
 def cutting(target):
-    """The address of a server that joins the messages of a stream, makes the unary call to the real server, and
-    cuts the answer at random bytes."""
+    """The address of a server that joins the messages of a stream, and makes the unary call to the real server.
+    This server cuts the answer at random bytes."""
     with posenc.Client(target) as real:
         rotations = [("ApplyRope", m.ApplyRopeStreamRequest), ("Reposition", m.RepositionStreamRequest)]
         with serving({f"{name}Stream": rejoining(real, name, request) for name, request in rotations}) as (_, address):

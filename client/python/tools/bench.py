@@ -19,8 +19,8 @@ import numpy
 import posenc
 
 MIB = 1 << 20
-# The benchmarks of all clients make unmeasured calls first. Here they take
-# WARM_UP seconds, and are at least CALLS calls.
+# The benchmarks of all clients make unmeasured calls first. Here these
+# calls take WARM_UP seconds, and are at least CALLS calls.
 WARM_UP, CALLS = 2, 4
 HEADS, CHANNELS = 32, 128
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

@@ -19,7 +19,7 @@ from vectors import load, misfit, snake
 
 
 def array(json):
-    """Returns a tensor of a request as a numpy array; None if the tensor is malformed."""
+    """Returns a tensor of a request as a numpy array, or None if the tensor is malformed."""
     tensor = message_of(messages.Tensor, json, "tensor")
     if tensor.dtype not in range(1, 7) or math.prod(tensor.shape) != len(tensor.values) or tensor.data:
         return None
@@ -88,8 +88,7 @@ POSITIONAL = {"resolve": ["rope"], "build_bias": ["bias"], "analyze_rope": ["rop
 
 
 def arguments(rpc, request):
-    """Returns (positional, keyword) arguments of the client's method; None if the method cannot express
-    the request."""
+    """Returns (positional, keyword) arguments of the client's method, or None if it cannot express the request."""
     if not REQUIRED.get(rpc, set()) <= set(request):
         return None
     if rpc == "BuildPositions":

@@ -3,7 +3,7 @@ way.
 
     python error_table.py TABLE ENVFILE
 
-Prints a line for each case: "errors", name, ok or fail, and why.
+Prints a line with "errors", name, ok or fail, and why, for each case.
 """
 
 import json

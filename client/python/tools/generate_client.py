@@ -2,7 +2,7 @@
 
     python generate_client.py SOURCE OUTPUT
 
-The output is committed. A test generates it again and compares the two.
+The output is committed. A test generates the output again and compares the two files.
 """
 
 import re

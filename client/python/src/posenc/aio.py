@@ -1,4 +1,4 @@
-"""AsyncClient. tools/generate_client.py makes Client from this file."""
+"""AsyncClient, whose calls are awaited. tools/generate_client.py makes Client from this file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 M = TypeVar("M", bound=Message)
-# A caller's array; the result is of the same kind.
+# The type of a caller's array; the result has the same type.
 A = TypeVar("A")
 K = TypeVar("K")
 
@@ -43,10 +43,10 @@ class AsyncClient:
     target: "host:port", "dns:///posenc:50051" or "unix:/run/posenc.sock".
     options: ClientOptions.
 
-    Arrays are numpy arrays, torch tensors, or objects with a buffer, DLPack or
-    the array API; results are of the same kind. The constructor never waits for
-    the network. A client without asyncio is safe for any number of threads. A client with asyncio belongs to the
-    event loop of its first call. Errors are PosencError.
+    Arrays are numpy arrays, torch tensors, or objects with a buffer, DLPack or the array API.
+    Results have the kind of the inputs. The constructor never waits for the network. Errors are PosencError.
+    Any number of threads may use a client without asyncio at the same time.
+    A client with asyncio belongs to the event loop of its first call.
     """
 
     def __init__(self, target: str, **options: Unpack[ClientOptions]) -> None:
@@ -55,8 +55,11 @@ class AsyncClient:
 
     @classmethod
     def from_env(cls, **options: Any) -> AsyncClient:
-        """Makes a client from the environment variables POSENC_SERVER, POSENC_TLS, POSENC_TLS_CA, POSENC_TLS_CERT,
-        POSENC_TLS_KEY, POSENC_TLS_SERVER_NAME, POSENC_TOKEN and POSENC_TOKEN_FILE. `options` override them."""
+        """Makes a client from environment variables, which `options` override.
+
+        POSENC_SERVER is the target. POSENC_TOKEN and POSENC_TOKEN_FILE give the token.
+        POSENC_TLS, POSENC_TLS_CA, POSENC_TLS_CERT, POSENC_TLS_KEY and POSENC_TLS_SERVER_NAME are the TLS options.
+        """
         return cls(**{**from_environment(), **options})
 
     @property
@@ -94,8 +97,8 @@ class AsyncClient:
         name: the file's name; by default the server's prefix and random digits.
         directory: the path under which this process sees the server's directory, if it differs from the server's path.
         If the server shares no memory with this client, the calls send bytes.
-        The file is removed when the region or the client is closed. A call in place is never sent twice. If an error
-        says that q may have been rotated, write q again.
+        The file is removed when the region or the client is closed.
+        A call in place is never sent twice. If an error says that q may have been rotated, write q again.
         """
         region = SharedRegion(size, (await self.get_server_info(**options)).shared_memory, name, directory)
         self._regions = [*(known for known in self._regions if known.is_open), region]
@@ -105,11 +108,11 @@ class AsyncClient:
         self, rope: args.RopeLike, *, head_dim: int = 0, compare_with: Optional[args.RopeLike] = None, length: int = 0,
         **options: Unpack[args.ResolveOptions],
     ) -> m.ResolveRopeResponse:
-        """Returns what a preset, a config.json or a specification means: the complete spec, inv_freq, amplitude,
-        and every assumption by name. With `compare_with`, the answer also has the difference between the two ropes.
-        `length` is the largest distance of this comparison.
+        """Returns the complete spec, inv_freq, amplitude and all assumptions of a rope.
 
-        options: CallOptions, and SourceOptions, such as layer_index or part, for a configuration or a preset.
+        With `compare_with`, the answer also has the difference between the two ropes.
+        `length` is the largest distance of this comparison.
+        options: CallOptions, and for a configuration or a preset also SourceOptions, such as layer_index or part.
         """
         source: Any = options
         call = Call(**{name: source.pop(name, None) for name in args.CallOptions.__annotations__})
@@ -122,7 +125,7 @@ class AsyncClient:
     async def rope(
         self, rope: args.RopeLike, *, head_dim: int = 0, **options: Unpack[args.ResolveOptions]
     ) -> AsyncRope:
-        """Resolves a rope once, for many calls. `options` are those of resolve()."""
+        """Resolves a rope once, for many calls. `options` are the options of resolve()."""
         resolved = await self.resolve(rope, head_dim=head_dim, **options)
         length = rope_source(rope, sequence_length=options.get("sequence_length")).sequence_length
         return AsyncRope(self, resolved, length)
@@ -147,19 +150,16 @@ class AsyncClient:
     ) -> tuple[Any, Any]:
         """Rotates q, k or both: [B, S, H, D] in the order of `layout`, or [T, H, D].
 
-        rope: a preset's name, a path, a dict or text of a config.json, a dict of
-            a specification ({"pairing": "half_split", "rope_theta": 500000}), a
-            transformers configuration, or a result of client.rope().
-        positions: an int is the first token's position; an array or a list has
-            one position for each token; {"starts": [0, 7]} has the first
-            position of each sequence; posenc.packed(cu_seqlens) is for "thd".
+        rope: the name of a preset, the path of a config.json, or the result of client.rope().
+            The content of a config.json may be a text, a dict, or a transformers configuration.
+            A specification is a dict, such as {"pairing": "half_split", "rope_theta": 500000}.
+        positions: an int is the first token's position; an array or a list has one position for each token.
+            {"starts": [0, 7]} has the first position of each sequence; posenc.packed(cu_seqlens) is for "thd".
         layout: "bshd", "bhsd", "sbhd" or "thd".
-        direction: "inverse" undoes a rotation, "adjoint" is its gradient.
-        saturation: required for FP8. With "finite", results past the largest FP8
-            number become that number. With "none", they become infinity, or NaN
-            in E4M3.
-        out: arrays for the results: (q, k), or one array if only one tensor is
-            given. They may be q and k themselves.
+        direction: "inverse" undoes a rotation, and "adjoint" computes the gradient of a rotation.
+        saturation: required for FP8. With "finite", results past the largest FP8 number become that number.
+            With "none", these results become infinity, or NaN in E4M3.
+        out: arrays for the results, (q, k) or one array if only one tensor is given; q and k themselves are allowed.
 
         Returns (q, k); a tensor that was not given is None.
         """
@@ -183,15 +183,14 @@ class AsyncClient:
     ) -> A:
         """Moves rotated keys to other positions, or from one encoding to another.
 
-        shift: an int, or an int for each token. Instead of shift, new_positions may
-        be given, with old_positions; both have the forms of apply_rope. rope: the
-        encoding that rotated k. FP8 needs `saturation`, as in apply_rope, and int8 needs
-        saturation="finite". block_format: "q8_0" or "q4_0", if k has the bytes of
-        llama.cpp's blocks as int8; its last dimension counts bytes. cache: the
-        layout of a paged cache, instead of `layout`: {"dimensions": "vllm_split",
-        "block_table": ..., "lengths": ...}. Only the keys of the sequences in this
-        layout change. If their blocks are at most half of the cache, only these
-        blocks are sent.
+        rope: the encoding that rotated k.
+        shift: an int, or an int for each token.
+        new_positions: the alternative to `shift`. It needs old_positions; both have the forms of apply_rope().
+        saturation: required for FP8, as in apply_rope(), and for int8 without block_format ("finite").
+        block_format: "q8_0" or "q4_0", if k has llama.cpp's blocks as int8. The last dimension of k counts bytes.
+        cache: the layout of a paged cache, such as {"dimensions": "vllm_split", "block_table": ..., "lengths": ...}.
+            A cache has no `layout`. Only the keys of the sequences in `cache` change.
+            If the blocks of these sequences are at most half of the cache, only these blocks are sent.
         """
         request = request_of(
             m.RepositionRequest, old_rope=rope_source(rope), new_rope=other_source(new_rope, "new_rope"),
@@ -231,11 +230,10 @@ class AsyncClient:
     ) -> Any:
         """Returns rows of a table: (cos, sin) of a rope, or one array of an absolute encoding.
 
-        positions: as in apply_rope; by default 0. layout: "half" (default), "duplicated",
-        "pair_repeated", or "complex", which is one array. dtype: a name, or a
-        dtype of numpy or torch; by default float32. A dtype of torch gives
-        torch tensors.
-        out: arrays for the results: (cos, sin), or one array.
+        positions: as in apply_rope(); by default 0.
+        layout: "half" (default), "duplicated", "pair_repeated", or "complex", which is one array.
+        dtype: a name, or a dtype of numpy or torch; by default float32. A dtype of torch gives torch tensors.
+        out: arrays for the results, (cos, sin) or one array.
         """
         element, wrap = dtype_of(dtype)
         if rope is not None and absolute is not None:
@@ -258,8 +256,8 @@ class AsyncClient:
         query_tile: int = 0, key_tile: int = 0, dtype: Optional[DtypeLike] = None, causal: bool = False,
         **options: Unpack[args.CallOptions],
     ) -> Any:
-        """Returns an attention bias of shape [heads, query_length, key_length]. `bias` is for example
-        {"alibi": {"heads": 8}}."""
+        """Returns an attention bias of shape [heads, query_length, key_length].
+        An example of `bias` is {"alibi": {"heads": 8}}."""
         element, wrap = dtype_of(dtype)
         request = request_of(
             m.BuildBiasRequest, bias=bias, query_start=query_start, query_length=query_length, key_start=key_start,
@@ -277,9 +275,9 @@ class AsyncClient:
     async def build_positions(
         self, scheme: args.Scheme, **options: Unpack[args.CallOptions]
     ) -> m.BuildPositionsResponse:
-        """Returns the position ids of a scheme, such as {"packed": {"lengths": [3, 5]}}. Other schemes are "padded",
-        "context_parallel", "grid", "multimodal", "attention_sinks" and "vision".
+        """Returns the position ids of a scheme, such as {"packed": {"lengths": [3, 5]}}.
 
+        The schemes are "packed", "padded", "context_parallel", "grid", "multimodal", "attention_sinks" and "vision".
         Other calls take the answer's `positions` unchanged.
         """
         request = message_of(m.BuildPositionsRequest, scheme, "scheme")
@@ -290,8 +288,8 @@ class AsyncClient:
         combination: Optional[m.CombinationLike] = None, x_scale: Optional[float] = None, out: object = None,
         **options: Unpack[args.CallOptions],
     ) -> A:
-        """Adds an absolute encoding to x, [B, S, dim], [S, dim] or [T, dim]. `encoding` is for example
-        {"sinusoidal": {"dim": 512, "order": "interleaved"}}."""
+        """Adds an absolute encoding to x, [B, S, dim], [S, dim] or [T, dim].
+        An example of `encoding` is {"sinusoidal": {"dim": 512, "order": "interleaved"}}."""
         array = borrow(x, "x")
         request = request_of(
             m.AddEncodingRequest, encoding=encoding, positions=positions_of(positions), combination=combination,
@@ -306,8 +304,8 @@ class AsyncClient:
         self, q: A, k: object, *, score: args.Score, query_start: int = 0, key_start: int = 0,
         dtype: Optional[DtypeLike] = None, out: object = None, **options: Unpack[args.CallOptions],
     ) -> A:
-        """Returns the attention scores of an encoding that acts inside attention: [B, H, Sq, Sk] for q [B, H, Sq, D]
-        and k [B, H, Sk, D]. The scores are not divided by sqrt(D)."""
+        """Returns the attention scores, [B, H, Sq, Sk], of an encoding that acts inside attention.
+        The shapes are [B, H, Sq, D] for q and [B, H, Sk, D] for k. The scores are not divided by sqrt(D)."""
         arrays = {"q": borrow(q, "q"), "k": borrow(k, "k")}
         queries, keys = arrays["q"].tensor, arrays["k"].tensor
         request = request_of(
@@ -322,8 +320,8 @@ class AsyncClient:
         self, weight: A, *, old_pairing: m.PairingLike, new_pairing: m.PairingLike, heads: int, rotary_dim: int = 0,
         rotary_slice: Optional[m.RotarySliceLike] = None, out: object = None, **options: Unpack[args.CallOptions],
     ) -> A:
-        """Reorders the rows of a projection's weight or bias, [heads * head_dim, ...], so that a checkpoint for
-        one pairing works with the other."""
+        """Reorders the rows of a projection's weight or bias, [heads * head_dim, ...].
+        A checkpoint for one pairing then works with the other pairing."""
         array = borrow(weight, "weight")
         request = request_of(
             m.ConvertPairingRequest, old_pairing=old_pairing, new_pairing=new_pairing, heads=heads,
@@ -348,11 +346,11 @@ class AsyncClient:
         self, inputs: args.Inputs, *, readers: Sequence[str] = (), length: int = 0, runtime: str = "",
         **options: Unpack[args.CallOptions],
     ) -> m.DiagnoseRopeResponse:
-        """Reads all descriptions of one checkpoint as each reader does. Returns which readers disagree, from which
-        distance on, and which key fixes the disagreement.
+        """Reads all descriptions of one checkpoint as each reader does.
 
-        inputs: ModelDescriptions, or dicts of their fields: {"kind": "config",
-        "text": ...}. readers: readers to check ("hf", "vllm"); by default all.
+        Returns the readers that disagree, the distance where the disagreement begins, and the key that corrects it.
+        inputs: ModelDescriptions, or dicts of their fields, such as {"kind": "config", "text": ...}.
+        readers: names of readers to check, such as "hf" and "vllm". The contract has the names and the default.
         """
         request = request_of(m.DiagnoseRopeRequest, inputs=inputs, readers=readers, length=length, runtime=runtime)
         return await self._ask(request, m.DiagnoseRopeResponse, Call(**options))
@@ -373,8 +371,8 @@ class AsyncClient:
         expected_bytes: int = 0,
     ) -> Any:
         """Makes a call with tensors, fills the results, and returns the answer (None for a stream of a rotation).
-        Tensors in shared memory are sent as places. If a message would be too large, and the method has a stream, the
-        call uses the stream."""
+        Tensors in shared memory are sent as places.
+        If a message would be too large, and the method has a stream, the call uses the stream."""
         method, most = _method(request), self._channels.most
         answer: Any = getattr(m, method + "Response")
         placed = Placed(request, inputs, results, self._regions)
@@ -430,8 +428,8 @@ class AsyncClient:
             raise await self._explained(error, call) from error.__cause__
 
     async def _explained(self, error: PosencError, call: Call) -> PosencError:
-        """Adds the versions of server and client to the error of an unknown method. An error with a reason already
-        says what the server does not know."""
+        """Adds the versions of server and client to the error of an unknown method.
+        The text of an error with a reason already names the field that the server does not know."""
         error.request_id = error.request_id or call.id
         if error.code != "UNIMPLEMENTED" or error.reason:
             return error
@@ -445,7 +443,7 @@ class AsyncClient:
 
 
 class AsyncRope:
-    """A rope that was resolved once: await client.rope("config.json")."""
+    """A rope that `await client.rope("config.json")` resolved once."""
 
     def __init__(self, client: AsyncClient, resolved: m.ResolveRopeResponse, sequence_length: Optional[int]) -> None:
         self._client = client

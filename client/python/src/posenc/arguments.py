@@ -27,7 +27,7 @@ class Configuration(Protocol):
 RopeLike = Union[str, "os.PathLike[str]", Mapping[str, object], m.RopeSource, m.RopeSpec, Resolved, Configuration]
 PositionsLike = Union[int, m.Positions, Mapping[str, object], ArrayLike]
 
-# A message, or a dict of its fields.
+# Each of these types is a message, or a dict of the message's fields.
 QueryScale = Union[m.QueryScale, Mapping[str, object]]
 Scheme = Union[m.BuildPositionsRequest, Mapping[str, object]]
 Inputs = Iterable[Union[m.ModelDescription, Mapping[str, object]]]
@@ -43,7 +43,7 @@ class CallOptions(TypedDict, total=False):
 
     timeout: seconds for the whole call or stream, instead of the client's timeout.
     request_id: appears in the server's log; random by default.
-    traceparent: the header of that name in W3C Trace Context.
+    traceparent: the header `traceparent` of W3C Trace Context.
     """
 
     timeout: Optional[float]
@@ -52,8 +52,7 @@ class CallOptions(TypedDict, total=False):
 
 
 class SourceOptions(TypedDict, total=False):
-    """Options that say how to interpret a configuration: the reader and its version, the part or layer, and the
-    length of the sequence."""
+    """Options for the interpretation of a configuration: reader, version, part, layer and sequence length."""
 
     profile: Optional[m.ProfileLike]
     profile_version: Optional[str]
@@ -64,7 +63,7 @@ class SourceOptions(TypedDict, total=False):
 
 
 class ResolveOptions(CallOptions, SourceOptions, total=False):
-    """Keywords of Client.rope()."""
+    """Keywords of Client.resolve() and Client.rope()."""
 
 
 class RotationOptions(CallOptions, total=False):

@@ -47,7 +47,7 @@ class Borrowed:
 
 @dataclass
 class Result:
-    """A tensor of an answer: its expected dtype and shape, and its memory: the caller's `out`, or new memory."""
+    """A tensor of an answer, with its expected dtype and shape. Its memory is the caller's `out`, or new memory."""
 
     name: str  # the answer's field; the request's field for the output is name + "_output"
     wrap: Wrap
@@ -56,7 +56,7 @@ class Result:
     out: Any = None
 
     def __post_init__(self) -> None:
-        # After a failed call, a part of this memory may be written.
+        # A failed call may have written a part of this memory.
         self.memory: Optional[memoryview] = None if self.out is None else _writable(self)
         self.array: Any = self.out  # None until done()
 
@@ -82,8 +82,8 @@ class Result:
             self.array = self.wrap(numpy.asarray(self.memory), shape, dtype)
 
     def tensor(self, answer: Message, is_part: bool = False, is_placed: bool = False) -> Tensor:
-        """Returns the tensor of an answer. is_part: the tensor may be a part of the result. is_placed: the server
-        wrote the tensor's bytes to shared memory."""
+        """Returns the tensor of an answer. is_part: the tensor may be a part of the result.
+        is_placed: the server wrote the tensor's bytes to shared memory."""
         tensor: Optional[Tensor] = getattr(answer, self.name)
         if tensor is None:
             raise InternalError("INTERNAL", f"the answer has no {self.name}")
@@ -138,7 +138,7 @@ def borrow(array: Any, name: str) -> Borrowed:
             contiguous = numpy.ascontiguousarray(values, values.dtype.newbyteorder("<"))
             data, wrap = contiguous.reshape(-1).view(numpy.uint8).data, _way_back(array)
     except (MemoryError, RuntimeError) as error:
-        # torch raises RuntimeError: "DefaultCPUAllocator: can't allocate memory".
+        # torch raises a RuntimeError with the text "DefaultCPUAllocator: can't allocate memory".
         if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
             raise
         raise MemoryError(f"{name}: no memory for a contiguous copy, {size} bytes") from None
@@ -207,8 +207,8 @@ def _as_torch(torch: Any, device: Any) -> Wrap:
 
 
 def _way_back(array: Any) -> Wrap:
-    """Returns the function that makes arrays of the same kind as `array`. It uses the array API, or from_dlpack of
-    the array's library."""
+    """Returns the function that makes arrays of the same kind as `array`.
+    This function uses the array API, or from_dlpack of the array's library."""
     namespace = getattr(array, "__array_namespace__", None)
     library: Any = sys.modules.get(type(array).__module__.partition(".")[0])
     back: Any

@@ -1,4 +1,4 @@
-"""The blocks of a paged cache that a call moves. If they are at most half of the cache, only they are sent."""
+"""The blocks of a paged cache that a call moves. If they are at most half of the cache, only these blocks are sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .arrays import Array, Borrowed, Result
 from .messages import CacheLayout, Dtype, RepositionRequest, Tensor
 from .tensor import ELEMENT_BYTES
 
-# The letters of the engines' layouts (docs/caches.md) up to the last one that is needed here: B, or T after it.
+# The letters of the engines' layouts (docs/caches.md), up to the last letter that is needed here (B, or T after B).
 _LETTERS = {
     "vllm_split": "KBT", "vllm_packed": "BT", "sglang_hnd": "BHT", "sglang_nhd": "B", "lmcache": "KLB",
     "llama_cpp": "B",
@@ -22,7 +22,7 @@ _LETTERS = {
 
 @dataclass
 class Moved:
-    """The moved blocks of a cache: `request` and `k` describe a smaller cache, which has only these blocks."""
+    """The moved blocks of a cache. The fields `request` and `k` describe a smaller cache with only these blocks."""
 
     request: RepositionRequest
     k: Borrowed
@@ -31,7 +31,7 @@ class Moved:
     cache: Array  # the whole cache, as bytes, in the caller's memory
 
     def write(self, whole: Result, tensor: Tensor) -> None:
-        """Fills the result of the whole cache: the moved blocks, and the cache's own bytes elsewhere."""
+        """Writes the whole cache to the result: the moved blocks, and all other bytes unchanged."""
         room = numpy.frombuffer(whole.room(tensor.dtype, tensor.shape), numpy.uint8).reshape(self.cache.shape)
         if room.ctypes.data != self.cache.ctypes.data:
             room[:] = self.cache
@@ -40,8 +40,8 @@ class Moved:
 
 
 def moved(request: RepositionRequest, k: Borrowed) -> Optional[Moved]:
-    """Returns the moved blocks of k, or None if all of k is sent: if more than half of it moves, or if the layout is
-    wrong, because then the server's error must speak of the whole cache."""
+    """Returns the moved blocks of k, or None if all of k is sent, because more than half of its blocks move.
+    Also returns None if the layout is wrong, because the server's error must then be about the whole cache."""
     cache = request.cache
     table = cache and (cache.block_table or cache.slots)
     if not cache or not table or (cache.block_table and cache.slots):
@@ -78,7 +78,7 @@ def moved(request: RepositionRequest, k: Borrowed) -> Optional[Moved]:
 
 
 def _numbers(table: Tensor) -> Optional[Array]:
-    """Returns the numbers of a block table or of slots, or None if only the server's error can say what is wrong."""
+    """Returns the numbers of a block table or of slots, or None for a tensor that is malformed or has `values`."""
     is_plain = table.dtype in (Dtype.INT32, Dtype.INT64) and len(table.shape) in (1, 2) and not table.values
     if not is_plain or len(table.data) != math.prod(table.shape) * ELEMENT_BYTES[table.dtype] or not len(table.data):
         return None
@@ -86,8 +86,8 @@ def _numbers(table: Tensor) -> Optional[Array]:
 
 
 def _before(cache: CacheLayout, table: Array, size: int) -> Optional[Array]:
-    """Tells for each entry of a block table whether it is before the end of its sequence. Returns None if `lengths` is
-    wrong."""
+    """Returns for each entry of a block table whether it is before the end of its sequence.
+    Returns None if `lengths` is wrong."""
     rows = table.reshape(-1, table.shape[-1])
     lengths = numpy.array(cache.lengths or [rows.shape[1] * size] * len(rows))
     if len(lengths) != len(rows):

@@ -37,22 +37,20 @@ _LONGEST_TIMEOUT = 365 * 24 * 3600.0
 # The largest message of protobuf.
 _MAX_PROTO_BYTES = (1 << 31) - 1
 # grpcio moves a message in one piece, and copies it twice in each direction. Above
-# this size a stream needs less memory (README.md, "Memory"). It is also faster,
-# because it sends, computes and receives at the same time.
+# this size a stream needs less memory (README.md, "Memory"). A stream is also
+# faster, because sending, computing and receiving run at the same time.
 _STREAM_ABOVE_BYTES = 4 << 20
 
 
 class ClientOptions(TypedDict, total=False):
     """Keywords of Client().
 
-    timeout: seconds that a call may take, by default 60; for streams the
-        longest time without progress.
+    timeout: longest time of a unary call, and a stream's longest time without progress, in seconds; by default 60.
     max_message_bytes: larger messages are neither sent nor received; by default 512 MiB.
-    stream_above_bytes: larger rotations and tables go as streams; by default 4 MiB.
+    stream_above_bytes: larger rotations and tables are sent as streams; by default 4 MiB.
     service_config: gRPC's service config, as JSON; replaces the package's file.
-    tls, tls_ca, tls_cert, tls_key, tls_server_name: TLS, and PEM files. Each of
-        these options switches TLS on. Without tls_ca the system's certificate
-        authorities are trusted.
+    tls, tls_ca, tls_cert, tls_key, tls_server_name: each of these options switches TLS on. The files are PEM files.
+        Without tls_ca the system's certificate authorities are trusted.
     token, token_file: a bearer token. The file is read again when it changes.
     """
 
@@ -69,8 +67,8 @@ class ClientOptions(TypedDict, total=False):
     token_file: Optional[Path]
 
 
-# Types of options; options without an entry are paths. A path must not be a number: open() would take it for the
-# descriptor of an open file, and close that file.
+# Types of options; options without an entry are paths. A path must not be a number, because open() would
+# take the number for the descriptor of an open file, and close that file.
 _KINDS: dict[str, Any] = {
     **dict.fromkeys(("service_config", "tls_server_name", "token"), str),
     **dict.fromkeys(("max_message_bytes", "stream_above_bytes"), Integral),
@@ -93,8 +91,8 @@ def from_environment() -> dict[str, Any]:
 
 
 class Call:
-    """CallOptions of one call. The timeout starts with the constructor. A call may have several requests; each
-    gets the remaining time."""
+    """CallOptions of one call. The timeout starts with the constructor.
+    A call may have several requests; each request gets the remaining time."""
 
     def __init__(self, **options: Unpack[CallOptions]) -> None:
         check_keywords(options, CallOptions)
@@ -113,8 +111,8 @@ class Call:
             self._end: float = time.monotonic() + min(seconds, _LONGEST_TIMEOUT)
 
     def rest(self, otherwise: float) -> float:
-        """Returns the remaining seconds of the call's own timeout, or `otherwise` if the call
-        has no timeout. Never returns 0, which would be refused as the caller's mistake."""
+        """Returns the remaining seconds of the call's own timeout, or `otherwise` if the call has no timeout.
+        Never returns 0, which would be refused as the caller's mistake."""
         return otherwise if self.timeout is None else max(self._end - time.monotonic(), 1e-6)
 
 
@@ -145,7 +143,7 @@ class Channels:
             raise invalid("timeout", f"is {self.patience}; must be above 0")
 
     def method(self, kind: str, name: str, once: bool = False) -> Any:
-        """kind: unary_unary or stream_stream. once: the call must not be sent again."""
+        """Returns grpc's callable of a method. kind: unary_unary or stream_stream. once: never send a call again."""
         with self._lock:
             if self._closed:
                 raise CancelledError("CANCELLED", "the client is closed; make another one")
@@ -154,7 +152,7 @@ class Channels:
             return getattr(self._channels[once], kind)(SERVICE + name)
 
     def joined(self, pieces: Sequence[Buffer]) -> bytes:
-        """Joins the pieces of a message, because grpcio needs it in one piece."""
+        """Joins the pieces of a message, because grpcio needs a message in one piece."""
         sent = size(pieces)
         if sent > self.most:
             text = f"request: {sent} bytes; the limit is {self.most}, split the batch or raise max_message_bytes"
@@ -178,7 +176,7 @@ class Channels:
         return [(name, value) for name, value in headers.items() if value]
 
     def take_all(self) -> list[Any]:
-        """Returns the channels. The caller must close them. No call can be made afterwards."""
+        """Returns the channels, which the caller must close. Afterwards no call can be made."""
         with self._lock:
             self._closed = True
             channels, self._channels = list(self._channels.values()), {}
@@ -201,7 +199,7 @@ class Channels:
             # backoff equals the first backoff of retries. gRPC's default is 1 s.
             ("grpc.initial_reconnect_backoff_ms", 100),
             # In Kubernetes, the addresses of a name may be cached for 5 s. By default
-            # gRPC would ask for them again only after 30 s.
+            # gRPC would ask for the addresses again only after 30 s.
             ("grpc.dns_min_time_between_resolutions_ms", 5000),
             # Without this option, all channels with equal arguments share one
             # connection.

@@ -1,4 +1,4 @@
-"""Makes messages from what callers give: dicts, short names of enums, arrays, numbers of numpy."""
+"""Makes messages from the values that callers give: dicts, short names of enums, arrays, numbers of numpy."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _INT_BITS = {"int32": 31, "int64": 63}
 def message_of(cls: type[M], value: Any, path: str) -> M:
     """Returns `value` if it is a message; otherwise makes the message from a dict of its fields.
 
-    Names of fields are those of the contract, or their JSON spelling
-    (rotaryDim). Names of enum values may be short ("half_split"). Tensors may be
-    arrays. If the first field of the message is a list, `value` may be this list.
+    Fields have the contract's names, or these names in JSON spelling (rotaryDim).
+    Names of enum values may be short ("half_split"). Tensors may be arrays.
+    If the first field of the message is a list, `value` may be this list.
     """
     if isinstance(value, cls):
         return value
@@ -68,7 +68,7 @@ def _field_value(f: Field, value: Any, path: str) -> Any:
 
 
 def coerce(kind: Any, value: Any, path: str) -> Any:
-    """Returns a field's value from a caller's value. A number may be text, and bytes may be base64, as in JSON."""
+    """Converts a caller's value to a field's value. A number may be text, and bytes may be base64, as in JSON."""
     if kind is Tensor and not isinstance(value, (Tensor, Mapping)):
         return borrow(value, path).tensor
     if is_message(kind):
@@ -108,7 +108,7 @@ def _enum(kind: Any, value: Any, path: str) -> Any:
         return kind(number) if number in iter(kind) else number
     prefix = re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__)
     for name, member in kind.__members__.items():
-        # A nested enum's prefix is its own name: KerpleKernel.POWER is KERNEL_POWER.
+        # The values of a nested enum have the enum's own name as prefix, so KerpleKernel.POWER is KERNEL_POWER.
         if value.upper().endswith(name) and f"{prefix}_{name}".upper().endswith(value.upper()):
             return member
     names = [name.lower() for name in kind.__members__ if name != "UNSPECIFIED"]

@@ -11,15 +11,15 @@ class PosencError(Exception):
     """The error of a failed call.
 
     code: gRPC's name of the error, such as "INVALID_ARGUMENT".
-    reason: the contract's ErrorReason without its prefix, such as
-        "FIELD_REQUIRED"; "" if the error has no reason. Programs can branch on it.
-    field: the field at fault, such as "q.data"; "" if no field is at fault.
-    metadata: facts that come with the reason: {"field": "q.data", "expectedBytes": "64", ...}
+    reason: the contract's ErrorReason without its prefix, such as "FIELD_REQUIRED", or an empty text.
+        Programs can branch on the reason.
+    field: the field at fault, such as "q.data", or an empty text if no field is at fault.
+    metadata: facts that come with the reason, such as {"field": "q.data", "expectedBytes": "64"}
     violations: every field at fault with its remedy, if there are several.
     request_id: the call's id, which the server logs.
 
-    str(error) is the server's text: field, fact and remedy. If no server
-    answers, the text names the target.
+    str(error) is the server's text, with field, fact and remedy.
+    If no server answers, the text names the target.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ResourceExhaustedError(PosencError):
 
 
 class OverloadedError(ResourceExhaustedError):
-    """The server has no memory left for this call now: try again later."""
+    """The server has no memory left for this call now, so try again later."""
 
 
 class FailedPreconditionError(PosencError):
@@ -83,8 +83,8 @@ class FailedPreconditionError(PosencError):
 
 
 class AbortedError(PosencError):
-    """A call in place came a second time, and the server refused it. The first attempt may have rotated the tensor:
-    write the tensor again."""
+    """The server refused a call in place that came a second time.
+    The first attempt may have rotated the tensor, so write the tensor again."""
 
 
 class OutOfRangeError(PosencError):
@@ -108,7 +108,7 @@ _CLASSES = {re.sub("(?<!^)(?=[A-Z])", "_", c.__name__[:-5]).upper(): c for c in 
 
 
 def class_of(code: str, reason: str = "") -> type[PosencError]:
-    """Returns the class of errors with this code. Without such a class, it returns PosencError."""
+    """Returns the class of errors with this code, or PosencError if the code has no class."""
     return OverloadedError if reason == "OVERLOADED" else _CLASSES.get(code, PosencError)
 
 

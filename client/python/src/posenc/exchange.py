@@ -41,7 +41,7 @@ def unary(channels: Channels, name: str, pieces: Sequence[Buffer], call: Call, o
 def stream(
     channels: Channels, name: str, messages: Iterable[bytes], take: Callable[[bytes], None], call: Call, announced: int
 ) -> None:
-    """Sends and receives messages at the same time; `take` gets every answer."""
+    """Sends and receives messages at the same time, and calls `take` with every answer."""
     moved = threading.Event()
     state: Optional[str] = None
 

@@ -26,7 +26,7 @@ async def unary(channels: Channels, name: str, pieces: Sequence[Buffer], call: C
 async def stream(
     channels: Channels, name: str, messages: Iterable[bytes], take: Callable[[bytes], None], call: Call, announced: int
 ) -> None:
-    """Sends and receives messages at the same time; `take` gets every answer."""
+    """Sends and receives messages at the same time, and calls `take` with every answer."""
     moved = 0
     method = channels.method("stream_stream", name)
     running = method(timeout=call.rest(LONGEST_STREAM), metadata=channels.metadata(call, announced))

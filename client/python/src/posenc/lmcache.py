@@ -35,11 +35,11 @@ _PIECE = 16 << 20
 class Mover:
     """Moves chunks of one model. Threads may share a mover; it moves one chunk at a time.
 
-    client: a client of posenc. If its server shares memory, keys are copied into this memory and back, 16 MiB at a
-        time, unless the chunk itself lies in a region of client.shared_region(). Otherwise the keys are sent.
-    ropes: the encoding of all layers, or a list with the encoding of each layer of a chunk, as client.rope() returns
-        it. Layers without rope stay as they are.
-    head_dim: the channels of a head.
+    client: a client of posenc. If its server shares memory, keys are copied to this memory and back, 16 MiB at a time.
+        Keys in a region of client.shared_region() are not copied. If the server shares no memory, keys are sent.
+    ropes: the result of client.rope() for all layers, or a list with a result for each layer of a chunk.
+        Layers without rope do not change.
+    head_dim: the number of channels of a head.
     """
 
     def __init__(self, client: Client, ropes: Union[Rope, Sequence[Rope]], head_dim: int) -> None:
@@ -54,11 +54,11 @@ class Mover:
     def move(self, chunk: Any, start: int, *, old_start: Optional[int] = None) -> None:
         """Moves a chunk's keys to the positions start, start + 1, ..., in place.
 
-        old_start: the position of the first key now. A MemoryObj may have positions of its own
-            (metadata.cached_positions): they are the default, and the new positions replace them.
+        old_start: the position of the first key now. The default is taken from a MemoryObj's metadata.cached_positions.
+            The new positions replace metadata.cached_positions.
 
-        Raises InvalidArgumentError if the chunk cannot be moved (quantised keys, for example); its `field` names the
-        argument. If a call to the server fails, some keys may have moved: drop the chunk.
+        Raises InvalidArgumentError, whose `field` names the argument, if the chunk cannot be moved (quantised keys).
+        If a call to the server fails, some keys may have moved, so drop the chunk.
         """
         keys = self._keys(chunk)
         old = _positions(chunk, old_start, keys.shape[1])
@@ -127,12 +127,13 @@ class Mover:
 
 
 class Connector(GPUConnectorInterface):
-    """A GPU connector for LMCache's engine: it moves chunks that come back at another offset, before `inner` loads
-    them. When `inner` has stored a chunk, the connector writes its positions into metadata.cached_positions.
+    """A GPU connector for LMCache's engine. It moves chunks that come back at another offset before `inner` loads them.
+    When `inner` has stored a chunk, the connector writes the chunk's positions into metadata.cached_positions.
 
-    A chunk at its old offset is loaded as it is. Otherwise a copy of the chunk is moved and loaded, because the cache
-    keeps the chunk. `inner` must not be layerwise, and must have read the chunks when its functions return. A
-    retrieval raises InvalidArgumentError if a chunk has no positions: remote backends do not keep them.
+    A chunk at its old offset is loaded unchanged.
+    Otherwise a copy of the chunk is moved and loaded, because the cache keeps the chunk.
+    `inner` must not be layerwise, and must have read the chunks when its functions return.
+    A retrieval raises InvalidArgumentError for a chunk without positions; remote backends do not keep positions.
     """
 
     def __init__(self, inner: GPUConnectorInterface, mover: Mover) -> None:

@@ -38,22 +38,20 @@ def local(*, threads: Optional[int] = None, flags: Sequence[str] = ()) -> Iterat
     threads: number of threads for computations; by default one for each core.
     flags: further flags of posencd, such as ["--log-calls=1"].
 
-    posencd is the file that the environment variable POSENCD names. Without this
-    variable it is the program of the package posenc-server, or else the first
-    posencd on PATH. It does not get the variables POSENC_..., which are meant for
-    other servers and clients. It listens on a unix socket in a folder of /dev/shm
-    that only this user may enter. It shares memory in the same folder
-    (client.shared_region()).
+    posencd is the file that the environment variable POSENCD names.
+    Without POSENCD, it is the program of the package posenc-server, or else the first posencd on PATH.
+    The server does not get the caller's variables POSENC_..., which are meant for other servers and clients.
+    The server listens on a unix socket in a folder of /dev/shm that only this user may enter.
+    It shares memory in the same folder (client.shared_region()).
 
-    Each call starts a server of its own, which ends with the block. The server also ends when this process is killed:
-    the server reads a pipe that only this process holds, and the kernel closes the pipe when the process ends.
+    Each call starts a server of its own, which ends with the block. The server also ends when this process is killed.
+    The server reads a pipe that only this process holds, and the kernel closes the pipe when the process ends.
     (PR_SET_PDEATHSIG would end the server when the thread that called local() ends.)
 
-    A child of os.fork() does not own the server: the child neither ends the server nor keeps it alive. The child
-    makes its own Client(client.target), or calls local(). grpcio allows forks only before the first call.
+    A child of os.fork() does not own the server: the child neither ends the server nor keeps it alive.
+    The child makes its own Client(client.target), or calls local(). grpcio allows forks only before the first call.
 
-    Raises UnavailableError if the server cannot be started; the text has the
-    remedy.
+    Raises UnavailableError, whose text has the remedy, if the server cannot be started.
     """
     owner = os.getpid()
     posencd = _find()

@@ -71,13 +71,12 @@ def similarity(
     client: Client, ropes: Any, *, max_distance: int = 4096, distance_step: int = 0,
     image: Optional[tuple[int, int]] = None, ax: Any = None,
 ) -> Any:
-    """Draws the mean of cos(distance * frequency) over all pairs, for each
-    distance.
+    """Draws the mean of cos(distance * frequency) over all pairs, for each distance.
 
-    image: (height, width) draws a heat map for one rope: the similarity of the
-    first cell of an image with each other cell. A rope with one position axis
-    counts the cells row by row. With two or three axes, the last two are height
-    and width.
+    image: (height, width) draws a heat map for one rope.
+        The map shows the similarity of the first cell of an image with each other cell.
+        A rope with one position axis counts the cells row by row.
+        If a rope has two or three axes, the last two axes are height and width.
     """
     if image is not None:
         return _image(client, ropes, image, ax)
@@ -102,12 +101,11 @@ def table(
     client: Client, rope: Any = None, *, absolute: Any = None, rows: Optional[int] = 1024, start: int = 0,
     values: str = "cos", channels: Optional[int] = None, ax: Any = None,
 ) -> Any:
-    """Draws the cosines or sines of a rope (values: "cos" or "sin"), or the rows
-    of an absolute encoding.
+    """Draws the cosines or sines of a rope, or the rows of an absolute encoding.
 
-    channels: number of first columns to draw as curves. None draws all columns
-        as a heat map.
-    rows: None for encodings with a fixed number of rows, such as sincos_grid.
+    values: "cos" or "sin", for a rope.
+    channels: number of columns to draw as curves, from the first on. None draws all columns as a heat map.
+    rows: number of rows; None for encodings with a fixed number of rows, such as sincos_grid.
     """
     if values not in ("cos", "sin"):
         raise invalid("values", f"is {values!r}; must be 'cos' or 'sin'")
@@ -131,11 +129,8 @@ def table(
 
 
 def bias(matrix: Any, *, head: int = 0, ax: Any = None) -> Any:
-    """Draws one head of a bias [heads, queries, keys], or of the scores of one
-    sequence.
-
-    Masked cells (-inf) are empty.
-    """
+    """Draws one head of a bias [heads, queries, keys], or of the scores of one sequence.
+    Masked cells (-inf) are empty."""
     values = numpy.asarray(matrix, numpy.float64)
     if values.ndim != 3 or not 0 <= head < len(values):
         raise invalid("matrix", f"has the shape {values.shape}; [heads, queries, keys] with head {head} is drawn")
@@ -199,9 +194,9 @@ def kept(
     client: Client, rope: Any, others: Optional[Mapping[str, Any]] = None, *, max_distance: int = 131072,
     ax: Any = None,
 ) -> Any:
-    """Draws which share of a score remains if another reader rotates q and k: the
-    mean of cos(distance * |w - w'|) over all pairs. The axis of distances is
-    logarithmic. A line marks the share 0.9."""
+    """Draws the share of a score that is left if another reader rotates q and k.
+    The share is the mean of cos(distance * |w - w'|) over all pairs. A line marks the share 0.9.
+    The axis of distances is logarithmic."""
     if max_distance < 2:
         raise invalid("max_distance", f"is {max_distance}; must be at least 2")
     own = _frequencies(client, rope)
@@ -304,8 +299,8 @@ def _curve(ax: Any, name: str, x: Iterable[Any], y: Iterable[Any]) -> None:
 
 
 def _heat_map(ax: Any, matrix: Any, start: int, label: str, title: str, aspect: str = "auto", **scale: Any) -> Any:
-    """Draws the rows from the top; the first row has the number `start`. The number of a row or column is at its
-    middle."""
+    """Draws the rows from the top; the first row has the number `start`.
+    The number of a row or column is at the middle of the row or column."""
     rows, columns = matrix.shape
     extent = (-0.5, columns - 0.5, start + rows - 0.5, start - 0.5)
     image = ax.imshow(matrix, cmap="cividis", aspect=aspect, extent=extent, interpolation="nearest", **scale)

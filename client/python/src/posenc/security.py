@@ -33,7 +33,7 @@ def credentials_of(target: str, options: Any) -> tuple[Optional[grpc.ChannelCred
     given = next((name for name in ("token", "token_file") if options.get(name)), None)
     if given is None:
         return None, []
-    # Local credentials send plaintext; with them, gRPC ends connections that leave this machine.
+    # Local credentials send plaintext. With local credentials, gRPC ends connections that leave this machine.
     if target.startswith(("unix:", "unix-abstract:")):
         return grpc.local_channel_credentials(grpc.LocalConnectionType.UDS), []
     if not all(map(_LOOPBACK.fullmatch, target.split(","))):
@@ -60,8 +60,8 @@ def _read(path: Path, option: str) -> bytes:
 
 
 class Bearer:
-    """The bearer token of every call. A token file is read for each call, because tokens expire. While the file
-    cannot be read, the old token is used."""
+    """The bearer token of every call. A token file is read for each call, because tokens expire.
+    While the file cannot be read, the old token is used."""
 
     def __init__(self, token: Optional[str], path: Optional[Path]) -> None:
         if token and path:

@@ -32,8 +32,8 @@ _UNTOUCHED = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "ABORTED", "
 class SharedRegion:
     """Memory for tensors, made by Client.shared_region(). It is a context manager that closes the region.
 
-    name: the name of the file. "" if the server shares no memory with this
-        client: the region is then ordinary memory, and calls send its bytes.
+    name: the name of the file, or an empty text if the server shares no memory with this client.
+        A region without a name is ordinary memory, and calls send its bytes.
     """
 
     def __init__(self, size: int, info: Optional[SharedMemoryInfo], name: Optional[str], directory: Optional[str]):
@@ -59,9 +59,8 @@ class SharedRegion:
         self._begin = _address_of(memoryview(self._memory))
 
     def array(self, shape: Union[int, Sequence[int]], dtype: DtypeLike = "float32", offset: int = 0) -> Any:
-        """Views the bytes from `offset` on as an array of numpy, or of torch if
-        `dtype` is a dtype of torch. Calls send only the view's place. If the view
-        is `out`, the server writes the result into it."""
+        """Views the bytes from `offset` on as an array of numpy, or of torch if `dtype` is a dtype of torch.
+        Calls send only the view's place. If the view is `out`, the server writes the result into the view."""
         if self._memory is None:
             raise invalid("region", "is closed; make another one")
         element, wrap = dtype_of(dtype)
@@ -168,7 +167,7 @@ class Placed:
                 result.read(answer)
 
     def explained(self, error: PosencError) -> PosencError:
-        """If a call in place may have changed its tensors, adds to the error's text which ones must be written anew."""
+        """Adds to the error's text the tensors that a call in place may have changed; write these tensors again."""
         if self.in_place and error.code not in _UNTOUCHED:
             names = " and ".join(self.in_place)
             error.text += f"; {names} may have been rotated by then, in part or whole: write it anew"

@@ -24,8 +24,7 @@ SOURCE_FIELDS = {"spec", "preset", "config_json", "configJson"}
 
 
 def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
-    """Returns a RopeSource from a preset's name, a path, a dict or a model's
-    configuration.
+    """Returns a RopeSource from a preset's name, a path, a dict or a model's configuration.
 
     options: SourceOptions. An option that is None changes nothing.
     """
@@ -36,7 +35,7 @@ def rope_source(rope: Any, path: str = "rope", **options: Any) -> RopeSource:
 
 
 def other_source(rope: Any, path: str) -> Optional[RopeSource]:
-    """Returns the RopeSource of an optional rope; None for None."""
+    """Returns the RopeSource of an optional rope, or None if there is no rope."""
     return None if rope is None else rope_source(rope, path)
 
 
@@ -51,8 +50,8 @@ def _rope_source(rope: Any, path: str) -> RopeSource:
         return RopeSource(spec=rope)
     if isinstance(rope, Mapping):
         return _from_mapping(rope, path)
-    # A transformers configuration. to_dict() is complete; its values that are
-    # not JSON, such as torch's dtypes, do not concern the encoding.
+    # A transformers configuration has a complete to_dict(). Values without a
+    # JSON type, such as torch's dtypes, do not concern the encoding.
     if hasattr(rope, "to_dict"):
         return RopeSource(config_json=json.dumps(rope.to_dict(), default=_json))
     if not isinstance(rope, (str, os.PathLike)):
@@ -79,8 +78,8 @@ def _from_mapping(rope: Mapping[str, Any], path: str) -> RopeSource:
 
 
 def _json(value: Any) -> Any:
-    """Converts values without a JSON type. Numbers of numpy become numbers. Other values become text, because
-    they do not concern the encoding."""
+    """Converts values without a JSON type. Numbers of numpy become numbers.
+    Other values become text, because they do not concern the encoding."""
     return value.tolist() if isinstance(value, (numpy.generic, numpy.ndarray)) else str(value)
 
 
@@ -124,14 +123,14 @@ def _ids(ids: Any, path: str) -> Tensor:
 
 
 def packed(cu_seqlens: Any, starts: Any = ()) -> Positions:
-    """Returns positions of a packed batch ("thd"). Sequence i has the tokens from cu_seqlens[i] up to
-    cu_seqlens[i + 1], exclusive."""
+    """Returns positions of a packed batch ("thd").
+    Sequence i has the tokens from cu_seqlens[i] to cu_seqlens[i + 1] - 1."""
     given = {"cu_seqlens": cu_seqlens, "starts": starts}
     return Positions(packed=message_of(PackedSequences, given, "positions.packed"))
 
 
 def movement_of(old_positions: Any, new_positions: Any, shift: Any) -> Optional[Movement]:
-    """Returns the keys' old and new positions; `shift` is an int, or an int for each token."""
+    """Returns the old and new positions of keys. The argument `shift` is an int, or an int for each token."""
     if old_positions is None and new_positions is None and shift is None:
         return None  # the server reports the missing field
     if new_positions is not None and shift is not None:

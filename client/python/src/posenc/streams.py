@@ -63,8 +63,8 @@ class Sent:
 
 
 def _described(message: Message) -> tuple[Any, list[memoryview]]:
-    """Returns a copy of the message whose large tensors have only dtype and shape. Also returns the bytes of these
-    tensors in the order of the fields, which is the order that the contract requires."""
+    """Returns a copy of the message whose large tensors have only dtype and shape.
+    Also returns the bytes of these tensors in the order of the fields, which the contract requires."""
     changed: dict[str, Any] = {}
     data = []
     for f in fields_of(type(message)).values():
@@ -80,8 +80,8 @@ def _described(message: Message) -> tuple[Any, list[memoryview]]:
 
 
 def _guarded(tensors: Mapping[str, Borrowed], results: Sequence[Result]) -> Iterator[tuple[str, Tensor]]:
-    """Yields each tensor. Copies a tensor if a result may overwrite its bytes before they are sent. A tensor's own
-    result comes only after the tensor's bytes were sent, so a result in place needs no copy."""
+    """Yields each tensor. Copies a tensor if a result may overwrite its bytes before they are sent.
+    A tensor's own result comes only after the tensor's bytes were sent, so a result in place needs no copy."""
     for i, (name, array) in enumerate(tensors.items()):
         tensor, data = array.tensor, numpy.asarray(array.tensor.data)
         for j, result in enumerate(results[: i + 1]):
@@ -168,8 +168,8 @@ def _misfit(fact: str) -> InternalError:
 
 
 def _check_memory(total: int) -> None:
-    """Refuses a result larger than the machine's memory. Without this check, a kernel
-    that overcommits memory would kill the process while the result is written."""
+    """Refuses a result larger than the machine's memory.
+    Without this check, a kernel that overcommits memory would kill the process while the result is written."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

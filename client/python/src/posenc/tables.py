@@ -35,9 +35,9 @@ class RotaryTable(tuple[Any, Any]):
 
 
 def begin_of(request: m.BuildTableRequest) -> Callable[[m.BuildTableStreamResponse, int], list[int]]:
-    """Returns a function that takes an answer and a tensor's rank. It returns the place of the tensor's first
-    element in the table, as an index for each axis. Rows are the second axis from the end, or the third for
-    COMPLEX."""
+    """Returns a function that takes an answer and a tensor's rank.
+    The function returns the indices of the tensor's first element in the whole table.
+    Rows are the second axis from the end, or the third axis from the end for COMPLEX."""
     axis = 3 if request.rope is not None and request.layout == m.TableLayout.COMPLEX else 2
     return lambda answer, rank: [answer.first_row if at == rank - axis else 0 for at in range(rank)]
 
@@ -57,7 +57,7 @@ def results_of(request: m.BuildTableRequest, wrap: Wrap, out: Any) -> list[Resul
 
 
 def rows_of(request: m.BuildTableRequest) -> int:
-    """Returns a request's number of rows, 0 if it is unknown."""
+    """Returns a request's number of rows, or 0 if this number is unknown."""
     positions = request.positions or m.Positions()
     if positions.ids is not None and positions.ids.shape:
         # The last extent of ids counts tokens; the other extents count axes or sequences.
@@ -72,8 +72,8 @@ def rows_of(request: m.BuildTableRequest) -> int:
 
 
 def _shape(request: m.BuildTableRequest) -> Optional[list[int]]:
-    """Returns each tensor's shape, or None if only the server knows the shape: for
-    presets, configurations, and requests that the server will refuse."""
+    """Returns each tensor's shape, or None if only the server knows the shape.
+    Examples are presets, configurations, and requests that the server will refuse."""
     spec = request.rope.spec if request.rope else None
     shape = [rows_of(request)]
     if spec is not None:
@@ -99,8 +99,8 @@ def _width(encoding: m.AbsoluteEncoding) -> int:
 
 
 def outside(error: PosencError) -> PosencError:
-    """Renames the fields in the error of a stream to the fields of the unary request, which the caller knows:
-    `table.rows` becomes `rows`."""
+    """Renames the fields in the error of a stream to the fields of the unary request, which the caller knows.
+    For example, `table.rows` becomes `rows`."""
     if error.field.startswith("table."):
         error.field, error.text = (re.sub(r"(^| )table\.", r"\1", text) for text in (error.field, error.text))
         error.metadata["field"] = error.field

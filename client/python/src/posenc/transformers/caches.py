@@ -42,16 +42,16 @@ def shift(
     cache: DynamicCache or StaticCache, with keys [batch, heads, tokens, head_dim].
     config: the model's configuration.
     client: a client of posenc; by default posenc.local(), whose server runs only during this call.
-    length: the length of the sequence for which the model computed the keys. Only LongRoPE and dynamic NTK need it,
-        because their frequencies depend on it.
-    new_length: the length after the call; by default `length`. If the two lengths have different frequencies,
-        `start` must be the position of the first token.
+    length: the length of the sequence for which the model computed the keys.
+        Only LongRoPE and dynamic NTK need `length`, because their frequencies depend on it.
+    new_length: the length after the call; by default `length`.
+        If the two lengths have different frequencies, `start` must be the position of the first token.
 
-    Tensors are copied through memory that the server shares, 16 MiB at a time. Tensors of a GPU are copied to the
-    CPU and back. If the server runs on another machine, the copies are sent to it.
+    Tensors are copied through memory that the server shares, 16 MiB at a time.
+    Tensors of a GPU are copied to the CPU and back. If the server runs on another machine, the copies are sent to it.
 
-    Raises InvalidArgumentError before anything changes if a layer cannot be moved. After another error some keys may
-    have moved: compute the cache again.
+    Raises InvalidArgumentError before anything changes if a layer cannot be moved.
+    After another error some keys may have moved, so compute the cache again.
     """
     by, start = coerce("int64", by, "by"), coerce("int64", start, "start")
     with _mover(client, config, length, new_length) as mover:
@@ -65,12 +65,12 @@ def join(
 ) -> Any:
     """Returns a new cache with the tokens of all caches, one after the other.
 
-    caches: the first token of each must be at position 0, without padding; call shift() for other caches first.
-        All must have the same layers, batch and dtype. A static first cache must have room for all tokens.
+    caches: the first token of each cache must be at position 0, without padding; first call shift() for other caches.
+        All caches must have the same layers, batch and dtype. A static first cache must have room for all tokens.
     Other arguments and errors are those of shift(). The given caches do not change.
 
-    A sliding layer of the result holds only its last tokens. Recurrent layers (Mamba) and multimodal positions of
-    images cannot be joined.
+    A sliding layer of the result holds only its last tokens.
+    Recurrent layers (Mamba) and multimodal positions of images cannot be joined.
     """
     if not caches:
         raise invalid("caches", "is empty; must have at least one cache")
@@ -101,10 +101,10 @@ def keep(
 
         keep(cache, config, [0, 1, 2, 3, *range(900, 1000)])   # attention sinks, and the last 100 of 1000 tokens
 
-    cache: its first token is at position 0, without padding.
+    cache: a cache whose first token is at position 0, without padding.
     slots: the tokens to keep, as indices in the sequence, in rising order.
-    Other arguments and errors are those of shift(). A sliding layer keeps the last of these tokens that fit its
-    window. keep() fails if the layer has already dropped one of them. Recurrent layers (Mamba) cannot drop tokens.
+    Other arguments and errors are those of shift(). Recurrent layers (Mamba) cannot drop tokens.
+    A sliding layer keeps the last of `slots` that fit its window. If it has already dropped one of these, keep() fails.
     """
     slots = torch.as_tensor(slots).tolist()
     total = total_of(cache)
@@ -179,7 +179,7 @@ class _Mover:
         return found
 
     def _rope(self, layer: int, part: Any, head_dim: int) -> Optional[tuple[Rope, Optional[Rope]]]:
-        """Returns a layer's encodings before and after the move; None if the layer does not rotate."""
+        """Returns a layer's encodings before and after the move, or None if the layer does not rotate."""
         index = layer if self._layers_differ else None
         key = index, part, head_dim
         if key not in self._ropes:
@@ -203,8 +203,8 @@ class _Mover:
         return ropes
 
     def move(self, keys: _Keys, old: Any, by: Any) -> None:
-        """Moves keys. `old`: the first key's position, or a position for each key. `by`: a distance for all keys, or
-        a distance for each key."""
+        """Moves keys. `old`: the first key's position, or a position for each key.
+        `by`: a distance for all keys, or a distance for each key."""
         if keys.new_rope is None and not torch.as_tensor(by).any():
             return
         step = max(1, _PIECE // keys.tensor[:, :, :1].nbytes)

@@ -39,9 +39,9 @@ def layers_of(cache: Any, path: str) -> list[Any]:
 
 
 def rotated(layer: Any, i: int, config: Any, path: str) -> list[tuple[Optional[str], torch.Tensor]]:
-    """Returns views of the tensors with rotated channels, [batch, heads, tokens, head_dim], each with the part of the
-    model. In a layer with latents (DeepSeek), `keys` has the latents, which do not rotate, and `values` has the
-    rotated channels, [batch, 1, tokens, qk_rope_head_dim]."""
+    """Returns views of the tensors with rotated channels, [batch, heads, tokens, head_dim], each with its model part.
+    In a layer with latents (DeepSeek), `keys` has the latents, which do not rotate.
+    The layer's `values` has the rotated channels, [batch, 1, tokens, qk_rope_head_dim]."""
     tokens = tokens_of(layer)[1]
     if not tokens:
         return []

@@ -3,11 +3,11 @@
     model = AutoModelForCausalLM.from_pretrained(...)
     posenc.transformers.install(model, posenc.connect("localhost:50051"))
 
-A module is called like transformers' own, module(x, position_ids). It returns
-cos and sin, each [B, S, rotary_dim], with x's dtype on x's device. The values are
-those of the formula, rounded to float32 and then to x's dtype. transformers
-rounds the angles to float32; at position 100,000 this causes an error of up to
-0.004.
+A module is called in the same way as transformers' modules: module(x, position_ids). It
+returns cos and sin, each [B, S, rotary_dim], with x's dtype on x's device. The
+values are those of the formula, rounded to float32 and then to x's dtype. The
+library transformers rounds the angles to float32, which causes an error of up to
+0.004 at position 100,000.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ROWS = 4096
 class RotaryEmbedding(torch.nn.Module):
     """A drop-in replacement for LlamaRotaryEmbedding and similar classes.
 
-    config: the model's configuration. layer_type: the layer type of all calls
-    that name no layer type, for models with different layers (Gemma 3).
+    config: the model's configuration.
+    layer_type: the default layer type of calls, for models with different layers (Gemma 3).
     Positions are integers of at least 0.
     """
 
@@ -39,7 +39,7 @@ class RotaryEmbedding(torch.nn.Module):
         self.config = config
         self.layer_type = layer_type
         self._client = client
-        # The configuration of the language model, if the model has other parts.
+        # If the model has several parts, this is the configuration of the language model.
         self._source = rope_source(config.get_text_config() if hasattr(config, "get_text_config") else config)
         self._resolved: dict[tuple[Optional[str], Optional[int]], ResolveRopeResponse] = {}
         self._tables: dict[tuple[Optional[str], Optional[int]], tuple[torch.Tensor, torch.Tensor]] = {}
@@ -64,7 +64,7 @@ class RotaryEmbedding(torch.nn.Module):
         return self._resolved[key]
 
     def _length(self, layer_type: Optional[str], rows: int) -> Optional[int]:
-        """Returns the sequence length for a length-dependent scaling; None for other scalings."""
+        """Returns the sequence length for a length-dependent scaling, or None for other scalings."""
         spec = self._resolve(layer_type, None).spec or RopeSpec()
         if spec.dynamic_ntk is not None:
             return max(rows, spec.dynamic_ntk.max_position_embeddings)
