@@ -89,7 +89,7 @@ def test_a_stream_writes_to_the_callers_memory_also_to_the_inputs(client, stream
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize("outs", [(1000, 0), (1000, None), (None, 0), (1, None), (500, None)])
 def test_a_stream_reads_its_inputs_before_a_result_is_written_over_them(client, random, outs, kind):
-    # q is the first 1000 rows (8 MiB), k the next 1000 rows. This is more than gRPC sends before answers are read.
+    # q is the first 1000 rows (8 MiB), and k the next 1000 rows. This is more than gRPC sends before answers are read.
     memory = random.standard_normal((2500, 8, 128))
     q, k, *out = (None if row is None else memory[None, row : row + 1000] for row in (0, 1000, *outs))
     expected = client.apply_rope(q, k, rope=SPEC, positions=3, layout="bshd")

@@ -2,9 +2,9 @@
 
     python bench.py TARGET CASE
 
-CASE: unary64, unary1 and stream256 rotate 64, 1 and 256 MiB. token1 rotates one token,
-and shows the peak memory of the program itself. echo64 and echo1 measure grpcio
-alone: they send the same bytes to an echo server in another process.
+The cases unary64, unary1 and stream256 rotate 64, 1 and 256 MiB. The case token1 rotates
+one token, and shows the peak memory of the program itself. The cases echo64 and echo1
+measure grpcio alone. They send the same bytes to an echo server in another process.
 """
 
 import json

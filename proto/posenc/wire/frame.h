@@ -45,8 +45,8 @@ absl::uint128 DataBytes(std::size_t element_bytes,
 absl::uint128 FieldBytes(int field, absl::uint128 length);
 
 // Size of a tensor field: its header and `data_bytes`. For a tensor with
-// `values`, `data_bytes` is 8 bytes for each value, because the header of
-// `values` is as long as the header of `data` of the same size.
+// `values`, pass 8 bytes for each value as `data_bytes`: the header of `values`
+// is as long as the header of `data` of the same size.
 absl::uint128 TensorFieldBytes(int field, v1::Dtype dtype,
                                absl::Span<const std::int64_t> shape,
                                absl::uint128 data_bytes);

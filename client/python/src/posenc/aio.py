@@ -188,8 +188,8 @@ class AsyncClient:
         new_positions: the alternative to `shift`. It needs old_positions; both have the forms of apply_rope().
         saturation: required for FP8, as in apply_rope(), and for int8 without block_format ("finite").
         block_format: "q8_0" or "q4_0", if k has llama.cpp's blocks as int8. The last dimension of k counts bytes.
-        cache: the layout of a paged cache, such as {"dimensions": "vllm_split", "block_table": ..., "lengths": ...}.
-            A cache has no `layout`. Only the keys of the sequences in `cache` change.
+        cache: the layout of a paged cache, such as dict(dimensions="vllm_split", block_table=..., lengths=...).
+            A call with `cache` has no `layout`. Only the keys of the sequences in `cache` change.
             If the blocks of these sequences are at most half of the cache, only these blocks are sent.
         """
         request = request_of(
@@ -289,7 +289,7 @@ class AsyncClient:
         **options: Unpack[args.CallOptions],
     ) -> A:
         """Adds an absolute encoding to x, [B, S, dim], [S, dim] or [T, dim].
-        An example of `encoding` is {"sinusoidal": {"dim": 512, "order": "interleaved"}}."""
+        An example of `encoding` is dict(sinusoidal=dict(dim=512, order="interleaved"))."""
         array = borrow(x, "x")
         request = request_of(
             m.AddEncodingRequest, encoding=encoding, positions=positions_of(positions), combination=combination,
@@ -349,7 +349,7 @@ class AsyncClient:
         """Reads all descriptions of one checkpoint as each reader does.
 
         Returns the readers that disagree, the distance where the disagreement begins, and the key that corrects it.
-        inputs: ModelDescriptions, or dicts of their fields, such as {"kind": "config", "text": ...}.
+        inputs: ModelDescriptions, or dicts of their fields, such as dict(kind="config", text=...).
         readers: names of readers to check, such as "hf" and "vllm". The contract has the names and the default.
         """
         request = request_of(m.DiagnoseRopeRequest, inputs=inputs, readers=readers, length=length, runtime=runtime)

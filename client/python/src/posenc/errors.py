@@ -14,7 +14,7 @@ class PosencError(Exception):
     reason: the contract's ErrorReason without its prefix, such as "FIELD_REQUIRED", or an empty text.
         Programs can branch on the reason.
     field: the field at fault, such as "q.data", or an empty text if no field is at fault.
-    metadata: facts that come with the reason, such as {"field": "q.data", "expectedBytes": "64"}
+    metadata: facts that come with the reason, such as `field` and `expectedBytes`.
     violations: every field at fault with its remedy, if there are several.
     request_id: the call's id, which the server logs.
 

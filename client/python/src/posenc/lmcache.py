@@ -7,7 +7,7 @@
     connector = posenc.lmcache.Connector(connector, mover)    # for LMCacheEngineBuilder.get_or_create()
 
 A chunk is a MemoryObj of LMCache, or its tensor [2, layers, tokens, heads * head_dim]. Only keys change, not the cached
-values. Keys of deeper layers also depend on the text before them, and no rotation changes that.
+values. Keys of deeper layers also depend on the text before them, and no rotation changes this.
 """
 
 from __future__ import annotations

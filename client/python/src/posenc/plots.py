@@ -105,7 +105,7 @@ def table(
 
     values: "cos" or "sin", for a rope.
     channels: number of columns to draw as curves, from the first on. None draws all columns as a heat map.
-    rows: number of rows; None for encodings with a fixed number of rows, such as sincos_grid.
+    rows: number of rows, or None for encodings with a fixed number of rows, such as sincos_grid.
     """
     if values not in ("cos", "sin"):
         raise invalid("values", f"is {values!r}; must be 'cos' or 'sin'")

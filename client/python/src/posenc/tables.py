@@ -73,7 +73,7 @@ def rows_of(request: m.BuildTableRequest) -> int:
 
 def _shape(request: m.BuildTableRequest) -> Optional[list[int]]:
     """Returns each tensor's shape, or None if only the server knows the shape.
-    Examples are presets, configurations, and requests that the server will refuse."""
+    The shape is unknown for presets, configurations, and requests that the server will refuse."""
     spec = request.rope.spec if request.rope else None
     shape = [rows_of(request)]
     if spec is not None:

@@ -6,7 +6,7 @@
 
 A cached key was rotated to its position. These functions rotate it to another position, with the encoding of its
 layer; layers without rope stay as they are. Only keys change, not the cached values. Keys of deeper layers also depend
-on the text before them, and no rotation changes that.
+on the text before them, and no rotation changes this.
 """
 
 from __future__ import annotations
