@@ -204,7 +204,7 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   interpretation::Report ignored;
   std::int64_t layers =
       interpretation::JsonObject(&part, "", &ignored)
-          .FirstInteger("num_hidden_layers n_layer num_layers")
+          .FirstInteger(interpretation::kLayersNames)
           .value_or(0);
   const json& types = ValueAt(part, "layer_types");
   const std::size_t step = interpretation::ListsMlps(types, model_type) ? 2 : 1;
