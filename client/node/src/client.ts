@@ -54,15 +54,17 @@ export class Client {
 
   /** Resolves an encoding once, so that later requests are short. */
   async rope(rope: given.RopeArgument, options?: CallOptions): Promise<Rope> {
-    const resolved = await this.resolveRope({ rope }, options).catch((error: unknown) => {
+    const source = (await ropeSource(rope)) as messages.RopeSource;
+    const resolved = await this.resolveRope({ rope: source }, options).catch((error: unknown) => {
       // A specification without rotary_dim rotates whole heads. Only the tensors of a call have the width of a head. So
       // the specification cannot be resolved before a call.
       const { field, reason } = error as Partial<PosencError>;
       if (field !== "rope.spec.rotary_dim" || reason !== "FIELD_REQUIRED") throw error;
       return undefined;
     });
-    const known = resolved?.spec && { spec: resolved.spec, headDim: resolved.headDim };
-    return new Rope(this, (known ?? (await ropeSource(rope))) as given.RopeArgument, resolved);
+    const { spec, headDim } = resolved ?? {};
+    const known = spec ? { spec, headDim, sequenceLength: source.sequenceLength } : source;
+    return new Rope(this, known as given.RopeArgument, resolved);
   }
 
   /** Returns version, instruction set, limits, presets and dtypes. */

@@ -310,6 +310,11 @@ describe("rotation", () => {
       ],
     );
     assert.strictEqual(cos.data[64], Math.fround(Math.cos(1)));
+    // The base is ropeTheta * (factor * sequenceLength / maxPositionEmbeddings - (factor - 1))^(d / (d - 2)).
+    const growing = { ...halfOf(4), dynamicNtk: { factor: 2, maxPositionEmbeddings: 64 } };
+    const grown = await client.rope({ spec: growing, sequenceLength: 256 });
+    const base = 1e4 * 7 ** (8 / 6);
+    assert.ok(Math.abs((await grown.table({ rows: 2 })).cos.data[5] - Math.cos(base ** (-2 / 8))) < close);
     // This encoding is completed only by the tensor's head_dim.
     const open = await client.rope(half);
     assert.strictEqual(open.spec, undefined);

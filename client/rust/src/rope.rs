@@ -110,9 +110,12 @@ impl<A: Into<v1::Positions>, B: Into<v1::Positions>> From<Between<A, B>> for v1:
 impl Client {
     /// Resolves a model's rotary encoding once, for many calls.
     pub async fn rope(&self, config: Config) -> Result<Rope> {
-        let request = v1::ResolveRopeRequest { rope: Some(config.to_source().await?), ..Default::default() };
+        let source = config.to_source().await?;
+        let sequence_length = source.sequence_length;
+        let request = v1::ResolveRopeRequest { rope: Some(source), ..Default::default() };
         let (client, resolved) = (self.clone(), self.resolve_rope(request).await?);
-        Ok(Rope { client, resolved, saturation: Default::default(), block_format: Default::default() })
+        let (saturation, block_format) = Default::default();
+        Ok(Rope { client, resolved, sequence_length, saturation, block_format })
     }
 }
 
@@ -121,6 +124,7 @@ impl Client {
 pub struct Rope {
     client: Client,
     resolved: v1::ResolveRopeResponse,
+    sequence_length: Option<i64>,
     saturation: v1::Saturation,
     block_format: v1::BlockFormat,
 }
@@ -151,7 +155,8 @@ impl Rope {
     }
 
     fn source(&self) -> v1::RopeSource {
-        v1::RopeSource { head_dim: self.resolved.head_dim, ..self.spec().into() }
+        let (sequence_length, head_dim) = (self.sequence_length, self.resolved.head_dim);
+        v1::RopeSource { sequence_length, head_dim, ..self.spec().into() }
     }
 
     /// Rotates q, k or both (`()` means no tensor). The kind of a tensor determines the memory of its result: see

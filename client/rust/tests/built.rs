@@ -19,6 +19,26 @@ async fn a_table_has_the_cosines_and_sines_of_the_formula() {
 }
 
 #[tokio::test]
+async fn a_resolved_encoding_keeps_the_length_of_the_sequence() {
+    let server = Server::start();
+    let client = posenc::connect(&server.target).unwrap();
+    let scaling = v1::DynamicNtkScaling { factor: 2.0, max_position_embeddings: 64 };
+    let spec = v1::RopeSpec {
+        pairing: v1::Pairing::HalfSplit.into(),
+        rotary_dim: 8,
+        scaling: Some(v1::rope_spec::Scaling::DynamicNtk(scaling)),
+        ..Default::default()
+    };
+    let mut config = Config::spec(spec);
+    config.source.sequence_length = Some(256);
+    let (cos, _) = client.rope(config).await.unwrap().table(2).await.unwrap();
+    // The base is rope_theta * (factor * L / max_position_embeddings - (factor - 1))^(d / (d - 2)).
+    let base = 1e4 * 7f64.powf(8.0 / 6.0);
+    let truth: Vec<f64> = (0..4).map(|pair| base.powf(-2.0 * pair as f64 / 8.0).cos()).collect();
+    assert_near(&widened(&cos[4..]), &truth, 0.5f64.powi(25) + 0.5f64.powi(45));
+}
+
+#[tokio::test]
 async fn a_table_over_the_limit_is_put_together_from_a_stream() {
     let server = Server::start();
     // The larger table has 16 MiB of cosines and 16 MiB of sines.
