@@ -16,15 +16,16 @@ namespace {
 using interpretation::GgufRope;
 using Engine = Runtime::Engine;
 
-// Returns the model's rotary keys that do not scale: base, rotated share,
-// sections.
-json OwnKeys(const ConfigCase& config) {
+// Returns the model's rotary keys: base, rotated share, sections, and the keys
+// of the scaling if `scaled`.
+json OwnKeys(const ConfigCase& config, bool scaled) {
   const ResolvedRope& rope = config.rope();
   json own = json::object();
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     const json& dict = ValueAt(config.part(), name);
     for (const auto& [key, value] : dict.items()) {
-      if (dict.is_object() && !IsScalingKey(key)) own[key] = value;
+      if (!dict.is_object() || (!scaled && IsScalingKey(key))) continue;
+      own[key == "type" ? "rope_type" : key] = value;
     }
   }
   if (rope.spec.rope_theta) own["rope_theta"] = *rope.spec.rope_theta;
@@ -42,18 +43,21 @@ json OwnKeys(const ConfigCase& config) {
   return own;
 }
 
-// Returns an override of the configuration that adds `scaling` to the model.
-// Engines replace the whole rope_parameters of the configuration by the
-// rope_parameters of the override, so the override also needs the model's own
-// keys. Returns nullopt if one dict cannot express the result, for example
-// because each layer type has its own dict.
+// Returns an override of the configuration that adds `scaling` to the model. If
+// `scaling` has only a base, the model's own scaling stays. Engines replace the
+// whole rope_parameters of the configuration by the rope_parameters of the
+// override, so the override also needs the model's own keys. Returns nullopt if
+// one dict cannot express the result, for example because each layer type has
+// its own dict.
 std::optional<json> MergedOverride(const ConfigCase& config,
                                    const json& scaling) {
   if (config.reference() == nullptr || config.groups().size() != 1) {
     return std::nullopt;
   }
   const RopeSpec& spec = config.rope().spec;
-  json override = OwnKeys(config);
+  const bool base_alone =
+      !scaling.contains("rope_type") && !scaling.contains("factor");
+  json override = OwnKeys(config, base_alone && IsScaled(config.rope()));
   override.update(scaling);
   // Reads the configuration that the engine has after the override. The engine
   // then reads only rope_parameters, and no rotary key outside of it.
@@ -99,6 +103,13 @@ std::vector<std::pair<std::string, json>> OverridingDicts(
   return dicts;
 }
 
+// Returns the part in which a path has its key: "text_config" for
+// "text_config.rope_parameters", and "" for "rope_parameters".
+std::string PartOf(absl::string_view path) {
+  const std::size_t end = path.rfind('.');
+  return std::string(path.substr(0, end == path.npos ? 0 : end));
+}
+
 bool GivesTheta(const json& dict) {
   return dict.contains("rope_theta") ||
          std::ranges::any_of(dict, [](const json& value) {
@@ -122,20 +133,55 @@ struct RuntimeChecks {
                std::move(readers));
   }
 
+  // False for a reader that asks the model's class for rope_theta, and for code
+  // beside a checkpoint, which may do so.
+  bool ReadsDictBase(const Reader& reader) const {
+    const auto version = interpretation::VersionOf(reader);
+    return !interpretation::IsRemote(config->type()) &&
+           SpellingRow(reader.profile, version, config->type()).rule !=
+               ReadingRule::kParametersUnread &&
+           FindReadingRow(reader.profile, version, config->type(),
+                          ReadingRule::kFixedBase) == nullptr;
+  }
+
   // Engines keep the base in rope_parameters after they load a model. An
-  // override that replaces all of rope_parameters loses the base.
+  // override that replaces all of rope_parameters loses the base. vLLM merges
+  // a dict in the override of a part into the part's own, and replaces a dict
+  // of the whole configuration. SGLang since 0.5.23 does the opposite. In both,
+  // an override beside the part that describes the model has no effect, and
+  // neither has a rope_theta beside the dicts.
   void CheckOverrides() {
     if (reference == nullptr || !config->rope().spec.rope_theta) return;
-    const double theta = *config->rope().spec.rope_theta;
-    const Reader& reader =
-        *FindReader(runtime.engine == Engine::kSglang ? "sglang" : "vllm");
+    const bool sglang = runtime.engine == Engine::kSglang;
+    const Reader& reader = *FindReader(sglang ? "sglang" : "vllm");
+    const std::string part = PartOf(config->KeyPath("rope_parameters"));
     for (const auto& [flag, text] : runtime.flags) {
       // If a flag is given several times, the last one counts.
       if (!IsOverride(flag) || &text != runtime.Find(flag)) continue;
       const json override = json::parse(text, nullptr, false);
-      if (override.contains("rope_theta")) continue;
+      const json& beside = ValueAt(override, "rope_theta");
+      const double theta = beside.is_number() ? beside.get<double>()
+                                              : *config->rope().spec.rope_theta;
+      if (theta != *config->rope().spec.rope_theta && ReadsDictBase(reader)) {
+        const auto merged = MergedOverride(*config, {{"rope_theta", theta}});
+        Add("runtime.flag-unread",
+            {absl::StrCat(flag, " rope_theta"),
+             Say("runtime.theta", {reader.title}),
+             merged ? absl::StrCat(flag, " '", merged->dump(), "'")
+                    : Say("runtime.into-each", {})},
+            "rope_theta");
+      }
       for (const auto& [path, dict] : OverridingDicts(override)) {
-        if (GivesTheta(dict)) continue;
+        const std::string place = PartOf(path);
+        if (place != part) {
+          if (part.empty() || !absl::StartsWith(part, place)) continue;
+          Add("runtime.flag-unread",
+              {absl::StrCat(flag, " ", path), Say("runtime.part", {part}),
+               Say("runtime.part-fix", {part})},
+              path);
+          continue;
+        }
+        if (GivesTheta(dict) || sglang == part.empty()) continue;
         const auto taken_from = [&](json parameters) {
           const auto replace = [&](json* part) {
             part->erase("rope_scaling");

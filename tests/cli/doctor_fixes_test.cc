@@ -207,9 +207,16 @@ bool Apply(const std::string& text, const Json& finding, Json* files) {
   }
   if (has(R"re(^(--hf-overrides '.*'))re")) {
     const std::string flag = match[1];
-    const std::size_t at = arguments.find("--rope-");
+    const std::size_t at =
+        std::min(arguments.find("--rope-"), arguments.find("--hf-overrides"));
     if (at == std::string::npos) return false;
     (*files)["arguments"] = arguments.substr(0, at) + InQuotes(flag) + "\"";
+    return true;
+  }
+  if (has(R"re(^nest it in (\w+)$)re")) {
+    (*files)["arguments"] = std::regex_replace(
+        arguments, std::regex(R"('(\{.*\})')"),
+        "'{" + InQuotes("\"" + match[1].str() + "\": ") + "$1}'");
     return true;
   }
   if (has(R"re(serve at most (\d+)$)re")) {
@@ -326,8 +333,8 @@ constexpr const char* kAboutTheRope[] = {
     "config.partial-default",  "config.sections",
     "config.theta-absent",     "config.theta-conflict",
     "config.unlike-published", "gguf.freq-base",
-    "params.config-differs",   "runtime.override-drops-theta",
-    "tables.inv-freq-differs"};
+    "params.config-differs",   "runtime.flag-unread",
+    "runtime.override-drops-theta", "tables.inv-freq-differs"};
 
 bool IsAboutTheRope(const std::string& id) {
   return std::find(std::begin(kAboutTheRope), std::end(kAboutTheRope), id) !=
