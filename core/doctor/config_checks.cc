@@ -90,8 +90,16 @@ void CheckNewSpelling(ConfigCase* config) {
     return;
   }
   const auto drops = Spells(ReadingRule::kParametersUnread, *config);
+  const auto drops_share = [&](const Reading& reading) {
+    const Reader& reader = *reading.reader;
+    return FindReadingRow(reader.profile, interpretation::VersionOf(reader),
+                          config->type(),
+                          ReadingRule::kShareBeside) != nullptr &&
+           reading.ropes[0]->spec.rotary_dim != config->rope().spec.rotary_dim;
+  };
   const auto readers = config->Explain([&](const Reading& reading) {
-    return drops(reading) && !config->IsExplained(reading);
+    return !config->IsExplained(reading) &&
+           (drops(reading) || drops_share(reading));
   });
   if (readers.empty()) return;
   const auto without_version = [](const Verdict& verdict) {

@@ -133,8 +133,8 @@ struct RuntimeChecks {
                std::move(readers));
   }
 
-  // False for a reader that asks the model's class for rope_theta, and for code
-  // beside a checkpoint, which may do so.
+  // Returns false if the reader takes rope_theta from the model's class, or if
+  // the model's code is stored with the checkpoint and may do the same.
   bool ReadsDictBase(const Reader& reader) const {
     const auto version = interpretation::VersionOf(reader);
     return !interpretation::IsRemote(config->type()) &&
@@ -145,11 +145,11 @@ struct RuntimeChecks {
   }
 
   // Engines keep the base in rope_parameters after they load a model. An
-  // override that replaces all of rope_parameters loses the base. vLLM merges
-  // a dict in the override of a part into the part's own, and replaces a dict
-  // of the whole configuration. SGLang since 0.5.23 does the opposite. In both,
-  // an override beside the part that describes the model has no effect, and
-  // neither has a rope_theta beside the dicts.
+  // override that replaces all of rope_parameters loses the base. vLLM merges a
+  // dict in the override of a part into the part's own dict, and replaces a
+  // dict of the whole configuration. SGLang since 0.5.23 does the opposite. For
+  // both engines, an override outside the part that describes the model has no
+  // effect, and a rope_theta outside the dicts has no effect.
   void CheckOverrides() {
     if (reference == nullptr || !config->rope().spec.rope_theta) return;
     const bool sglang = runtime.engine == Engine::kSglang;

@@ -41,6 +41,8 @@ enum class ReadingRule {
   kBaseKey,          // reads the base from the key in `what`
   kDictBase,         // takes the dict's rope_theta, or else `number`
   kNoRotaryDim,      // reads a share of the head, not rotary_dim
+  kReadsRotaryDim,   // reads rotary_dim, and else a share of the head
+  kShareBeside,      // reads a share beside the dict, not in it
   kRatioFactor,      // YaRN: the factor is max_position_embeddings / original
   kDefaultBase,      // takes `number` for an absent rope_theta
   kDefaultFactor,    // takes `number` for an absent factor of a scaling
@@ -54,7 +56,8 @@ enum class ReadingRule {
                      // interleaved order; the result has the pairing `what`,
                      // for the reason `says`
   kNoSwitch,         // rotates even if Family::rope_switch turns rotation off
-  kWholeHead,        // rotates the whole head, despite partial_rotary_factor
+  kWholeHead,        // rotates the whole head, despite partial_rotary_factor;
+                     // with kReadsRotaryDim, only without rotary_dim
   kUnscaled,         // does not scale, except the rope types in `what`
   kDynamicConstant,  // dynamic: scales by s * s - (s - 1) at every length
   kAmplitudeMultiplier,  // YaRN: g(s, 1) * attn_factor

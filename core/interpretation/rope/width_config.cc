@@ -162,10 +162,15 @@ RotaryWidth SourceOf(const RopeDict& from) {
              : source == RotaryWidth::kRotaryDimOrHead ? RotaryWidth::kHead
                                                        : RotaryWidth::kPartial;
   }
-  return source == RotaryWidth::kRotaryDim &&
-                 from.Row(ReadingRule::kNoRotaryDim) != nullptr
-             ? RotaryWidth::kPartial
-             : source;
+  if (source == RotaryWidth::kRotaryDim &&
+      from.Row(ReadingRule::kNoRotaryDim) != nullptr) {
+    return RotaryWidth::kPartial;
+  }
+  if (source == RotaryWidth::kPartial &&
+      from.Row(ReadingRule::kReadsRotaryDim) != nullptr) {
+    return RotaryWidth::kRotaryDim;
+  }
+  return source;
 }
 
 Value ProjectedWidth(const JsonObject& config) {
@@ -180,12 +185,13 @@ Value ProjectedWidth(const JsonObject& config) {
 Choice WidthOf(const RopeDict& from) {
   if (auto any = WidthByAnyName(from)) return *std::move(any);
   if (from.type == "proportional") return {from.head};
-  if (from.Row(ReadingRule::kWholeHead) != nullptr) {
+  const RotaryWidth source = SourceOf(from);
+  if (from.Row(ReadingRule::kWholeHead) != nullptr &&
+      !(source == RotaryWidth::kRotaryDim && from.config.Has("rotary_dim"))) {
     return {from.head,
             {PartialWidth(from)},
             absl::StrCat(from.Class(), " rotates the whole head")};
   }
-  const RotaryWidth source = SourceOf(from);
   if (source == RotaryWidth::kRotaryDim) return KeyedWidth(from);
   if (source == RotaryWidth::kProjected) return {ProjectedWidth(from.config)};
   Choice choice;
@@ -273,8 +279,10 @@ std::optional<Value> PartialFactor(const RopeDict& from) {
   const std::pair<const JsonObject*, absl::string_view> places[] = {
       {&from.dict, kShare}, {&from.config, from.family.partial_key}};
   for (const auto& [object, key] : places) {
-    if (object == &from.config ? !ReadsShareOfConfig(from)
-                               : ReplacesShare(from)) {
+    if (object == &from.config
+            ? !ReadsShareOfConfig(from)
+            : ReplacesShare(from) ||
+                  from.Row(ReadingRule::kShareBeside) != nullptr) {
       continue;
     }
     const std::optional<Value> share = NumberAt(*object, key);
