@@ -268,7 +268,7 @@ type Sinusoidal struct {
 	Endpoint bool `protobuf:"varint,4,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	// The row of this position is zero (fairseq's padding_idx; fairseq counts tokens from padding_idx + 1).
 	PaddingPosition *int64 `protobuf:"varint,5,opt,name=padding_position,json=paddingPosition,proto3,oneof" json:"padding_position,omitempty"`
-	// The last channel of an odd dim. Unset: it is zero. Set (interleaved order only): it is an unpaired sine.
+	// Unset: the last channel of an odd dim is zero. Set (interleaved order only): this channel is an unpaired sine.
 	OddDimSine    bool `protobuf:"varint,6,opt,name=odd_dim_sine,json=oddDimSine,proto3" json:"odd_dim_sine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -351,7 +351,7 @@ type LearnedTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unset: positions past the table are OUT_OF_RANGE. Set: Su's hierarchical rule (kexue.fm/archives/7947) extends the
 	// table to rows^2 positions. With u_i = (row_i - alpha * row_0) / (1 - alpha), position i * rows + j gets
-	// alpha * u_i + (1 - alpha) * u_j. The value must be in (0, 1), and not 0.5.
+	// alpha * u_i + (1 - alpha) * u_j. alpha must be in (0, 1), and not 0.5.
 	HierarchicalAlpha *float64 `protobuf:"fixed64,1,opt,name=hierarchical_alpha,json=hierarchicalAlpha,proto3,oneof" json:"hierarchical_alpha,omitempty"`
 	Table             *Tensor  `protobuf:"bytes,15,opt,name=table,proto3" json:"table,omitempty"` // required, [rows, dim]
 	unknownFields     protoimpl.UnknownFields

@@ -83,8 +83,8 @@ type Severity int32
 
 const (
 	Severity_SEVERITY_UNSPECIFIED Severity = 0
-	// A reader computes other numbers than the model's training did, and the effect is large: at some distance up to
-	// DiagnoseRopeResponse.length, less than 90 % of an attention score is left, or logits are off by more than 5 %.
+	// A reader computes other numbers than the model's training, with a large effect. At some distance up to
+	// DiagnoseRopeResponse.length, less than 90 % of an attention score is left, or logits differ by more than 5 %.
 	Severity_SEVERITY_ERROR   Severity = 1
 	Severity_SEVERITY_WARNING Severity = 2
 	Severity_SEVERITY_NOTE    Severity = 3
@@ -136,7 +136,7 @@ func (Severity) EnumDescriptor() ([]byte, []int) {
 // The parts of one checkpoint file that describe rotary encodings.
 type ModelDescription struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The file's name in findings: "config.json", "model-Q4_K_M.gguf". Unset: the usual name of a file of this kind.
+	// The file's name in findings, such as "config.json" or "model-Q4_K_M.gguf". Unset: the usual name for this kind.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Required.
 	Kind DescriptionKind `protobuf:"varint,2,opt,name=kind,proto3,enum=posenc.v1.DescriptionKind" json:"kind,omitempty"`
@@ -145,15 +145,15 @@ type ModelDescription struct {
 	// GGUF, versions 2 and 3: the first bytes of the file, at least its keys and the descriptions of its tensors. If the
 	// data of a needed tensor lies after these bytes, the tensor counts as absent, unless `tables` has it.
 	Gguf []byte `protobuf:"bytes,4,opt,name=gguf,proto3" json:"gguf,omitempty"`
-	// Saved frequencies, and a GGUF file's factors ("rope_freqs.weight"). Floating dtypes, one dimension.
+	// Saved frequencies, and a GGUF file's factors ("rope_freqs.weight"), each with a floating dtype and one dimension.
 	Tables []*NamedTensor `protobuf:"bytes,5,rep,name=tables,proto3" json:"tables,omitempty"`
 	// Number of rows of a k_proj.weight, to check head_dim; 0: not known.
 	KeyRows int64 `protobuf:"varint,6,opt,name=key_rows,json=keyRows,proto3" json:"key_rows,omitempty"`
-	// A part of the weight of a query projection: the leading channels of the rows of the first head, [rows, channels],
-	// of a floating dtype. Comparing these rows with the rows of another file shows whether one projection is permuted.
+	// The leading channels of the first head's rows in the weight of a query projection: [rows, channels], of a floating
+	// dtype. Comparing these rows with the rows of another file shows whether one projection is permuted.
 	QueryRows *NamedTensor `protobuf:"bytes,7,opt,name=query_rows,json=queryRows,proto3" json:"query_rows,omitempty"`
-	// Why the caller could not read the file; empty if it could. If this is set, the answer repeats it, and ignores all
-	// other fields of this input.
+	// Why the caller could not read the file; empty if it could. If this text is set, the answer repeats it, and ignores
+	// all other fields of this input.
 	Unreadable    string `protobuf:"bytes,8,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

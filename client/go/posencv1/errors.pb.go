@@ -20,9 +20,9 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// google.rpc.ErrorInfo.reason is the name of one of these values as written here; ErrorInfo.domain is "posenc". Clients
-// branch on the reason, never on the text. If requests or responses are a stream, metadata also has messageIndex: the
-// index of the faulty request message, counted from 0.
+// google.rpc.ErrorInfo.reason is the name of one of these values, as it is written here. ErrorInfo.domain is "posenc".
+// Clients branch on the reason, never on the text. If requests or responses are a stream, metadata also has
+// messageIndex: the index of the faulty request message, counted from 0.
 type ErrorReason int32
 
 const (
@@ -40,8 +40,8 @@ const (
 	ErrorReason_ERROR_REASON_MODEL_CONFIG_INVALID ErrorReason = 5
 	// No preset has this name. metadata: preset.
 	ErrorReason_ERROR_REASON_PRESET_UNKNOWN ErrorReason = 6
-	// The encoding does not have this position. metadata: field, index: the first token, query, key or element that is
-	// out of range, counted from 0 over the whole request.
+	// The encoding does not have this position. metadata: field, index. The index is that of the first token, query, key
+	// or element that is out of range, counted from 0 over the whole request.
 	ErrorReason_ERROR_REASON_POSITION_OUT_OF_RANGE ErrorReason = 7
 	// The request, or its response, is larger than the server's limit. metadata: sizeBytes, limitBytes.
 	ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE ErrorReason = 8
@@ -50,17 +50,17 @@ const (
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 9
 	// The server is about to end. Retry on another server.
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 10
-	// The two rotary encodings of a reposition cannot be joined by one rotation. metadata: field.
+	// No single rotation converts the old rotary encoding of a reposition to the new one. metadata: field.
 	ErrorReason_ERROR_REASON_NOT_REPOSITIONABLE ErrorReason = 11
 	// A field or enum value that this server does not know: the client is newer. metadata: field, fieldNumber.
 	ErrorReason_ERROR_REASON_FIELD_UNKNOWN ErrorReason = 12
-	// The server accepts only calls with a bearer token (metadata "authorization: Bearer TOKEN"). metadata: cause, which
-	// is "missing", "invalid" (not known to this server) or "expired".
+	// The server accepts only calls with a bearer token (request metadata `authorization` with the value "Bearer TOKEN").
+	// metadata: cause, which is "missing", "invalid" (not known to this server) or "expired".
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 13
 	// The token is known, but may not call this RPC. metadata: method.
 	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 14
-	// The file of a SharedMemory cannot be used: the server has no shared memory (UNIMPLEMENTED), this caller may not use
-	// it (PERMISSION_DENIED), or no file with this name may be used (NOT_FOUND). metadata: field.
+	// The file of a SharedMemory cannot be used. UNIMPLEMENTED: the server has no shared memory. PERMISSION_DENIED: this
+	// caller may not use shared memory. NOT_FOUND: no file with this name may be used. metadata: field.
 	ErrorReason_ERROR_REASON_SHARED_MEMORY_UNAVAILABLE ErrorReason = 15
 	// A file in shared memory was cut short, or its file system was full, while the call used it. The outputs are then
 	// undefined. FAILED_PRECONDITION. metadata: field.

@@ -236,9 +236,9 @@ func (*Bias_UntiedPositions) isBias_Bias() {}
 type Alibi struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Heads int32                  `protobuf:"varint,1,opt,name=heads,proto3" json:"heads,omitempty"` // required, at most 65536
-	// Slopes for c heads, c a power of two, are 2^(-max_bias * h / c), h = 1..c. For any other number of heads, let c be
-	// the next smaller power of two: the slopes are those of c heads, then the first, third, fifth, ... slope of 2c heads
-	// (the paper's code, BLOOM, MPT). Unset: 8.
+	// If the number c of heads is a power of two, the slopes are 2^(-max_bias * h / c), h = 1..c. For any other number of
+	// heads, let c be the next smaller power of two. The slopes of c heads then come first, followed by the first, third,
+	// fifth, ... slope of 2c heads (the paper's code, BLOOM, MPT). Unset: 8.
 	MaxBias *float64 `protobuf:"fixed64,2,opt,name=max_bias,json=maxBias,proto3,oneof" json:"max_bias,omitempty"`
 	// One slope per head, instead of the rule of max_bias. Excludes max_bias.
 	Slopes        []float64 `protobuf:"fixed64,3,rep,packed,name=slopes,proto3" json:"slopes,omitempty"`
@@ -301,10 +301,10 @@ func (x *Alibi) GetSlopes() []float64 {
 type T5Buckets struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	NumBuckets int32                  `protobuf:"varint,1,opt,name=num_buckets,json=numBuckets,proto3" json:"num_buckets,omitempty"` // unset (0): 32
-	// Unset (0): 128. Must be more than the number of buckets that hold one distance each: num_buckets / 2, or
+	// Unset (0): 128. Must be more than the number of buckets that have only one distance each: num_buckets / 2, or
 	// num_buckets / 4 if bidirectional.
 	MaxDistance int32 `protobuf:"varint,2,opt,name=max_distance,json=maxDistance,proto3" json:"max_distance,omitempty"`
-	// Set (encoders): half of the buckets are for j > i. Unset (decoders): j > i shares bucket 0 with j = i.
+	// Set (encoders): half of the buckets are for j > i. Unset (decoders): keys with j > i share bucket 0 with j = i.
 	Bidirectional bool `protobuf:"varint,3,opt,name=bidirectional,proto3" json:"bidirectional,omitempty"`
 	// [num_buckets, heads]: the bias is weights[bucket, head]. Unset: the tiles hold bucket numbers (int32, one head).
 	Weights       *Tensor `protobuf:"bytes,15,opt,name=weights,proto3" json:"weights,omitempty"`
@@ -580,7 +580,7 @@ func (x *Sandwich) GetDim() int32 {
 }
 
 // TUPE's untied position term (arXiv:2006.15595): scale * position_queries[i] . position_keys[j]. Row p belongs to
-// position p; positions past the rows are OUT_OF_RANGE.
+// position p; positions past the last row are OUT_OF_RANGE.
 type UntiedPositions struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Scale           *float64               `protobuf:"fixed64,1,opt,name=scale,proto3,oneof" json:"scale,omitempty"`                                     // unset: 1; the paper has 1/sqrt(2 D)
@@ -1120,8 +1120,8 @@ func (x *TransformerXlScore) GetR() *Tensor {
 type DebertaScore struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Buckets *DebertaBuckets        `protobuf:"bytes,1,opt,name=buckets,proto3" json:"buckets,omitempty"`
-	// Set: x of the last term has bucket(j - i), as in the paper. Unset: it has bucket(i - j), as in Microsoft's code and
-	// transformers.
+	// Set: x of the last term has bucket(j - i), as in the paper. Unset: x of the last term has bucket(i - j), as in
+	// Microsoft's code and transformers.
 	PaperPositionToContent bool    `protobuf:"varint,2,opt,name=paper_position_to_content,json=paperPositionToContent,proto3" json:"paper_position_to_content,omitempty"`
 	PositionKeys           *Tensor `protobuf:"bytes,14,opt,name=position_keys,json=positionKeys,proto3" json:"position_keys,omitempty"`          // [H, 2 * span, D]; unset: no content-to-position term
 	PositionQueries        *Tensor `protobuf:"bytes,15,opt,name=position_queries,json=positionQueries,proto3" json:"position_queries,omitempty"` // [H, 2 * span, D]; unset: no position-to-content term

@@ -28,14 +28,14 @@ type ModelPart int32
 const (
 	ModelPart_MODEL_PART_UNSPECIFIED ModelPart = 0
 	ModelPart_MODEL_PART_TEXT        ModelPart = 1
-	// The vision tower (vision_config, at any depth). Every profile reads it as transformers' class of the tower does.
-	// Its axes are the axes of the class's position ids: height and width, unless the assumption "axes" names others. Its
-	// frequencies are the float32 numbers that the class computes, as ExplicitFrequencies. With ANGLE_PRECISION_FLOAT32 a
-	// rotation has exactly the angles of the class. VisionPositions builds the position ids.
+	// The vision tower (vision_config, at any depth). Every profile reads the tower like the tower's class in
+	// transformers. The axes are the axes of the class's position ids: height and width, unless the assumption "axes"
+	// names other axes. The frequencies are the float32 numbers that the class computes, as ExplicitFrequencies. With
+	// ANGLE_PRECISION_FLOAT32 a rotation has exactly the angles of the class. VisionPositions builds the position ids.
 	ModelPart_MODEL_PART_VISION ModelPart = 2
 	ModelPart_MODEL_PART_AUDIO  ModelPart = 3 // the audio encoder (audio_config, encoder_config, ...): one axis
-	// The indexer of sparse attention (DeepSeek V3.2, GLM 5) chooses the tokens that a layer attends to. It has the
-	// frequencies of the layer's attention, but its own heads (index_head_dim), slice and pairing.
+	// The indexer of sparse attention (DeepSeek V3.2, GLM 5) chooses the tokens that a layer attends to. The indexer has
+	// the frequencies of the layer's attention, but its own heads (index_head_dim), slice and pairing.
 	ModelPart_MODEL_PART_INDEXER ModelPart = 4
 )
 
@@ -299,8 +299,8 @@ func (AnglePrecision) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{4}
 }
 
-// Purpose of a rotation. Here A is the attention factor (with xPos and query scale if they apply), and R the rotation.
-// INVERSE and ADJOINT read output_pairing and write pairing.
+// Purpose of a rotation. Here A is the attention factor (with xPos and query scale if they apply), and R is the
+// rotation. INVERSE and ADJOINT read output_pairing and write pairing.
 type Direction int32
 
 const (
@@ -357,19 +357,19 @@ type RotaryAxes_Assignment int32
 
 const (
 	RotaryAxes_ASSIGNMENT_UNSPECIFIED RotaryAxes_Assignment = 0
-	// Geometric frequencies of all pairs; pairs [0, sections[0]) follow axis 0, the next sections[1] axis 1, ...
-	// (Qwen2-VL, Hunyuan's xdrope).
+	// Geometric frequencies of all pairs; pairs [0, sections[0]) follow axis 0, the next sections[1] pairs follow axis
+	// 1, and so on (Qwen2-VL, Hunyuan's xdrope).
 	RotaryAxes_ASSIGNMENT_SECTIONED RotaryAxes_Assignment = 1
 	// Geometric frequencies of all pairs; pair i follows axis a = i mod axes if a > 0 and i < axes * sections[a], else
 	// axis 0 (Qwen3-VL). Sections that do not fit this rule are errors.
 	RotaryAxes_ASSIGNMENT_INTERLEAVED RotaryAxes_Assignment = 2
-	// Geometric frequencies of all pairs; axes time, height, width: the first pairs follow height and width
-	// alternately, the last sections[0] pairs follow time (ERNIE 4.5 VL, whose config lists height, width, time).
-	// sections[1] equals sections[2].
+	// Geometric frequencies of all pairs; the axes are time, height, width. The first pairs follow height and width
+	// alternately, and the last sections[0] pairs follow time; sections[1] equals sections[2]. ERNIE 4.5 VL has this
+	// rule, and its config lists height, width, time.
 	RotaryAxes_ASSIGNMENT_ALTERNATING_TAIL RotaryAxes_Assignment = 3
-	// Each axis has its own geometric frequencies for its sections[a] pairs; the axes' pairs follow each other (FLUX,
-	// Llama 4 vision, Qwen2-VL vision). Scaling applies to each axis alone, with d = 2 * sections[a]. Pixtral differs:
-	// it has ExplicitFrequencies.
+	// Each axis has its own geometric frequencies for its sections[a] pairs; first the pairs of axis 0, then those of
+	// axis 1, and so on (FLUX, Llama 4 vision, Qwen2-VL vision). Scaling applies to each axis alone, with
+	// d = 2 * sections[a]. Pixtral has ExplicitFrequencies instead.
 	RotaryAxes_ASSIGNMENT_PER_AXIS RotaryAxes_Assignment = 4
 )
 
@@ -418,8 +418,8 @@ func (RotaryAxes_Assignment) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_rope_proto_rawDescGZIP(), []int{10, 0}
 }
 
-// A rotary encoding: written out, named, or read from a model's own configuration.
-// For many small calls, resolve once with ResolveRope and send the `spec`: it is short and needs no parsing.
+// A rotary encoding: written out, named, or read from a model's own configuration. For many small calls, resolve once
+// with ResolveRope and send the `spec`, which is short and needs no parsing.
 type RopeSource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Source:
@@ -439,26 +439,26 @@ type RopeSource struct {
 	Layer isRopeSource_Layer `protobuf_oneof:"layer"`
 	// Length in tokens, > 0, at which length-dependent scalings (dynamic_ntk, longrope) are evaluated. Such scalings
 	// require a length, and other scalings ignore it. The server does not derive the length from the positions of a
-	// request, because then the frequencies would depend on how a batch is cut. If sequence_length is unset, ResolveRope
-	// and AnalyzeRope, but no other RPC, assume original_max_position_embeddings (dynamic_ntk: max_position_embeddings);
-	// ResolveRope lists this assumption.
+	// request, because then the frequencies would depend on how a batch is cut. If sequence_length is unset, only
+	// ResolveRope and AnalyzeRope assume a length: original_max_position_embeddings, or for dynamic_ntk
+	// max_position_embeddings. ResolveRope lists this assumption.
 	SequenceLength *int64 `protobuf:"varint,7,opt,name=sequence_length,json=sequenceLength,proto3,oneof" json:"sequence_length,omitempty"`
 	// The part of a preset or config_json. Unset: the text part. If the file is the configuration of a tower (model_type
 	// "qwen2_vl_vision", "pixtral", "dinov3_vit", ...) or of a diffusion transformer (_class_name), unset means this
 	// tower or transformer.
 	Part ModelPart `protobuf:"varint,8,opt,name=part,proto3,enum=posenc.v1.ModelPart" json:"part,omitempty"`
-	// A version of the profile's project, such as "0.21.0" with PROFILE_VLLM. Versions of a project read files
-	// differently. Unset: the newest known version. An older version is treated like the newest, except for known
-	// differences. A version outside the known range is treated like the nearest known version, and an assumption says
-	// so. The same holds for any version of a project without known differences (PROFILE_LLAMA_CPP). INVALID_ARGUMENT if
-	// profile_version is not numbers with dots between them, or if the source is a spec.
+	// A version of the profile's project, such as "0.21.0" with PROFILE_VLLM. Versions of a project may read a file
+	// differently. Unset: the newest known version. An older version is treated like the newest version, except for known
+	// differences. A version outside the known range is treated like the nearest known version, and an assumption reports
+	// this. Every version of a project without known differences (PROFILE_LLAMA_CPP) is treated in this way. The call is
+	// INVALID_ARGUMENT if profile_version is not numbers with dots between them, or if the source is a spec.
 	ProfileVersion string `protobuf:"bytes,9,opt,name=profile_version,json=profileVersion,proto3" json:"profile_version,omitempty"`
 	// Number of channels of the widest heads that are rotated. Unset (0): with a preset or config_json, the limit is the
 	// model's head_dim; with a spec there is no limit. Wider heads are INVALID_ARGUMENT (field `head_dim`), because each
-	// may be several heads of the model: a tensor [1, 16, 1, 4096] of a model whose heads have 128 channels holds 32
-	// heads, and only the first would rotate. Set head_dim if a head of the tensor is wider than a head of the model:
-	// keys and values side by side, or latent rows (576 channels; the trailing 64 rotate). It may be unset for narrower
-	// heads, if they hold the whole slice that rotates.
+	// may be several heads of the model. For example, a head of 4096 channels may be 32 heads of 128 channels, of which
+	// only the first would rotate. Set head_dim if a head of the tensor is wider than a head of the model, for example if
+	// keys and values are side by side, or in latent rows (576 channels; the trailing 64 rotate). For narrower heads,
+	// head_dim may be unset if these heads have the whole rotated slice.
 	HeadDim       int32 `protobuf:"varint,10,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -602,9 +602,9 @@ type RopeSource_Preset struct {
 }
 
 type RopeSource_ConfigJson struct {
-	// Text of a Hugging Face config.json or of Mistral's params.json. If it has several parts, the part of the language
-	// model is used. Unknown keys are ignored (ResolveRope warns of unknown rotary keys); known keys of the wrong type
-	// are errors.
+	// Text of a Hugging Face config.json or of Mistral's params.json. If the configuration has several parts, the part
+	// of the language model is used. Unknown keys are ignored (ResolveRope warns of unknown rotary keys); known keys of
+	// the wrong type are errors.
 	ConfigJson string `protobuf:"bytes,3,opt,name=config_json,json=configJson,proto3,oneof"`
 }
 
@@ -635,7 +635,8 @@ func (*RopeSource_LayerIndex) isRopeSource_Layer() {}
 // with w_i = rope_theta^(-2i/d) before scaling and d = rotary_dim.
 type RopeSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Channels of a head that rotate: even, 2..head_dim. Unset: the tensor's head_dim; required if there is no tensor.
+	// Number of channels that rotate in a head: even, 2 to head_dim. Unset: the tensor's head_dim; required without a
+	// tensor.
 	RotaryDim int32       `protobuf:"varint,1,opt,name=rotary_dim,json=rotaryDim,proto3" json:"rotary_dim,omitempty"`
 	Slice     RotarySlice `protobuf:"varint,2,opt,name=slice,proto3,enum=posenc.v1.RotarySlice" json:"slice,omitempty"`
 	// Base of the frequencies, > 1. Unset: 10000.
@@ -646,7 +647,7 @@ type RopeSpec struct {
 	// `pairing`.
 	OutputPairing Pairing `protobuf:"varint,5,opt,name=output_pairing,json=outputPairing,proto3,enum=posenc.v1.Pairing" json:"output_pairing,omitempty"`
 	// Attention factor (YaRN's mscale): multiplies every cos and sin, and replaces the factor that the scaling implies.
-	// 2^-62 to 2^62.
+	// The range is 2^-62 to 2^62.
 	Amplitude *float64 `protobuf:"fixed64,6,opt,name=amplitude,proto3,oneof" json:"amplitude,omitempty"`
 	// Pairs rotate by -phi, for models that were trained with the transposed rotation.
 	Reverse        bool           `protobuf:"varint,7,opt,name=reverse,proto3" json:"reverse,omitempty"`
@@ -657,7 +658,7 @@ type RopeSpec struct {
 	Xpos *XPos `protobuf:"bytes,10,opt,name=xpos,proto3" json:"xpos,omitempty"`
 	// This layer has no positional encoding (NoPE): tensors come back unchanged. Excludes every other field.
 	Nope bool `protobuf:"varint,11,opt,name=nope,proto3" json:"nope,omitempty"`
-	// At most one. Without one, frequencies are not scaled. Factors are > 0; ResolveRope warns of factors < 1.
+	// At most one scaling; unset: the frequencies do not change. Factors are > 0; ResolveRope warns of factors < 1.
 	//
 	// Types that are valid to be assigned to Scaling:
 	//
@@ -957,7 +958,7 @@ func (x *LinearScaling) GetFactor() float64 {
 	return 0
 }
 
-// NTK-aware base change: rope_theta * factor^(d / (d - 2)); d > 2. Hunyuan's alpha is this factor.
+// NTK-aware base change: rope_theta * factor^(d / (d - 2)); d > 2. `factor` is Hunyuan's alpha.
 type NtkScaling struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Factor        float64                `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"` // required
@@ -1002,7 +1003,7 @@ func (x *NtkScaling) GetFactor() float64 {
 	return 0
 }
 
-// NTK-aware base change that follows the length L = RopeSource.sequence_length; d > 2. If L exceeds
+// NTK-aware base change that depends on the length L = RopeSource.sequence_length; d > 2. If L exceeds
 // max_position_embeddings, the base is
 // rope_theta * (factor * L / max_position_embeddings - (factor - 1))^(d / (d - 2)).
 type DynamicNtkScaling struct {
@@ -1057,8 +1058,8 @@ func (x *DynamicNtkScaling) GetMaxPositionEmbeddings() int64 {
 	return 0
 }
 
-// YaRN (arXiv:2309.00071): the number of rotations that a pair completes in original_max_position_embeddings positions
-// decides whether its frequency is divided by factor, kept, or scaled on a ramp between the two.
+// YaRN (arXiv:2309.00071). A pair completes a number of rotations in original_max_position_embeddings positions. This
+// number decides whether the pair's frequency is divided by factor, kept, or scaled on a ramp between these two cases.
 type YarnScaling struct {
 	state                         protoimpl.MessageState `protogen:"open.v1"`
 	Factor                        float64                `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`                                                                                       // required
@@ -1168,9 +1169,10 @@ type LongRopeScaling struct {
 	ShortFactor                   []float64              `protobuf:"fixed64,1,rep,packed,name=short_factor,json=shortFactor,proto3" json:"short_factor,omitempty"`                                                   // rotary_dim / 2 values, each > 0
 	LongFactor                    []float64              `protobuf:"fixed64,2,rep,packed,name=long_factor,json=longFactor,proto3" json:"long_factor,omitempty"`                                                      // rotary_dim / 2 values, each > 0
 	OriginalMaxPositionEmbeddings int64                  `protobuf:"varint,3,opt,name=original_max_position_embeddings,json=originalMaxPositionEmbeddings,proto3" json:"original_max_position_embeddings,omitempty"` // required, > 1
-	// The attention factor is attention_factor if it is set; else the mscale (short or long) of the factors in use, if it
-	// is set; else sqrt(1 + ln s / ln original_max_position_embeddings) for s > 1, and 1 for other s. Here s = factor,
-	// which is max_position_embeddings / original_max_position_embeddings. One of these fields is required.
+	// The attention factor is the field attention_factor. If it is unset, the attention factor is the mscale (short or
+	// long) of the factors in use. If this mscale is also unset, the factor is sqrt(1 + ln s / ln
+	// original_max_position_embeddings) for s > 1, else 1. Here s is `factor`, which is
+	// max_position_embeddings / original_max_position_embeddings. One of these fields is required.
 	Factor          *float64 `protobuf:"fixed64,4,opt,name=factor,proto3,oneof" json:"factor,omitempty"`
 	AttentionFactor *float64 `protobuf:"fixed64,5,opt,name=attention_factor,json=attentionFactor,proto3,oneof" json:"attention_factor,omitempty"`
 	ShortMscale     *float64 `protobuf:"fixed64,6,opt,name=short_mscale,json=shortMscale,proto3,oneof" json:"short_mscale,omitempty"`
@@ -1391,7 +1393,7 @@ type ExplicitFrequencies struct {
 	// 0: every head has the same frequencies. Otherwise q and k must have this many heads (rope-vit's RoPE-Mixed,
 	// arXiv:2403.13298).
 	Heads int32 `protobuf:"varint,2,opt,name=heads,proto3" json:"heads,omitempty"`
-	// Unset (0): 1. More than one excludes RopeSpec.axes.
+	// Unset (0): 1. More than one axis excludes RopeSpec.axes.
 	Axes          int32 `protobuf:"varint,3,opt,name=axes,proto3" json:"axes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1453,7 +1455,8 @@ type RotaryAxes struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
 	Assignment RotaryAxes_Assignment `protobuf:"varint,1,opt,name=assignment,proto3,enum=posenc.v1.RotaryAxes_Assignment" json:"assignment,omitempty"`
-	// Pairs (not channels) of each axis, in the order of the position ids' axes; each >= 0; their sum is rotary_dim / 2.
+	// Number of pairs (not channels) of each axis, in the order of the position ids' axes. Each number is >= 0, and their
+	// sum is rotary_dim / 2.
 	Sections []int32 `protobuf:"varint,2,rep,packed,name=sections,proto3" json:"sections,omitempty"`
 	// ASSIGNMENT_PER_AXIS only: base of each axis. Empty: rope_theta for all.
 	AxisThetas []float64 `protobuf:"fixed64,3,rep,packed,name=axis_thetas,json=axisThetas,proto3" json:"axis_thetas,omitempty"`
@@ -1461,8 +1464,8 @@ type RotaryAxes struct {
 	// halves (Gemma 4 vision). Unset: the whole slice is split into halves.
 	HalvesPerAxis bool `protobuf:"varint,4,opt,name=halves_per_axis,json=halvesPerAxis,proto3" json:"halves_per_axis,omitempty"`
 	// The axis of the position ids for each section, if sections and axes have different orders. Each number in 0..axes-1
-	// occurs once. "Axis" in the rules above then means section. Empty: 0, 1, ... Example: [1, 0] for Kimi-K2.5, which
-	// alternates width and height.
+	// occurs once. In the rules above, "axis" then means "section". Empty: the same order. Example: [1, 0] for Kimi-K2.5,
+	// which alternates width and height.
 	PositionAxes  []int32 `protobuf:"varint,5,rep,packed,name=position_axes,json=positionAxes,proto3" json:"position_axes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1539,8 +1542,8 @@ type XPos struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ScaleBase *float64               `protobuf:"fixed64,1,opt,name=scale_base,json=scaleBase,proto3,oneof" json:"scale_base,omitempty"` // > 0; unset: 512
 	Gamma     *float64               `protobuf:"fixed64,2,opt,name=gamma,proto3,oneof" json:"gamma,omitempty"`                          // > 0; unset: 0.4
-	// Position whose factor is 1. Use the same center for q and for every cached key: implementations that use the middle
-	// of each call's length disagree with their own caches.
+	// Position whose factor is 1. Use the same center for q and for every cached key. Some implementations use the middle
+	// of each call's length, which does not fit keys from earlier calls.
 	Center        float64 `protobuf:"fixed64,3,opt,name=center,proto3" json:"center,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1598,7 +1601,7 @@ func (x *XPos) GetCenter() float64 {
 }
 
 // Position-dependent temperature: q *= 1 + beta * ln(1 + floor((p + offset) / floor_scale)).
-// p + offset below 0 counts as 0.
+// A negative p + offset counts as 0.
 type QueryScale struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Beta          float64                `protobuf:"fixed64,1,opt,name=beta,proto3" json:"beta,omitempty"`                               // 0 to 2^40. Llama 4: 0.1

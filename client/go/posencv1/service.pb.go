@@ -331,14 +331,14 @@ func (x *Limits) GetStreamChunkBytes() int64 {
 type ResolveRopeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Rope  *RopeSource            `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
-	// Unset: rope.head_dim, or else the head_dim of the model. Required for a `spec` without rotary_dim. It replaces an
-	// unset `head_dim` of `rope` and of `compare_with`.
+	// Unset: rope.head_dim, or else the head_dim of the model. Required for a `spec` without rotary_dim. This field
+	// replaces an unset `head_dim` of `rope` and of `compare_with`.
 	HeadDim int32 `protobuf:"varint,2,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
-	// If set, the response also explains the difference between `rope` and this source. INVALID_ARGUMENT if one of them
-	// has more than 65536 frequencies.
+	// If set, the response also explains the difference between `rope` and this source. The call is INVALID_ARGUMENT if
+	// one of the two sources has more than 65536 frequencies.
 	CompareWith *RopeSource `protobuf:"bytes,3,opt,name=compare_with,json=compareWith,proto3" json:"compare_with,omitempty"`
 	// Largest distance at which the two sources are compared, 1 to 2^31. Unset (0): the max_position_embeddings of
-	// `rope`, or else 8192. INVALID_ARGUMENT without compare_with.
+	// `rope`, or else 8192. A length without compare_with is INVALID_ARGUMENT.
 	Length        int64 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -404,7 +404,7 @@ func (x *ResolveRopeRequest) GetLength() int64 {
 
 type ResolveRopeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The complete specification: every default is filled in. A NoPE layer has `nope` set, and no frequencies below.
+	// The complete specification: every default is filled in. A NoPE layer has `nope` set, and no inv_freq.
 	Spec    *RopeSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	HeadDim int32     `protobuf:"varint,2,opt,name=head_dim,json=headDim,proto3" json:"head_dim,omitempty"`
 	// Angular frequencies in radians per position, after scaling, laid out as ExplicitFrequencies.values.
@@ -601,10 +601,10 @@ type RopeDifference struct {
 	// The effect on a model begins only at far larger distances: see first_distance.
 	FirstDivergingPosition int64    `protobuf:"varint,5,opt,name=first_diverging_position,json=firstDivergingPosition,proto3" json:"first_diverging_position,omitempty"`
 	Explanations           []string `protobuf:"bytes,6,rep,name=explanations,proto3" json:"explanations,omitempty"`
-	// Effect on attention. kept(r) = mean over pairs of cos(r |w_i - w'_i|) is the share of a score at distance r that is
-	// left if the other encoding rotates keys and queries, for q and k with equal energy in all pairs. If only one of the
-	// two encodings rotates a pair, w of this pair is 0 in the other. With several axes, the two tokens are r apart on
-	// every axis.
+	// Effect on attention, for q and k with equal energy in all pairs. If the other encoding rotates keys and queries, a
+	// share kept(r) of a score at distance r is left. Here kept(r) is the mean over pairs of cos(r |w_i - w'_i|). If only
+	// one of the two encodings rotates a pair, w of this pair is 0 in the other encoding. With several axes, the two
+	// tokens are r apart on every axis.
 	FirstDistance int64   `protobuf:"varint,7,opt,name=first_distance,json=firstDistance,proto3" json:"first_distance,omitempty"` // least r <= length with kept(r) < 0.9; -1: none; of all r > 4096, only 4096 are tested
 	KeptAtLength  float64 `protobuf:"fixed64,8,opt,name=kept_at_length,json=keptAtLength,proto3" json:"kept_at_length,omitempty"` // 1 if the frequencies are equal
 	Length        int64   `protobuf:"varint,9,opt,name=length,proto3" json:"length,omitempty"`                                    // ResolveRopeRequest.length, or its default
@@ -712,18 +712,18 @@ type BuildTableRequest struct {
 	//	*BuildTableRequest_Rope
 	//	*BuildTableRequest_Absolute
 	Encoding isBuildTableRequest_Encoding `protobuf_oneof:"encoding"`
-	// One of: `start`, which needs `rows`; `ids` ([rows], or [axes, rows] if there are several axes); `packed`. Unset for
-	// SincosGrid.
+	// Set `start` (with `rows`), `packed`, or `ids` of the shape [rows], or [axes, rows] if there are several axes. Unset
+	// for SincosGrid.
 	Positions *Positions `protobuf:"bytes,3,opt,name=positions,proto3" json:"positions,omitempty"`
-	// Number of rows, > 0. Required with `start`: ERROR_REASON_FIELD_REQUIRED if it is unset (0). Otherwise the
-	// positions, or the grid's cells, imply the number: `rows` may be unset, and must equal the number if it is set.
+	// Number of rows, > 0. Required with `start` (ERROR_REASON_FIELD_REQUIRED if it is unset, 0). In other requests the
+	// positions, or the grid's cells, determine the number of rows. Then `rows` is either unset or equal to this number.
 	Rows    int64       `protobuf:"varint,4,opt,name=rows,proto3" json:"rows,omitempty"`
 	Layout  TableLayout `protobuf:"varint,5,opt,name=layout,proto3,enum=posenc.v1.TableLayout" json:"layout,omitempty"` // rotary only
 	Dtype   Dtype       `protobuf:"varint,6,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`         // unset: float32
 	ForKeys bool        `protobuf:"varint,7,opt,name=for_keys,json=forKeys,proto3" json:"for_keys,omitempty"`           // xPos only. Set: the rows have the factor of keys. Unset: the factor of queries.
 	// Places in shared memory to which the server writes the tensors; the response then has only their dtype, shape and
 	// `shared`. A place is valid only for a tensor that the response would have. Places must not overlap each other or an
-	// input. INVALID_ARGUMENT in BuildTableStream.
+	// input. A place in BuildTableStream is INVALID_ARGUMENT.
 	CosOutput     *SharedMemory `protobuf:"bytes,8,opt,name=cos_output,json=cosOutput,proto3" json:"cos_output,omitempty"`
 	SinOutput     *SharedMemory `protobuf:"bytes,9,opt,name=sin_output,json=sinOutput,proto3" json:"sin_output,omitempty"`
 	TableOutput   *SharedMemory `protobuf:"bytes,10,opt,name=table_output,json=tableOutput,proto3" json:"table_output,omitempty"`
@@ -983,8 +983,8 @@ type BuildTableStreamResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Amplitude float64                `protobuf:"fixed64,1,opt,name=amplitude,proto3" json:"amplitude,omitempty"` // as in BuildTableResponse
 	FirstRow  int64                  `protobuf:"varint,2,opt,name=first_row,json=firstRow,proto3" json:"first_row,omitempty"`
-	// The first message only: shape of the whole cos and sin, or of the whole table. The whole has the same dtype as each
-	// part.
+	// Set only in the first message: the shape of the whole cos and sin, or of the whole table. The whole tensor has the
+	// same dtype as each part.
 	WholeShape    []int64 `protobuf:"varint,3,rep,packed,name=whole_shape,json=wholeShape,proto3" json:"whole_shape,omitempty"`
 	Cos           *Tensor `protobuf:"bytes,13,opt,name=cos,proto3" json:"cos,omitempty"`
 	Sin           *Tensor `protobuf:"bytes,14,opt,name=sin,proto3" json:"sin,omitempty"`
@@ -1076,8 +1076,8 @@ type BuildBiasRequest struct {
 	KeyTile     int64                  `protobuf:"varint,7,opt,name=key_tile,json=keyTile,proto3" json:"key_tile,omitempty"`       // unset: chosen by the server
 	// Unset: float32, or int32 if the tiles hold indices, which have no other dtype.
 	Dtype Dtype `protobuf:"varint,8,opt,name=dtype,proto3,enum=posenc.v1.Dtype" json:"dtype,omitempty"`
-	// Set: the bias is -infinity if the key comes after the query. Unset: the bias does not mask. INVALID_ARGUMENT if set
-	// for indices.
+	// Set: the bias is -infinity if the key comes after the query. Unset: the bias does not mask. INVALID_ARGUMENT if it
+	// is set for indices.
 	Causal        bool `protobuf:"varint,9,opt,name=causal,proto3" json:"causal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1181,7 +1181,7 @@ type BuildBiasResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	QueryStart int64                  `protobuf:"varint,1,opt,name=query_start,json=queryStart,proto3" json:"query_start,omitempty"`
 	KeyStart   int64                  `protobuf:"varint,2,opt,name=key_start,json=keyStart,proto3" json:"key_start,omitempty"`
-	// The first message only: [heads, queries, keys] of the whole matrix. The matrix has the same dtype as each tile.
+	// Set only in the first message: the whole matrix's shape, [heads, queries, keys]. Each tile has the matrix's dtype.
 	WholeShape    []int64 `protobuf:"varint,3,rep,packed,name=whole_shape,json=wholeShape,proto3" json:"whole_shape,omitempty"`
 	Tile          *Tensor `protobuf:"bytes,15,opt,name=tile,proto3" json:"tile,omitempty"` // [heads, queries, keys]
 	unknownFields protoimpl.UnknownFields
@@ -1522,7 +1522,7 @@ func (x *PaddedPositions) GetPaddingPosition() int64 {
 	return 0
 }
 
-// [T]: positions of the tokens on one device. Each sequence is cut into 2 * size chunks; rank r has chunks r and
+// Positions of the tokens on one device, [T]. Each sequence is cut into 2 * size chunks; rank r has chunks r and
 // 2 * size - 1 - r.
 type ContextParallelPositions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1654,8 +1654,8 @@ func (x *GridPositions) GetMergeSize() int32 {
 	return 0
 }
 
-// Positions of the text and vision spans of one sequence, in order: [3, T] (time, height, width). A span starts one
-// after the greatest position so far, as in Qwen2-VL. At most 16384 spans.
+// Positions of the text and vision spans of one sequence, in order: [3, T] (time, height, width). A span starts at the
+// greatest position so far plus 1, as in Qwen2-VL. There are at most 16384 spans.
 type MultimodalPositions struct {
 	state         protoimpl.MessageState      `protogen:"open.v1"`
 	Spans         []*MultimodalPositions_Span `protobuf:"bytes,1,rep,name=spans,proto3" json:"spans,omitempty"`
@@ -1700,9 +1700,9 @@ func (x *MultimodalPositions) GetSpans() []*MultimodalPositions_Span {
 	return nil
 }
 
-// Original positions of the tokens that a cache keeps, [T]: the first `sinks` and the last `window` of `length`. In the
-// cache, the tokens have positions 0, 1, ...: Reposition moves them from these ids to a `start` of 0 (StreamingLLM,
-// arXiv:2309.17453).
+// Original positions of the tokens that a cache keeps, [T]: the first `sinks` tokens and the last `window` tokens of
+// `length` tokens. In the cache, the kept tokens have the positions 0, 1, 2 and so on. Reposition moves them from these
+// ids to a `start` of 0 (StreamingLLM, arXiv:2309.17453).
 type AttentionSinkPositions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sinks         int64                  `protobuf:"varint,1,opt,name=sinks,proto3" json:"sinks,omitempty"`
@@ -1763,20 +1763,20 @@ func (x *AttentionSinkPositions) GetLength() int64 {
 	return 0
 }
 
-// Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as the model's class in transformers
-// or diffusers makes them, with the same axes, order of the patches, first index, class tokens and units. The ids are
-// float32 if they are fractional (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). A tower with windowed
-// attention applies one permutation to tokens and ids; the caller must do this.
+// Position ids, [axes, T], for the tokens of a vision tower or of a diffusion transformer. They equal the ids of the
+// model's class in transformers or diffusers, in axes, order of the patches, first index, class tokens and units.
+// Fractional ids are float32 (SAM 3, and DINOv3 with 2 pi times coordinates in [-1, 1]). A tower with windowed
+// attention applies one permutation to tokens and ids. The caller must apply this permutation.
 type VisionPositions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A preset or config_json with the tower: either the tower's own file, or the model's file with `part`
 	// MODEL_PART_VISION.
 	Rope *RopeSource `protobuf:"bytes,1,opt,name=rope,proto3" json:"rope,omitempty"`
-	// One per image or video, in order; at most 16384.
+	// One grid per image or video, in order; at most 16384.
 	Grids []*VisionPositions_Grid `protobuf:"bytes,2,rep,name=grids,proto3" json:"grids,omitempty"`
 	// Patches are ordered by blocks of merge_size^2. Unset (0): the merge size of the tower.
 	MergeSize int32 `protobuf:"varint,3,opt,name=merge_size,json=mergeSize,proto3" json:"merge_size,omitempty"`
-	// Text tokens before the patches, if the transformer rotates text, too (FLUX, Lumina 2, Qwen-Image). Unset: 0.
+	// Number of text tokens before the patches, if the transformer rotates text (FLUX, Lumina 2, Qwen-Image).
 	TextTokens    int64 `protobuf:"varint,4,opt,name=text_tokens,json=textTokens,proto3" json:"text_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1843,8 +1843,8 @@ func (x *VisionPositions) GetTextTokens() int64 {
 type BuildPositionsResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Positions *Positions             `protobuf:"bytes,1,opt,name=positions,proto3" json:"positions,omitempty"` // `ids`; int32 unless the scheme says otherwise
-	// Position of the next decoded token. Only multimodal and attention_sinks have one; for attention_sinks it is the
-	// position inside the cache.
+	// Position of the next decoded token. Only multimodal and attention_sinks have such a position. For attention_sinks
+	// it is the position inside the cache.
 	NextPosition  int64 `protobuf:"varint,2,opt,name=next_position,json=nextPosition,proto3" json:"next_position,omitempty"`
 	Delta         int64 `protobuf:"varint,3,opt,name=delta,proto3" json:"delta,omitempty"` // multimodal: next_position minus the number of tokens (Qwen2-VL's rope delta)
 	unknownFields protoimpl.UnknownFields
@@ -1910,18 +1910,18 @@ type ApplyRopeRequest struct {
 	Direction Direction              `protobuf:"varint,4,opt,name=direction,proto3,enum=posenc.v1.Direction" json:"direction,omitempty"`
 	// Also multiplies whole heads of q by this scale. Unset: q is only rotated, even if the model has a query scale.
 	QueryScale *QueryScale `protobuf:"bytes,5,opt,name=query_scale,json=queryScale,proto3" json:"query_scale,omitempty"`
-	// Required if q or k is FP8. Other dtypes ignore it.
+	// Required if q or k is FP8. Other dtypes ignore this field.
 	Saturation Saturation `protobuf:"varint,6,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
 	// Places in shared memory to which the server writes the rotated tensors; the response then has only dtype, shape and
 	// `shared`. The inputs may come in any form. If a place overlaps an input in shared memory, it must be the input's
-	// own place. The input is then rotated in place, and the pairing must not change. Do NOT repeat such a call: it would
-	// rotate the tensor twice. If a retry policy sends the call again, the server refuses it
+	// own place. The input is then rotated in place, and the pairing must not change. Do NOT repeat a call in place,
+	// because it would rotate the tensor twice. If a retry policy sends such a call again, the server refuses it
 	// (ERROR_REASON_NOT_REPEATABLE). After any error except INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED and
 	// UNIMPLEMENTED, write the tensor again.
 	QOutput *SharedMemory `protobuf:"bytes,7,opt,name=q_output,json=qOutput,proto3" json:"q_output,omitempty"`
 	KOutput *SharedMemory `protobuf:"bytes,8,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"`
-	// The tensors to rotate; at least one is required. They may differ in heads and head_dim, not in batch and sequence.
-	// Any tensor with the shape of heads is accepted, for example an attention output that is rotated back.
+	// The tensors to rotate; at least one is required. The two may differ in heads and head_dim, but not in batch and
+	// sequence. Any tensor with the shape of heads is accepted, for example an attention output that is rotated back.
 	Q             *Tensor `protobuf:"bytes,14,opt,name=q,proto3" json:"q,omitempty"`
 	K             *Tensor `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2080,7 +2080,7 @@ func (x *ApplyRopeResponse) GetK() *Tensor {
 	return nil
 }
 
-// Bytes of the tensors of `call`: see the service.
+// Carries bytes of the tensors of `call` (see the comment of the service).
 type ApplyRopeStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Call          *ApplyRopeRequest      `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`  // in the first message only, where it is required
@@ -2183,14 +2183,14 @@ type RepositionRequest struct {
 	NewRope  *RopeSource            `protobuf:"bytes,2,opt,name=new_rope,json=newRope,proto3" json:"new_rope,omitempty"` // unset: old_rope
 	Movement *Movement              `protobuf:"bytes,3,opt,name=movement,proto3" json:"movement,omitempty"`
 	Layout   Layout                 `protobuf:"varint,4,opt,name=layout,proto3,enum=posenc.v1.Layout" json:"layout,omitempty"` // required without `cache`, else unset
-	// Required if k is FP8, or INT8 without block_format. Other calls ignore it.
+	// Required if k is FP8, or INT8 without block_format. Other calls ignore this field.
 	Saturation Saturation    `protobuf:"varint,5,opt,name=saturation,proto3,enum=posenc.v1.Saturation" json:"saturation,omitempty"`
 	KOutput    *SharedMemory `protobuf:"bytes,6,opt,name=k_output,json=kOutput,proto3" json:"k_output,omitempty"` // as ApplyRopeRequest.k_output
 	Cache      *CacheLayout  `protobuf:"bytes,7,opt,name=cache,proto3" json:"cache,omitempty"`                    // k is a cache as an engine holds it; unset: a dense tensor of heads
-	// k holds blocks: its dtype is INT8, and its last dimension counts the bytes of a head. A head has head_dim / 32
-	// blocks of 34 bytes (Q8_0) or 18 bytes (Q4_0). Blocks with a rotated channel are dequantised, rotated in float32
-	// and quantised again, even if the shift is 0. All other blocks come back bit for bit. Keys that were multiplied by
-	// a Hadamard matrix before they were quantised cannot be moved: docs/caches.md says when llama.cpp does so.
+	// If set, k consists of blocks: its dtype is INT8, and its last dimension counts the bytes of a head. A head has
+	// head_dim / 32 blocks of 34 bytes (Q8_0) or 18 bytes (Q4_0). Blocks with a rotated channel are dequantised, rotated
+	// in float32 and quantised again, even if the shift is 0. All other blocks come back unchanged. Keys cannot be moved
+	// if llama.cpp multiplied them by a Hadamard matrix before it quantised them; docs/caches.md says when this happens.
 	BlockFormat   BlockFormat `protobuf:"varint,8,opt,name=block_format,json=blockFormat,proto3,enum=posenc.v1.BlockFormat" json:"block_format,omitempty"`
 	K             *Tensor     `protobuf:"bytes,15,opt,name=k,proto3" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2290,36 +2290,39 @@ func (x *RepositionRequest) GetK() *Tensor {
 	return nil
 }
 
-// A paged cache of keys, or of keys and values. The keys of its tokens rotate; every other byte comes back unchanged.
-// If a cache in shared memory is its own output, its keys are rotated in place: bytes of other tokens are neither read
-// nor written. In the shapes of positions and shifts, B is the number of sequences (the rows of `block_table` or
-// `slots`), and S is the greatest length. INVALID_ARGUMENT if block_table or slots names a block or slot that k does
-// not have, or if two tokens have the same slot, because a key cannot have two positions. If several sequences share a
-// block (a common prefix), first give each of them, except one, its own copy of the block.
+// A paged cache of keys, or of keys and values. The keys of the tokens in block_table or slots rotate; all other bytes
+// come back unchanged. If a cache in shared memory is its own output, these keys are rotated in place, and bytes of
+// other tokens are neither read nor written. In the shapes of positions and shifts, B is the number of sequences (the
+// rows of `block_table` or `slots`), and S is the greatest length. The call is INVALID_ARGUMENT if block_table or slots
+// names a block or slot that k does not have. It is also INVALID_ARGUMENT if two tokens have the same slot, because a
+// key cannot have two positions. If several sequences share a block (a common prefix), first copy the block, so that
+// each sequence has its own block.
 type CacheLayout struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required. The dimensions of k in the order of memory, one letter each: B blocks (slots, if there is no T), T tokens
-	// of a block, H heads of keys, D channels of a head, K keys and values (2: first keys, then values), L layers. D is
-	// the last; B is required, and comes before T. A missing letter means an extent of 1. "KD" at the end may be one
-	// dimension of k, 2 * head_dim wide. Instead of letters, the name of an engine's layout in docs/caches.md may be
-	// given, such as "vllm_packed".
+	// Required. The dimensions of k in the order of memory, with one letter for each dimension: B blocks (slots, if there
+	// is no T), T tokens of a block, H heads of keys, D channels of a head, K keys and values (2: first keys, then
+	// values), L layers. D is the last letter. B is required, and comes before T. A missing letter means an extent of 1.
+	// "KD" at the end may be one dimension of k with the extent 2 * head_dim. Instead of letters, this may be the name of
+	// an engine's layout in docs/caches.md, such as "vllm_packed".
 	Dimensions string `protobuf:"bytes,1,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
-	// [sequences, n], or [n] for one sequence; int32 or int64. Token t of a sequence is token t mod T of the block
-	// block_table[t / T]. Entries after a sequence's length are not read. Exactly one of block_table and slots is set.
+	// The blocks of each sequence: [sequences, n], or [n] for one sequence; int32 or int64. Token t of a sequence is
+	// token t mod T of the block block_table[t / T]. Entries after a sequence's length are not read. Exactly one of
+	// block_table and slots is set.
 	BlockTable *Tensor `protobuf:"bytes,2,opt,name=block_table,json=blockTable,proto3" json:"block_table,omitempty"`
-	// Tokens of each sequence, each at most n * T. Empty: n * T.
+	// Number of tokens of each sequence, at most n * T. Empty: n * T.
 	Lengths []int64 `protobuf:"varint,3,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
-	// [sequences, S], or [S] for one sequence; int32 or int64: the slot of each token, which is block * T + index in the
-	// block. -1: a token that the cache does not hold.
+	// The slot of each token, which is block * T + index in the block, or -1 for a token that the cache does not hold.
+	// The shape is [sequences, S], or [S] for one sequence; int32 or int64.
 	Slots *Tensor `protobuf:"bytes,4,opt,name=slots,proto3" json:"slots,omitempty"`
-	// Layers whose keys rotate, counted from 0 along L. Empty: all.
+	// Layers whose keys rotate, counted from 0 along L. Empty: all layers.
 	Layers []int32 `protobuf:"varint,5,rep,packed,name=layers,proto3" json:"layers,omitempty"`
-	// The layer of the model, counted from 0, that each layer of k holds: one number for each index along L, one without
-	// L, at most 256. If it is set, each layer of k has the encoding of its own layer of the model, for example Gemma's
-	// local and global layers; layers without an encoding come back unchanged. old_rope and new_rope are then presets or
-	// configurations, without layer_type and layer_index, and the size of a config_json times the number of layers is at
-	// most 1 MiB. The moved layers have at most 8 different encodings. Empty: all layers of k have the same encoding. If
-	// an error is about the encoding of one layer, the metadata `layer` has its index along L.
+	// The layers of the model, counted from 0, that the layers of k hold: one number for each index along L, or one
+	// number without L; at most 256. If this list is set, each layer of k has the encoding of its layer of the model, for
+	// example Gemma's local and global layers. Layers without an encoding come back unchanged. In this case old_rope and
+	// new_rope are presets or configurations, without layer_type and layer_index. The size of a config_json times the
+	// number of layers is at most 1 MiB. The moved layers have at most 8 different encodings. Empty: all layers of k have
+	// the same encoding. If an error is about the encoding of one layer, its metadata `layer` has this layer's index
+	// along L.
 	ModelLayers   []int32 `protobuf:"varint,6,rep,packed,name=model_layers,json=modelLayers,proto3" json:"model_layers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2397,10 +2400,10 @@ func (x *CacheLayout) GetModelLayers() []int32 {
 	return nil
 }
 
-// The old positions of keys, and their new positions.
+// The old and the new positions of keys.
 type Movement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Required with new_positions, and if the frequencies change. In other cases they have no effect.
+	// Required with new_positions, and also if the frequencies change. In other cases old_positions has no effect.
 	OldPositions *Positions `protobuf:"bytes,1,opt,name=old_positions,json=oldPositions,proto3" json:"old_positions,omitempty"`
 	// Required. A shift of 0 changes only the encoding.
 	//
@@ -2553,7 +2556,7 @@ func (x *RepositionResponse) GetK() *Tensor {
 	return nil
 }
 
-// Bytes of the tensors of `call`: see the service.
+// Carries bytes of the tensors of `call` (see the comment of the service).
 type RepositionStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Call          *RepositionRequest     `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"` // in the first message only, where it is required
@@ -3220,18 +3223,18 @@ func (x *AnalyzeRopeResponse) GetKept() []float64 {
 
 type DiagnoseRopeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At least one. The reference for all others is the first config.json. If there is none, the first params.json is the
-	// reference. Without a reference, each GGUF file and each saved table is checked alone.
+	// At least one input. The reference for all other inputs is the first config.json. If there is no config.json, the
+	// first params.json is the reference. Without a reference, each GGUF file and each saved table is checked alone.
 	Inputs []*ModelDescription `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	// Readers (programs that load checkpoints) to report on. Known names are "hf", "hf4", "vllm", "sglang", "llama_cpp",
 	// "mlx", "gpt_oss", "deepseek", "mistral", "gguf_hf", "exllamav3", "tensorrt_llm", "onnxruntime_genai", "candle",
-	// "mistral_rs", "ollama", "openvino". A name may have a version: "vllm@0.20". The answer has no findings that concern
-	// only other readers. Empty: all readers that can run the model, except the last seven of this list.
+	// "mistral_rs", "ollama", "openvino". A name may have a version, such as "vllm@0.20". The answer has no findings that
+	// concern only other readers. Empty: all readers that can run the model, except the last seven of these names.
 	Readers []string `protobuf:"bytes,2,rep,name=readers,proto3" json:"readers,omitempty"`
 	// Largest distance at which readers are compared, > 0. Unset (0): the length that `runtime` sets, or else the length
 	// that an input gives (max_position_embeddings, context_length), or else 8192.
 	Length int64 `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
-	// An engine's command line with the shell's quotes: "vllm serve --hf-overrides '{...}'".
+	// An engine's command line with the shell's quotes, such as "vllm serve --hf-overrides '{...}'".
 	Runtime       string `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3299,7 +3302,7 @@ type DiagnoseRopeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One report for each input, in the order of the inputs.
 	Inputs []*DescriptionReport `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
-	// Ordered by severity, then by the share of a score that is left.
+	// All findings, ordered by severity, then by the share of a score that is left.
 	Findings      []*Finding     `protobuf:"bytes,2,rep,name=findings,proto3" json:"findings,omitempty"`
 	Summary       *FindingCounts `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
 	Length        int64          `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`

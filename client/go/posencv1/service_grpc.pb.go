@@ -39,76 +39,78 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Computes positional encodings. The service is stateless: every call is pure, and may be retried or sent to any
-// replica. One version of the server answers equal requests with equal bytes, so answers may be cached by request.
-// There is one exception: if a number of 64, 32 or 16 bits results from several NaNs, it may have the sign and payload
-// of any of them.
+// Computes positional encodings. The service is stateless. A call may be retried or sent to any replica, unless it
+// overwrites its input in shared memory (see ApplyRopeRequest.q_output). One version of the server answers equal
+// requests with equal bytes, so answers may be cached by request. There is one exception: a number of 64, 32 or 16 bits
+// that is computed from several NaNs may have the sign and payload of any of these NaNs.
 //
-// Every call may return the errors below. Each error carries google.rpc.ErrorInfo (reason: ErrorReason). An error about
-// a bad request also carries google.rpc.BadRequest, which lists all faults that were found; code, reason and text
-// describe the first fault.
+// Every call may return the errors below. Each error carries google.rpc.ErrorInfo, whose reason is an ErrorReason. An
+// error about a bad request also carries google.rpc.BadRequest, which lists all faults that were found. Code, reason
+// and text describe the first fault.
 //   - INVALID_ARGUMENT: the request can never succeed; the message names the field.
 //   - OUT_OF_RANGE: the encoding does not have this position.
-//   - UNIMPLEMENTED: the request has a field or enum value that this server does not know. Protobuf would skip it, but
-//     then the results would lack its effect.
+//   - UNIMPLEMENTED: the request has a field or enum value that this server does not know. Protobuf would skip this field
+//     or value, and the results would lack its effect.
 //   - RESOURCE_EXHAUSTED: a limit was exceeded (do not retry), or the server is full (google.rpc.RetryInfo says when to
 //     retry).
-//   - UNAVAILABLE: the server is draining; retry elsewhere.
-//   - DEADLINE_EXCEEDED, CANCELLED: the deadline passed, or the caller cancelled; work stops within about a millisecond.
-//     A call whose client sets no deadline has the server's default deadline.
+//   - UNAVAILABLE: the server is draining; retry on another server.
+//   - DEADLINE_EXCEEDED, CANCELLED: the deadline passed, or the caller cancelled the call. The work stops within about a
+//     millisecond. A call whose client sets no deadline has the server's default deadline.
 //
-// Request metadata `posenc-message-bytes` (optional, a decimal number) announces the size in bytes of the call's
-// serialized request message (in a stream, of the largest message). Before the server reads a message, it reserves this
-// much memory (four times as much for a stream). While too little memory is free, the call waits. Without the
-// announcement, the server reserves 1/256 of the memory that all calls together may use, but at least 64 KiB (for a
-// stream, four times 5 MiB). If the message is larger than the reserved memory and there is no memory for it, the call
-// does not wait: it ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED). So send the number with every call that
-// carries a tensor. To parse fields other than tensors, the server reserves their size again, 64 times the size of each
-// config_json, and 16 times the size of all other fields of encodings. If there is too little memory for this, the call
-// ends with the same error.
-//   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
-//     not a number; the field is `posenc-message-bytes`. A smaller message is not an error.
-//   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before
-//     anything is read.
+// The optional request metadata `posenc-message-bytes` announces the size in bytes of the call's serialized request
+// message, as a decimal number. For a stream it announces the size of the largest message. Before the server reads a
+// message, it reserves this number of bytes (four times this number for a stream). While too little memory is free, the
+// call waits. Without the announcement, the server reserves 1/256 of the memory that all calls together may use, but at
+// least 64 KiB. For a stream without the announcement it reserves four times 5 MiB. If the message is larger than the
+// reserved memory and there is no memory for it, the call does not wait, but ends with RESOURCE_EXHAUSTED
+// (ERROR_REASON_OVERLOADED). So send the number with every call that carries a tensor. Fields that are not tensors need
+// more memory when they are parsed. The server reserves the size of these fields again, plus 64 times the size of each
+// config_json, plus 16 times the size of all other fields of encodings. If there is too little memory for this, the
+// call ends with the same error.
+//   - A message that is larger than announced, or a value that is not a number, is INVALID_ARGUMENT
+//     (ERROR_REASON_FIELD_INVALID with the field `posenc-message-bytes`). A smaller message is not an error.
+//   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE). The server
+//     then reads no message.
 //
 // Most gRPC clients refuse responses over 4 MiB, unless the caller raises the client's limit.
 //
-// A message has at most 16384 elements in repeated fields of messages and strings; elements of nested messages are
-// counted, too. Lists of numbers are not counted, but they grow when they are parsed: a small number has one byte on
-// the wire, and four or eight bytes in memory. All lists of a message together may grow by at most 16 MiB (two
-// million numbers never grow by more). A message over either limit is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
+// A message has at most 16384 elements in repeated fields whose elements are messages or strings. Elements inside
+// nested messages are counted, too. Lists of numbers are not counted, but they grow when they are parsed: a small
+// number has one byte on the wire, and four or eight bytes in memory. All lists of a message together may grow by at
+// most 16 MiB. Two million numbers never grow by more. A message over either limit is INVALID_ARGUMENT
+// (ERROR_REASON_FIELD_INVALID).
 //
 // The optional request metadata `x-request-id` and `traceparent` (W3C Trace Context) identify the call in the server's
 // log and traces. They do not change answers.
 //
 // ApplyRopeStream and RepositionStream carry tensors of any size, as bytes. Client and server may cut the bytes into
 // messages between any two elements.
-//   - The first message describes the whole call: `call` is the unary request, but its tensors to rotate (q and k, or k)
-//     have only dtype and shape. Position ids and shifts either have their elements, or also have only dtype and shape.
-//   - The `data` of all messages, joined in their order, is one sequence of bytes: first the position ids and shifts that
-//     `call` describes without elements (those of old_positions, then those of new_positions or shifts), then q, then k.
-//     A message may end anywhere except inside an element. `data` may be empty, also in the first message.
+//   - The first message describes the whole call. Its field `call` is the unary request, but the tensors to rotate (q and
+//     k, or k) have only dtype and shape. Position ids and shifts have their elements, or also only dtype and shape.
+//   - The `data` of all messages, joined in their order, has the position ids and shifts that `call` describes without
+//     elements (first old_positions, then new_positions or shifts). Then q follows, and then k. A message may end
+//     anywhere except inside an element. `data` may be empty, also in the first message.
 //   - The `data` of all responses, joined, is the rotated q, then the rotated k, with the dtype and shape of the input.
-//     The server does not cut the bytes where the client did: a message may have no response, or several responses. A
-//     response has at most Limits.stream_chunk_bytes, unless a single head is larger. A tensor without elements has no
-//     bytes.
+//     The server may cut the bytes at other places than the client, so a message may have no response or several
+//     responses. A response has at most Limits.stream_chunk_bytes, unless a single head is larger.
 //   - The server answers as soon as it has a whole head of a token. The client needs no other call before the stream. The
-//     client must write and read at the same time: the server reads at most a few messages ahead of the answers that the
-//     client has read. In a `cache`, the head of a token is the data of all dimensions after BT, or after B if T does not
-//     follow B directly.
+//     client must write and read at the same time, because the server reads only a few messages ahead of the answers that
+//     the client has read. In a `cache`, a head of a token is the data of all dimensions after the letters BT, or after B
+//     if T does not follow B directly.
 //   - After the last byte the client half-closes the stream. The status then says whether the call succeeded. An error
-//     ends the stream; bytes that came before the error are valid.
-//   - Errors about `call` name its fields as the unary call does. The other errors of a stream are INVALID_ARGUMENT, too.
-//     They have the field `data` if more bytes come than `call` describes, or if fewer bytes come before the half-close
-//     (ERROR_REASON_TENSOR_SIZE_MISMATCH), or if a message ends inside an element (ERROR_REASON_FIELD_INVALID). They have
-//     the field `call` if the first message lacks `call` (ERROR_REASON_FIELD_REQUIRED), or if a later message has it
-//     (ERROR_REASON_FIELD_INVALID). Shared memory in a stream is also an error.
-//   - The server keeps the positions of all tokens for the whole call, in float64: if it has no memory for them, the call
-//     is RESOURCE_EXHAUSTED. Apart from the positions, it keeps only the messages that it is processing.
+//     ends the stream, but bytes that came before the error are valid.
+//   - An error about `call` names the same fields as an error of the unary call. Other faults of a stream's messages are
+//     INVALID_ARGUMENT. The error has the field `data` if more or fewer bytes come before the half-close than `call`
+//     describes (ERROR_REASON_TENSOR_SIZE_MISMATCH), or if a message ends inside an element (ERROR_REASON_FIELD_INVALID).
+//     The error has the field `call` if the first message lacks `call` (ERROR_REASON_FIELD_REQUIRED), or if a later
+//     message has `call` (ERROR_REASON_FIELD_INVALID). Shared memory in a stream is also an error.
+//   - The server keeps the positions of all tokens for the whole call, in float64. If it has no memory for these
+//     positions, the call is RESOURCE_EXHAUSTED. Apart from the positions, the server keeps only the messages in
+//     progress.
 type PositionalEncodingServiceClient interface {
 	// Returns version, instruction set, limits, presets, dtypes and shared memory of the server.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
-	// Turns a preset, a config.json or a specification into exact frequencies, and lists its assumptions. In every RPC
+	// Turns a preset, a config.json or a specification into exact frequencies, and lists all assumptions. In every RPC
 	// that takes a RopeSource, an unknown preset is NOT_FOUND.
 	ResolveRope(ctx context.Context, in *ResolveRopeRequest, opts ...grpc.CallOption) (*ResolveRopeResponse, error)
 	// Builds the rows of a table: cosines and sines of a rotary encoding, or an absolute encoding.
@@ -124,9 +126,9 @@ type PositionalEncodingServiceClient interface {
 	ApplyRope(ctx context.Context, in *ApplyRopeRequest, opts ...grpc.CallOption) (*ApplyRopeResponse, error)
 	// Rotates tensors of any size, in constant server memory.
 	ApplyRopeStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ApplyRopeStreamRequest, ApplyRopeStreamResponse], error)
-	// Moves rotated keys to other positions, or from one rotary encoding to another, in one rotation. INVALID_ARGUMENT
-	// (ERROR_REASON_NOT_REPOSITIONABLE) if no single rotation converts the old encoding to the new one, for example if
-	// rotary_dim differs.
+	// Moves rotated keys to other positions, or from one rotary encoding to another, in one rotation. The call is
+	// INVALID_ARGUMENT (ERROR_REASON_NOT_REPOSITIONABLE) if no single rotation converts the old encoding to the new one,
+	// for example if rotary_dim differs.
 	Reposition(ctx context.Context, in *RepositionRequest, opts ...grpc.CallOption) (*RepositionResponse, error)
 	// Repositions caches of any size, in constant server memory.
 	RepositionStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RepositionStreamRequest, RepositionStreamResponse], error)
@@ -138,9 +140,9 @@ type PositionalEncodingServiceClient interface {
 	ConvertPairing(ctx context.Context, in *ConvertPairingRequest, opts ...grpc.CallOption) (*ConvertPairingResponse, error)
 	// Returns wavelengths, long-term decay and similarity between positions, for plots and for choosing a base.
 	AnalyzeRope(ctx context.Context, in *AnalyzeRopeRequest, opts ...grpc.CallOption) (*AnalyzeRopeResponse, error)
-	// Interprets all descriptions of one checkpoint as each of its readers does. A reader is a program that loads
-	// checkpoints, such as transformers or vLLM. Returns which readers disagree, from which distance on, and which key
-	// corrects the disagreement. `posenc doctor` does the same with files that it reads itself. A faulty description is
+	// Interprets all descriptions of one checkpoint as each reader does. A reader is a program that loads checkpoints,
+	// such as transformers or vLLM. Returns the readers that disagree, the distance at which the disagreement begins, and
+	// the key that corrects it. `posenc doctor` does the same with files that it reads itself. A faulty description is
 	// not an error: the answer lists its faults.
 	DiagnoseRope(ctx context.Context, in *DiagnoseRopeRequest, opts ...grpc.CallOption) (*DiagnoseRopeResponse, error)
 }
@@ -331,76 +333,78 @@ func (c *positionalEncodingServiceClient) DiagnoseRope(ctx context.Context, in *
 // All implementations must embed UnimplementedPositionalEncodingServiceServer
 // for forward compatibility.
 //
-// Computes positional encodings. The service is stateless: every call is pure, and may be retried or sent to any
-// replica. One version of the server answers equal requests with equal bytes, so answers may be cached by request.
-// There is one exception: if a number of 64, 32 or 16 bits results from several NaNs, it may have the sign and payload
-// of any of them.
+// Computes positional encodings. The service is stateless. A call may be retried or sent to any replica, unless it
+// overwrites its input in shared memory (see ApplyRopeRequest.q_output). One version of the server answers equal
+// requests with equal bytes, so answers may be cached by request. There is one exception: a number of 64, 32 or 16 bits
+// that is computed from several NaNs may have the sign and payload of any of these NaNs.
 //
-// Every call may return the errors below. Each error carries google.rpc.ErrorInfo (reason: ErrorReason). An error about
-// a bad request also carries google.rpc.BadRequest, which lists all faults that were found; code, reason and text
-// describe the first fault.
+// Every call may return the errors below. Each error carries google.rpc.ErrorInfo, whose reason is an ErrorReason. An
+// error about a bad request also carries google.rpc.BadRequest, which lists all faults that were found. Code, reason
+// and text describe the first fault.
 //   - INVALID_ARGUMENT: the request can never succeed; the message names the field.
 //   - OUT_OF_RANGE: the encoding does not have this position.
-//   - UNIMPLEMENTED: the request has a field or enum value that this server does not know. Protobuf would skip it, but
-//     then the results would lack its effect.
+//   - UNIMPLEMENTED: the request has a field or enum value that this server does not know. Protobuf would skip this field
+//     or value, and the results would lack its effect.
 //   - RESOURCE_EXHAUSTED: a limit was exceeded (do not retry), or the server is full (google.rpc.RetryInfo says when to
 //     retry).
-//   - UNAVAILABLE: the server is draining; retry elsewhere.
-//   - DEADLINE_EXCEEDED, CANCELLED: the deadline passed, or the caller cancelled; work stops within about a millisecond.
-//     A call whose client sets no deadline has the server's default deadline.
+//   - UNAVAILABLE: the server is draining; retry on another server.
+//   - DEADLINE_EXCEEDED, CANCELLED: the deadline passed, or the caller cancelled the call. The work stops within about a
+//     millisecond. A call whose client sets no deadline has the server's default deadline.
 //
-// Request metadata `posenc-message-bytes` (optional, a decimal number) announces the size in bytes of the call's
-// serialized request message (in a stream, of the largest message). Before the server reads a message, it reserves this
-// much memory (four times as much for a stream). While too little memory is free, the call waits. Without the
-// announcement, the server reserves 1/256 of the memory that all calls together may use, but at least 64 KiB (for a
-// stream, four times 5 MiB). If the message is larger than the reserved memory and there is no memory for it, the call
-// does not wait: it ends with RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED). So send the number with every call that
-// carries a tensor. To parse fields other than tensors, the server reserves their size again, 64 times the size of each
-// config_json, and 16 times the size of all other fields of encodings. If there is too little memory for this, the call
-// ends with the same error.
-//   - A message that is larger than announced is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID), and so is a value that is
-//     not a number; the field is `posenc-message-bytes`. A smaller message is not an error.
-//   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE), before
-//     anything is read.
+// The optional request metadata `posenc-message-bytes` announces the size in bytes of the call's serialized request
+// message, as a decimal number. For a stream it announces the size of the largest message. Before the server reads a
+// message, it reserves this number of bytes (four times this number for a stream). While too little memory is free, the
+// call waits. Without the announcement, the server reserves 1/256 of the memory that all calls together may use, but at
+// least 64 KiB. For a stream without the announcement it reserves four times 5 MiB. If the message is larger than the
+// reserved memory and there is no memory for it, the call does not wait, but ends with RESOURCE_EXHAUSTED
+// (ERROR_REASON_OVERLOADED). So send the number with every call that carries a tensor. Fields that are not tensors need
+// more memory when they are parsed. The server reserves the size of these fields again, plus 64 times the size of each
+// config_json, plus 16 times the size of all other fields of encodings. If there is too little memory for this, the
+// call ends with the same error.
+//   - A message that is larger than announced, or a value that is not a number, is INVALID_ARGUMENT
+//     (ERROR_REASON_FIELD_INVALID with the field `posenc-message-bytes`). A smaller message is not an error.
+//   - An announcement above Limits.max_request_bytes is RESOURCE_EXHAUSTED (ERROR_REASON_MESSAGE_TOO_LARGE). The server
+//     then reads no message.
 //
 // Most gRPC clients refuse responses over 4 MiB, unless the caller raises the client's limit.
 //
-// A message has at most 16384 elements in repeated fields of messages and strings; elements of nested messages are
-// counted, too. Lists of numbers are not counted, but they grow when they are parsed: a small number has one byte on
-// the wire, and four or eight bytes in memory. All lists of a message together may grow by at most 16 MiB (two
-// million numbers never grow by more). A message over either limit is INVALID_ARGUMENT (ERROR_REASON_FIELD_INVALID).
+// A message has at most 16384 elements in repeated fields whose elements are messages or strings. Elements inside
+// nested messages are counted, too. Lists of numbers are not counted, but they grow when they are parsed: a small
+// number has one byte on the wire, and four or eight bytes in memory. All lists of a message together may grow by at
+// most 16 MiB. Two million numbers never grow by more. A message over either limit is INVALID_ARGUMENT
+// (ERROR_REASON_FIELD_INVALID).
 //
 // The optional request metadata `x-request-id` and `traceparent` (W3C Trace Context) identify the call in the server's
 // log and traces. They do not change answers.
 //
 // ApplyRopeStream and RepositionStream carry tensors of any size, as bytes. Client and server may cut the bytes into
 // messages between any two elements.
-//   - The first message describes the whole call: `call` is the unary request, but its tensors to rotate (q and k, or k)
-//     have only dtype and shape. Position ids and shifts either have their elements, or also have only dtype and shape.
-//   - The `data` of all messages, joined in their order, is one sequence of bytes: first the position ids and shifts that
-//     `call` describes without elements (those of old_positions, then those of new_positions or shifts), then q, then k.
-//     A message may end anywhere except inside an element. `data` may be empty, also in the first message.
+//   - The first message describes the whole call. Its field `call` is the unary request, but the tensors to rotate (q and
+//     k, or k) have only dtype and shape. Position ids and shifts have their elements, or also only dtype and shape.
+//   - The `data` of all messages, joined in their order, has the position ids and shifts that `call` describes without
+//     elements (first old_positions, then new_positions or shifts). Then q follows, and then k. A message may end
+//     anywhere except inside an element. `data` may be empty, also in the first message.
 //   - The `data` of all responses, joined, is the rotated q, then the rotated k, with the dtype and shape of the input.
-//     The server does not cut the bytes where the client did: a message may have no response, or several responses. A
-//     response has at most Limits.stream_chunk_bytes, unless a single head is larger. A tensor without elements has no
-//     bytes.
+//     The server may cut the bytes at other places than the client, so a message may have no response or several
+//     responses. A response has at most Limits.stream_chunk_bytes, unless a single head is larger.
 //   - The server answers as soon as it has a whole head of a token. The client needs no other call before the stream. The
-//     client must write and read at the same time: the server reads at most a few messages ahead of the answers that the
-//     client has read. In a `cache`, the head of a token is the data of all dimensions after BT, or after B if T does not
-//     follow B directly.
+//     client must write and read at the same time, because the server reads only a few messages ahead of the answers that
+//     the client has read. In a `cache`, a head of a token is the data of all dimensions after the letters BT, or after B
+//     if T does not follow B directly.
 //   - After the last byte the client half-closes the stream. The status then says whether the call succeeded. An error
-//     ends the stream; bytes that came before the error are valid.
-//   - Errors about `call` name its fields as the unary call does. The other errors of a stream are INVALID_ARGUMENT, too.
-//     They have the field `data` if more bytes come than `call` describes, or if fewer bytes come before the half-close
-//     (ERROR_REASON_TENSOR_SIZE_MISMATCH), or if a message ends inside an element (ERROR_REASON_FIELD_INVALID). They have
-//     the field `call` if the first message lacks `call` (ERROR_REASON_FIELD_REQUIRED), or if a later message has it
-//     (ERROR_REASON_FIELD_INVALID). Shared memory in a stream is also an error.
-//   - The server keeps the positions of all tokens for the whole call, in float64: if it has no memory for them, the call
-//     is RESOURCE_EXHAUSTED. Apart from the positions, it keeps only the messages that it is processing.
+//     ends the stream, but bytes that came before the error are valid.
+//   - An error about `call` names the same fields as an error of the unary call. Other faults of a stream's messages are
+//     INVALID_ARGUMENT. The error has the field `data` if more or fewer bytes come before the half-close than `call`
+//     describes (ERROR_REASON_TENSOR_SIZE_MISMATCH), or if a message ends inside an element (ERROR_REASON_FIELD_INVALID).
+//     The error has the field `call` if the first message lacks `call` (ERROR_REASON_FIELD_REQUIRED), or if a later
+//     message has `call` (ERROR_REASON_FIELD_INVALID). Shared memory in a stream is also an error.
+//   - The server keeps the positions of all tokens for the whole call, in float64. If it has no memory for these
+//     positions, the call is RESOURCE_EXHAUSTED. Apart from the positions, the server keeps only the messages in
+//     progress.
 type PositionalEncodingServiceServer interface {
 	// Returns version, instruction set, limits, presets, dtypes and shared memory of the server.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
-	// Turns a preset, a config.json or a specification into exact frequencies, and lists its assumptions. In every RPC
+	// Turns a preset, a config.json or a specification into exact frequencies, and lists all assumptions. In every RPC
 	// that takes a RopeSource, an unknown preset is NOT_FOUND.
 	ResolveRope(context.Context, *ResolveRopeRequest) (*ResolveRopeResponse, error)
 	// Builds the rows of a table: cosines and sines of a rotary encoding, or an absolute encoding.
@@ -416,9 +420,9 @@ type PositionalEncodingServiceServer interface {
 	ApplyRope(context.Context, *ApplyRopeRequest) (*ApplyRopeResponse, error)
 	// Rotates tensors of any size, in constant server memory.
 	ApplyRopeStream(grpc.BidiStreamingServer[ApplyRopeStreamRequest, ApplyRopeStreamResponse]) error
-	// Moves rotated keys to other positions, or from one rotary encoding to another, in one rotation. INVALID_ARGUMENT
-	// (ERROR_REASON_NOT_REPOSITIONABLE) if no single rotation converts the old encoding to the new one, for example if
-	// rotary_dim differs.
+	// Moves rotated keys to other positions, or from one rotary encoding to another, in one rotation. The call is
+	// INVALID_ARGUMENT (ERROR_REASON_NOT_REPOSITIONABLE) if no single rotation converts the old encoding to the new one,
+	// for example if rotary_dim differs.
 	Reposition(context.Context, *RepositionRequest) (*RepositionResponse, error)
 	// Repositions caches of any size, in constant server memory.
 	RepositionStream(grpc.BidiStreamingServer[RepositionStreamRequest, RepositionStreamResponse]) error
@@ -430,9 +434,9 @@ type PositionalEncodingServiceServer interface {
 	ConvertPairing(context.Context, *ConvertPairingRequest) (*ConvertPairingResponse, error)
 	// Returns wavelengths, long-term decay and similarity between positions, for plots and for choosing a base.
 	AnalyzeRope(context.Context, *AnalyzeRopeRequest) (*AnalyzeRopeResponse, error)
-	// Interprets all descriptions of one checkpoint as each of its readers does. A reader is a program that loads
-	// checkpoints, such as transformers or vLLM. Returns which readers disagree, from which distance on, and which key
-	// corrects the disagreement. `posenc doctor` does the same with files that it reads itself. A faulty description is
+	// Interprets all descriptions of one checkpoint as each reader does. A reader is a program that loads checkpoints,
+	// such as transformers or vLLM. Returns the readers that disagree, the distance at which the disagreement begins, and
+	// the key that corrects it. `posenc doctor` does the same with files that it reads itself. A faulty description is
 	// not an error: the answer lists its faults.
 	DiagnoseRope(context.Context, *DiagnoseRopeRequest) (*DiagnoseRopeResponse, error)
 	mustEmbedUnimplementedPositionalEncodingServiceServer()

@@ -31,16 +31,16 @@ const (
 	Dtype_DTYPE_FLOAT64     Dtype = 4
 	Dtype_DTYPE_INT32       Dtype = 5 // indices and positions only
 	Dtype_DTYPE_INT64       Dtype = 6 // indices and positions only
-	// FP8 (arXiv:2209.05433; OCP's OFP8), in which caches hold keys. It is valid for the heads of ApplyRope and
+	// FP8 (arXiv:2209.05433, also OFP8 of OCP) is a format of cached keys. FP8 is valid for the heads of ApplyRope and
 	// Reposition, which then need `saturation`, and for the weight of ConvertPairing. Any other tensor of FP8 is
 	// INVALID_ARGUMENT.
 	//
-	// Elements are widened exactly, rotated in float32 and rounded once, to nearest even. Subnormal numbers are kept, and
-	// so is the sign of a zero that is converted or copied. A zero that is the result of a rotation has the sign that
-	// IEEE 754 gives the sum: (-0, -0) rotated by 0 is (+0, -0). Every computed NaN is 0x7F; channels that pass through
-	// keep all their bits. Each rotation rounds again, by up to half an ulp: 1/16 (E4M3) or 1/8 (E5M2) of the element. If
-	// a whole tensor or head has a scale, rotation does not change the scale, and the caller keeps it. If each channel
-	// has a scale, the scales stay valid only if they are equal within each pair.
+	// Elements are widened exactly, rotated in float32 and rounded once, to nearest even. Subnormal numbers are kept. A
+	// zero that is converted or copied keeps its sign. A zero that is the result of a rotation has the sign that IEEE 754
+	// gives the sum, so (-0, -0) rotated by 0 is (+0, -0). Every computed NaN is 0x7F; channels that pass through keep
+	// all their bits. Each rotation rounds again, by up to half an ulp: 1/16 (E4M3) or 1/8 (E5M2) of the element. If a
+	// whole tensor or a whole head has one scale, rotation does not change the scale, and the caller keeps it. If each
+	// channel has a scale, the scales stay valid only if they are equal within each pair.
 	Dtype_DTYPE_FLOAT8_E4M3FN Dtype = 7 // 4 bits of exponent, 3 of mantissa; largest 448; no infinity; NaN is 0x7F and 0xFF
 	Dtype_DTYPE_FLOAT8_E5M2   Dtype = 8 // 5 bits of exponent, 2 of mantissa; largest 57344; infinity 0x7C, 0xFC; NaN 0x7D-7F, 0xFD-FF
 	// Quantised keys. INT8 is valid only for k of Reposition, which then needs `saturation` or `block_format`. Any
@@ -111,9 +111,9 @@ func (Dtype) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{0}
 }
 
-// Treatment of results that FP8 and INT8 cannot hold: numbers that round to more than the largest finite number
-// (magnitudes over 464 in E4M3, from 61440 on in E5M2; in INT8 numbers below -128.5, and from 127.5 on), and infinity.
-// There is no default, because a wrong choice would not be noticed. NaN stays NaN in both cases.
+// Treatment of infinite results, and of results that round to more than the largest finite number of FP8 or INT8. These
+// are magnitudes over 464 in E4M3, magnitudes from 61440 on in E5M2, and numbers below -128.5 or from 127.5 on in INT8.
+// There is no default, because a wrong choice would not be noticed. NaN stays NaN with both values.
 type Saturation int32
 
 const (
@@ -170,24 +170,24 @@ func (Saturation) EnumDescriptor() ([]byte, []int) {
 // The blocks in which llama.cpp's quantised caches hold keys. A block is 32 neighbouring channels of a head: a scale d
 // (IEEE binary16, little-endian), then 32 quants q. Channel i is d * q[i], in float32.
 //
-// Keys become blocks again as ggml's functions quantize_row_q8_0_ref and quantize_row_q4_0_ref make them. Each
-// operation is rounded to float32. 1/d is the quotient, or 0 if d is 0 or the quotient is infinite. d itself is then
-// rounded to binary16, to nearest even, where it may become infinite. Other code of an engine may round differently:
-// a quant may then differ by 1.
+// Keys become blocks again exactly as in ggml's functions quantize_row_q8_0_ref and quantize_row_q4_0_ref. Each
+// operation is rounded to float32. The quotient 1/d is replaced by 0 if d is 0 or the quotient is infinite. The scale d
+// itself is then rounded to binary16, to nearest even, and may become infinite. Other code of an engine may round
+// differently, and a quant may then differ by 1.
 //
-// If a scale is infinite or NaN, the results that need it are not finite. In a block with such a result, d becomes
-// NaN (0x7E00), and all bits of the quants become 0.
+// If a scale is infinite or NaN, the results that need this scale are not finite. In a block with such a result, d
+// becomes NaN (0x7E00), and all bits of the quants become 0.
 type BlockFormat int32
 
 const (
 	BlockFormat_BLOCK_FORMAT_UNSPECIFIED BlockFormat = 0 // no blocks
-	// 34 bytes: d, then one byte for each quant, -127 to 127 (-128 is read, too). d = (largest magnitude) / 127;
-	// q = x * (1/d), rounded to the nearest integer, halves away from zero.
+	// 34 bytes: d, then one byte for each quant, -127 to 127 (-128 is read, too). Here d = (largest magnitude) / 127, and
+	// q = x * (1/d), rounded to the nearest integer, with halves away from zero.
 	BlockFormat_BLOCK_FORMAT_Q8_0 BlockFormat = 1
 	// 18 bytes: d, then 16 bytes; byte j holds q[j] + 8 in its low four bits, and q[j + 16] + 8 in its high four bits.
-	// d = m / -8, where m is the channel of the largest magnitude, with its sign. If several channels have this
-	// magnitude, m is the first of them; if all are zeros, m is +0. q + 8 = x * (1/d) + 8.5, without its fraction, and
-	// at most 15.
+	// Here d = m / -8, where m is the channel of the largest magnitude, with its sign. If several channels have this
+	// magnitude, m is the first of them; if all channels are zeros, m is +0. The number q + 8 is x * (1/d) + 8.5, without
+	// its fraction, and at most 15.
 	BlockFormat_BLOCK_FORMAT_Q4_0 BlockFormat = 2
 )
 
@@ -232,7 +232,7 @@ func (BlockFormat) EnumDescriptor() ([]byte, []int) {
 	return file_posenc_v1_tensor_proto_rawDescGZIP(), []int{2}
 }
 
-// Order of a tensor's dimensions: B batch, S sequence, H heads, D head_dim, T all tokens of a packed batch.
+// Order of a tensor's dimensions. B: batch, S: sequence, H: heads, D: head_dim, T: all tokens of a packed batch.
 // There is no default, because a mix-up of BSHD and BHSD would not be noticed. B may also count layers or cache blocks.
 type Layout int32
 
@@ -296,8 +296,8 @@ func (Layout) EnumDescriptor() ([]byte, []int) {
 type SharedMemory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The file's name, without a directory: letters, digits, '.', '_' and '-', at most 255; begins with the server's
-	// prefix. NOT_FOUND unless it is a regular file with one link, owned by the server's user or by a user that the
-	// server is configured to trust.
+	// prefix. It must be a regular file with one link, owned by the server's user or by a user that the server is
+	// configured to trust. Other files are NOT_FOUND.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Offset of the tensor's first byte, >= 0; any alignment. dtype and shape determine the number of bytes.
 	Offset        int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
@@ -349,10 +349,9 @@ func (x *SharedMemory) GetOffset() int64 {
 	return 0
 }
 
-// A dense tensor. Exactly one of `data`, `values` and `shared` is set, unless the shape holds no element, or the
-// elements come in a stream's `data`.
-// A rotated or encoded tensor comes back in the form of the input, but as `data` if the input was `shared` and the
-// request names no output for it. All other tensors come back as `data`.
+// A dense tensor. Exactly one of `data`, `values` and `shared` is set, unless the shape has no elements, or the
+// elements come in a stream's `data`. A rotated or encoded tensor comes back in the form of the input. It comes back as
+// `data` if the input was `shared` and the request names no output for it. All other tensors come back as `data`.
 type Tensor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
@@ -366,12 +365,12 @@ type Tensor struct {
 	// The place of the elements in a file, instead of the elements. Valid in requests of unary calls, and in responses to
 	// a request that named an output. INVALID_ARGUMENT in a stream.
 	Shared *SharedMemory `protobuf:"bytes,4,opt,name=shared,proto3" json:"shared,omitempty"`
-	// The elements as bytes: little-endian, row-major, no padding; exactly product(shape) * sizeof(dtype) long.
-	// It has the highest field number, so that serializers write it last. Parsers accept fields in any order.
+	// The elements as bytes: little-endian, row-major, no padding; exactly product(shape) * sizeof(dtype) long. This
+	// field has the highest number, so that serializers write it last. Parsers accept fields in any order.
 	//
-	// Most clients refuse answers over 4 MiB by default: raise max_receive_message_length (the setting may have another
-	// name in your language), or use the stream, whose responses fit. Announce the size that you send in the metadata
-	// posenc-message-bytes (see the service). No message can exceed 2 GiB - 1.
+	// Most clients refuse answers over 4 MiB by default. Raise max_receive_message_length (the setting may have another
+	// name in your language), or use the stream, whose responses fit. Announce the request's size in the metadata
+	// posenc-message-bytes (see the comment of the service). No message can exceed 2 GiB - 1.
 	Data          []byte `protobuf:"bytes,15,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -444,7 +443,7 @@ func (x *Tensor) GetData() []byte {
 
 // The position of every token, |position| <= 2^31. A request with tokens must set one kind, so that forgotten positions
 // are not taken as zeros. If an encoding has several axes, `start`, `starts` and `packed` give a token the same
-// position on each axis, as for text; grids (ASSIGNMENT_PER_AXIS, several axes of explicit frequencies) need `ids`.
+// position on each axis, as for text. Grids (ASSIGNMENT_PER_AXIS, several axes of explicit frequencies) need `ids`.
 type Positions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -547,8 +546,8 @@ type Positions_Starts struct {
 
 type Positions_Ids struct {
 	// One position per token: [S] (the same in every sequence) or [B, S]; [T] for THD. If an encoding has several axes,
-	// they come first: [axes, S], [axes, B, S] or [axes, T]. int32, int64, float32 or float64; finite. Fractional
-	// positions are never rounded.
+	// the axes come first: [axes, S], [axes, B, S] or [axes, T]. The dtype is int32, int64, float32 or float64; all ids
+	// are finite. Fractional positions are never rounded.
 	Ids *Tensor `protobuf:"bytes,3,opt,name=ids,proto3,oneof"`
 }
 
@@ -567,8 +566,8 @@ func (*Positions_Packed) isPositions_Kind() {}
 
 type SequenceStarts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One per sequence: token t of sequence b has position values[b] + t. A sequence with n tokens of left padding starts
-	// at -n.
+	// One start per sequence: token t of sequence b has position values[b] + t. A sequence with n tokens of left padding
+	// starts at -n.
 	Values        []int64 `protobuf:"varint,1,rep,packed,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

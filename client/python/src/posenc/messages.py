@@ -83,10 +83,10 @@ class SharedMemory(Message):
 
 @dataclass
 class Tensor(AsArray, Message):
-    """A dense tensor. Exactly one of `data`, `values` and `shared` is set, unless the shape holds
-    no element, or the elements come in a stream's `data`. A rotated or encoded tensor comes back
-    in the form of the input, but as `data` if the input was `shared` and the request names no
-    output for it. All other tensors come back as `data`."""
+    """A dense tensor. Exactly one of `data`, `values` and `shared` is set, unless the shape has no
+    elements, or the elements come in a stream's `data`. A rotated or encoded tensor comes back in
+    the form of the input. It comes back as `data` if the input was `shared` and the request names
+    no output for it. All other tensors come back as `data`."""
 
     dtype: Dtype = _field(1, Dtype)
     shape: list[int] = _field(2, "int64", REPEATED)
@@ -110,7 +110,7 @@ class PackedSequences(Message):
 class Positions(Message):
     """The position of every token, |position| <= 2^31. A request with tokens must set one kind, so
     that forgotten positions are not taken as zeros. If an encoding has several axes, `start`,
-    `starts` and `packed` give a token the same position on each axis, as for text; grids
+    `starts` and `packed` give a token the same position on each axis, as for text. Grids
     (ASSIGNMENT_PER_AXIS, several axes of explicit frequencies) need `ids`."""
 
     start: Optional[int] = _field(1, "int64", OPTIONAL)
@@ -235,15 +235,15 @@ class LinearScaling(Message):
 
 @dataclass
 class NtkScaling(Message):
-    """NTK-aware base change: rope_theta * factor^(d / (d - 2)); d > 2. Hunyuan's alpha is this
-    factor."""
+    """NTK-aware base change: rope_theta * factor^(d / (d - 2)); d > 2. `factor` is Hunyuan's
+    alpha."""
 
     factor: float = _field(1, "double")
 
 
 @dataclass
 class DynamicNtkScaling(Message):
-    """NTK-aware base change that follows the length L = RopeSource.sequence_length; d > 2. If L
+    """NTK-aware base change that depends on the length L = RopeSource.sequence_length; d > 2. If L
     exceeds max_position_embeddings, the base is rope_theta * (factor * L / max_position_embeddings
     - (factor - 1))^(d / (d - 2))."""
 
@@ -253,9 +253,9 @@ class DynamicNtkScaling(Message):
 
 @dataclass
 class YarnScaling(Message):
-    """YaRN (arXiv:2309.00071): the number of rotations that a pair completes in
-    original_max_position_embeddings positions decides whether its frequency is divided by factor,
-    kept, or scaled on a ramp between the two."""
+    """YaRN (arXiv:2309.00071). A pair completes a number of rotations in
+    original_max_position_embeddings positions. This number decides whether the pair's frequency is
+    divided by factor, kept, or scaled on a ramp between these two cases."""
 
     factor: float = _field(1, "double")
     original_max_position_embeddings: int = _field(2, "int64")
@@ -342,7 +342,7 @@ class RopeSpec(Message):
 @dataclass
 class RopeSource(Message):
     """A rotary encoding: written out, named, or read from a model's own configuration. For many
-    small calls, resolve once with ResolveRope and send the `spec`: it is short and needs no
+    small calls, resolve once with ResolveRope and send the `spec`, which is short and needs no
     parsing."""
 
     spec: Optional[RopeSpec] = _field(1, RopeSpec)
@@ -359,8 +359,8 @@ class RopeSource(Message):
 
 @dataclass
 class QueryScale(Message):
-    """Position-dependent temperature: q *= 1 + beta * ln(1 + floor((p + offset) / floor_scale)). p
-    + offset below 0 counts as 0."""
+    """Position-dependent temperature: q *= 1 + beta * ln(1 + floor((p + offset) / floor_scale)). A
+    negative p + offset counts as 0."""
 
     beta: float = _field(1, "double")
     floor_scale: float = _field(2, "double")
@@ -556,7 +556,7 @@ class RelativeIndex(Message):
 @dataclass
 class UntiedPositions(Message):
     """TUPE's untied position term (arXiv:2006.15595): scale * position_queries[i] .
-    position_keys[j]. Row p belongs to position p; positions past the rows are OUT_OF_RANGE."""
+    position_keys[j]. Row p belongs to position p; positions past the last row are OUT_OF_RANGE."""
 
     scale: Optional[float] = _field(1, "double", OPTIONAL)
     position_queries: Optional[Tensor] = _field(14, Tensor)
@@ -873,7 +873,7 @@ class PaddedPositions(Message):
 
 @dataclass
 class ContextParallelPositions(Message):
-    """[T]: positions of the tokens on one device. Each sequence is cut into 2 * size chunks; rank
+    """Positions of the tokens on one device, [T]. Each sequence is cut into 2 * size chunks; rank
     r has chunks r and 2 * size - 1 - r."""
 
     lengths: list[int] = _field(1, "int64", REPEATED)
@@ -910,17 +910,18 @@ class MultimodalPositionsSpan(Message):
 @dataclass
 class MultimodalPositions(Message):
     """Positions of the text and vision spans of one sequence, in order: [3, T] (time, height,
-    width). A span starts one after the greatest position so far, as in Qwen2-VL. At most 16384
-    spans."""
+    width). A span starts at the greatest position so far plus 1, as in Qwen2-VL. There are at most
+    16384 spans."""
 
     spans: list[MultimodalPositionsSpan] = _field(1, MultimodalPositionsSpan, REPEATED)
 
 
 @dataclass
 class AttentionSinkPositions(Message):
-    """Original positions of the tokens that a cache keeps, [T]: the first `sinks` and the last
-    `window` of `length`. In the cache, the tokens have positions 0, 1, ...: Reposition moves them
-    from these ids to a `start` of 0 (StreamingLLM, arXiv:2309.17453)."""
+    """Original positions of the tokens that a cache keeps, [T]: the first `sinks` tokens and the
+    last `window` tokens of `length` tokens. In the cache, the kept tokens have the positions 0, 1,
+    2 and so on. Reposition moves them from these ids to a `start` of 0 (StreamingLLM,
+    arXiv:2309.17453)."""
 
     sinks: int = _field(1, "int64")
     window: int = _field(2, "int64")
@@ -936,11 +937,11 @@ class VisionPositionsGrid(Message):
 
 @dataclass
 class VisionPositions(Message):
-    """Position ids of a vision tower's or diffusion transformer's tokens, [axes, T], as the
-    model's class in transformers or diffusers makes them, with the same axes, order of the
-    patches, first index, class tokens and units. The ids are float32 if they are fractional
-    (DINOv3: 2 pi times the coordinates in [-1, 1]; SAM 3). A tower with windowed attention applies
-    one permutation to tokens and ids; the caller must do this."""
+    """Position ids, [axes, T], for the tokens of a vision tower or of a diffusion transformer.
+    They equal the ids of the model's class in transformers or diffusers, in axes, order of the
+    patches, first index, class tokens and units. Fractional ids are float32 (SAM 3, and DINOv3
+    with 2 pi times coordinates in [-1, 1]). A tower with windowed attention applies one
+    permutation to tokens and ids. The caller must apply this permutation."""
 
     rope: Optional[RopeSource] = _field(1, RopeSource)
     grids: list[VisionPositionsGrid] = _field(2, VisionPositionsGrid, REPEATED)
@@ -988,7 +989,7 @@ class ApplyRopeResponse(Message):
 
 @dataclass
 class ApplyRopeStreamRequest(Message):
-    """Bytes of the tensors of `call`: see the service."""
+    """Carries bytes of the tensors of `call` (see the comment of the service)."""
 
     call: Optional[ApplyRopeRequest] = _field(1, ApplyRopeRequest)
     data: Buffer = _field(15, "bytes")
@@ -1001,7 +1002,7 @@ class ApplyRopeStreamResponse(Message):
 
 @dataclass
 class Movement(Message):
-    """The old positions of keys, and their new positions."""
+    """The old and the new positions of keys."""
 
     old_positions: Optional[Positions] = _field(1, Positions)
     new_positions: Optional[Positions] = _field(2, Positions)
@@ -1011,14 +1012,14 @@ class Movement(Message):
 
 @dataclass
 class CacheLayout(Message):
-    """A paged cache of keys, or of keys and values. The keys of its tokens rotate; every other
-    byte comes back unchanged. If a cache in shared memory is its own output, its keys are rotated
-    in place: bytes of other tokens are neither read nor written. In the shapes of positions and
-    shifts, B is the number of sequences (the rows of `block_table` or `slots`), and S is the
-    greatest length. INVALID_ARGUMENT if block_table or slots names a block or slot that k does not
-    have, or if two tokens have the same slot, because a key cannot have two positions. If several
-    sequences share a block (a common prefix), first give each of them, except one, its own copy of
-    the block."""
+    """A paged cache of keys, or of keys and values. The keys of the tokens in block_table or slots
+    rotate; all other bytes come back unchanged. If a cache in shared memory is its own output,
+    these keys are rotated in place, and bytes of other tokens are neither read nor written. In the
+    shapes of positions and shifts, B is the number of sequences (the rows of `block_table` or
+    `slots`), and S is the greatest length. The call is INVALID_ARGUMENT if block_table or slots
+    names a block or slot that k does not have. It is also INVALID_ARGUMENT if two tokens have the
+    same slot, because a key cannot have two positions. If several sequences share a block (a
+    common prefix), first copy the block, so that each sequence has its own block."""
 
     dimensions: str = _field(1, "string")
     block_table: Optional[Tensor] = _field(2, Tensor)
@@ -1048,7 +1049,7 @@ class RepositionResponse(Message):
 
 @dataclass
 class RepositionStreamRequest(Message):
-    """Bytes of the tensors of `call`: see the service."""
+    """Carries bytes of the tensors of `call` (see the comment of the service)."""
 
     call: Optional[RepositionRequest] = _field(1, RepositionRequest)
     data: Buffer = _field(15, "bytes")
