@@ -202,10 +202,9 @@ std::vector<LayerGroup> GroupLayers(const json& root, const Reach& reach) {
   std::string model_type;
   const json& part = *LanguagePartOf(&copy, &model_type, nullptr);
   interpretation::Report ignored;
-  std::int64_t layers =
-      interpretation::JsonObject(&part, "", &ignored)
-          .FirstInteger(interpretation::kLayersNames)
-          .value_or(0);
+  std::int64_t layers = interpretation::JsonObject(&part, "", &ignored)
+                            .FirstInteger(interpretation::kLayersNames)
+                            .value_or(0);
   const json& types = ValueAt(part, "layer_types");
   const std::size_t step = interpretation::ListsMlps(types, model_type) ? 2 : 1;
   const auto type_of = [&types, step](std::size_t layer) {

@@ -329,11 +329,11 @@ Json Overridden(Json config, const std::string& arguments) {
 
 // Findings about base, width or axes themselves: their fixes change these.
 constexpr const char* kAboutTheRope[] = {
-    "config.head-dim-derived", "config.partial-conflict",
-    "config.partial-default",  "config.sections",
-    "config.theta-absent",     "config.theta-conflict",
-    "config.unlike-published", "gguf.freq-base",
-    "params.config-differs",   "runtime.flag-unread",
+    "config.head-dim-derived",      "config.partial-conflict",
+    "config.partial-default",       "config.sections",
+    "config.theta-absent",          "config.theta-conflict",
+    "config.unlike-published",      "gguf.freq-base",
+    "params.config-differs",        "runtime.flag-unread",
     "runtime.override-drops-theta", "tables.inv-freq-differs"};
 
 bool IsAboutTheRope(const std::string& id) {
