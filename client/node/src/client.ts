@@ -64,7 +64,7 @@ export class Client {
     });
     const { spec, headDim } = resolved ?? {};
     const known = spec ? { spec, headDim, sequenceLength: source.sequenceLength } : source;
-    return new Rope(this, known as given.RopeArgument, resolved);
+    return new Rope(this, known, resolved);
   }
 
   /** Returns version, instruction set, limits, presets and dtypes. */
