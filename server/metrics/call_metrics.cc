@@ -55,7 +55,7 @@ const char* TypeOf(const google::protobuf::MethodDescriptor& method) {
   return method.server_streaming() ? "server_stream" : "unary";
 }
 
-// Returns the reason of a refusal; empty if the call was not refused.
+// Returns the reason of a refusal, or "" if the call was not refused.
 std::string RefusedFor(const CallRecord& record) {
   switch (record.code) {
     case grpc::StatusCode::UNAUTHENTICATED:
