@@ -93,7 +93,7 @@ absl::StatusOr<NextPart> BeginTable(const v1::BuildTableStreamRequest& request,
     }
     ResultPart part = {table->Answer(first, n), response.SerializeAsString()};
     first += n;
-    // A table without rows is also one message.
+    // A table without rows is also sent as one message.
     part.last = first >= table->rows();
     return part;
   };
