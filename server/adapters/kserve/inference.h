@@ -4,8 +4,8 @@
 //   ModelInferRequest --Read--> native request --Model::answer--> TensorAnswer
 //     --Answer--> | model_name .. outputs | raw_output_contents | .. |
 //
-// As in the contract's calls, the bytes of tensors are borrowed from the
-// request, and results overwrite them if the RPC allows it.
+// The bytes of tensors are borrowed from the request, and results overwrite
+// them if the RPC allows it, like in the contract's calls.
 
 #pragma once
 
