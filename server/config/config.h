@@ -42,8 +42,8 @@ struct Config {
 
   std::string ready_file;
   bool exit_with_stdin = false;
-  // If not empty, posencd does not serve: it asks the server at this address
-  // for its health.
+  // If this is not empty, posencd asks the server at this address for its
+  // health, and does not serve.
   std::string probe;
   std::string probe_service = "posenc.readiness";
   ProbeTls probe_tls;

@@ -86,9 +86,9 @@ void Flatten(const std::string& prefix, const toml::table& table,
   }
 }
 
-// Returns the key or table header that line `line` belongs to, or "" if none is
-// found: for example "threads" for the line "threads = many". Messages use it,
-// because toml++'s errors name no key.
+// Returns the key or table header that line `line` belongs to, such as
+// "threads" for the line "threads = many", or "" if none is found. Messages
+// name the key, because toml++'s errors do not.
 absl::string_view KeyAt(const std::vector<absl::string_view>& lines,
                         std::size_t line) {
   for (std::size_t i = line; i > 0; --i) {

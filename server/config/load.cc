@@ -24,8 +24,8 @@ namespace {
 constexpr char kDefault[] = "default";
 constexpr char kCommandLine[] = "command line";
 constexpr char kPrefix[] = "POSENC_";
-// This variable is not a key. Tests and benchmarks set it; main() and
-// core/simd/dispatch.cc read it.
+// This variable is not a key. Tests and benchmarks set the variable, and main()
+// and core/simd/dispatch.cc read it.
 constexpr char kForceIsa[] = "POSENC_FORCE_ISA";
 constexpr char kFileKey[] = "config";
 // Keys of former versions are accepted and do nothing.

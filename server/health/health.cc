@@ -87,7 +87,7 @@ void Health::Remove(Watch* watch) {
   if (--of_connection->second == 0) by_connection_.erase(of_connection);
 }
 
-// If `waiter` is null, the caller sends the state next. So this function then
+// If `waiter` is null, the caller sends the state next. So this function also
 // stores the state as sent.
 bool Health::HasNews(Watch* watch, Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -2,8 +2,8 @@
 // it, and clients that choose another server before this server drains.
 //
 // gRPC's own health service is not used, because it reads a whole message
-// before any code of ours sees the call. Any peer could send it a message of
-// any size up to the server's limit, at any speed.
+// before any code of ours sees the call. Any peer could send this service a
+// message of any size up to the server's limit, at any speed.
 
 #pragma once
 

@@ -62,12 +62,12 @@ struct SharedParts {
   bool none() const { return tensors.empty() && places.empty(); }
   // Returns whether the tensors are too large to be read on a loop's thread.
   bool TakesLong() const;
-  // Returns INVALID_ARGUMENT if there are parts, because streams must not use
-  // shared memory.
+  // Returns INVALID_ARGUMENT if there are any parts, because streams must not
+  // use shared memory.
   absl::Status CheckNone() const;
 };
 
-// Visits every field that is set to find the parts. KnownFields::Walk() is a
+// Finds the parts by visiting every field that is set. KnownFields::Walk() is a
 // cheaper way to find that a message has no shared memory.
 SharedParts FindSharedParts(google::protobuf::Message* message);
 

@@ -174,8 +174,8 @@ void CallMetrics::Finished(const CallRecord& record) {
   method.received->Increment(static_cast<double>(record.messages_received));
   method.sent->Increment(static_cast<double>(record.messages_sent));
   method.handling->Observe(absl::ToDoubleSeconds(record.handling));
-  // A call that was refused before its message has not waited or computed. Its
-  // zeros would hide the times of other calls.
+  // A call that was refused before its message arrived has not waited or
+  // computed. Its zeros would hide the times of other calls.
   if (record.messages_received > 0 || record.waited > absl::ZeroDuration()) {
     waited_->Observe(absl::ToDoubleSeconds(record.waited));
   }

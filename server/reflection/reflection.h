@@ -1,7 +1,7 @@
 // Implements the reflection service, under its current name and its older name
-// (v1alpha). Tools such as grpcurl and buf curl read descriptors of the
-// server's contract, of gRPC's own services, and of the details of errors from
-// it.
+// (v1alpha). Tools such as grpcurl and buf curl use it to read the descriptors
+// of the server's contract, of gRPC's own services, and of the details of
+// errors.
 //
 // gRPC's own reflection service is not used, because it exists only as v1alpha.
 // Its descriptors do not have the JSON names of fields, so some tools would
@@ -20,9 +20,9 @@
 
 namespace posenc::server {
 
-// After its construction, only the number of calls changes. Requests of peers
-// add nothing to its tables, even if they contain invented names. The object
-// must outlive its calls.
+// After the construction of this object, only its number of calls changes.
+// Requests of peers add nothing to its tables, even if they contain invented
+// names. The object must outlive its calls.
 class Reflection final {
  public:
   // `more` is a further service next to the contract's and gRPC's services, or

@@ -1,5 +1,5 @@
 // A service on the same port as the contract's service, such as KServe's. The
-// server gets it in ServerOptions, and does not know its name.
+// server gets the service in ServerOptions, and does not know its name.
 
 #pragma once
 

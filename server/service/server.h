@@ -83,7 +83,7 @@ struct ServerOptions {
 
   // Age of a connection at which its client gets GOAWAY, so that the client
   // resolves the name and connects again. Calls in progress may continue for
-  // max_connection_age_grace. Age 0 means never.
+  // max_connection_age_grace. An age of 0 means no limit.
   absl::Duration max_connection_age = absl::Minutes(30);
   absl::Duration max_connection_age_grace = absl::Minutes(10);
 

@@ -61,7 +61,7 @@ class RpcService final : public CallService {
 
   const Admission& admission() const { return *resources_.admission; }
 
-  // Sets the fields that this service knows.
+  // Sets the fields of `status` that this service knows.
   void FillIn(ServerStatus* status) const;
 
   // Must be called about once a second, on one thread. Every tenth call returns

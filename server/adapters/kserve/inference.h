@@ -5,7 +5,7 @@
 //     --Answer--> | model_name .. outputs | raw_output_contents | .. |
 //
 // The bytes of tensors are borrowed from the request, and results overwrite
-// them if the RPC allows it, like in the contract's calls.
+// them if the RPC allows it, as in the contract's calls.
 
 #pragma once
 
@@ -107,8 +107,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
                     absl::Status* status);
   absl::Status ReadOutputs();
   // Reads the parameters of an input or an output, and finds its place in
-  // shared memory. `ignores` returns true for the other parameters that are
-  // accepted without effect. All further parameters are errors.
+  // shared memory. `ignores` returns true for other parameters that are
+  // accepted without effect. Any further parameter is an error.
   absl::StatusOr<Placed> ReadPlaced(
       const ParameterMap& parameters,
       bool (*ignores)(absl::string_view name,
