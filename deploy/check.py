@@ -15,7 +15,7 @@ import sys
 import yaml
 
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-# Memory of an idle server; 25 MiB were measured.
+# Bytes of memory for an idle server; 25 MiB were measured.
 PROCESS = 30 * 2**20
 HELM_LABELS = {"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version"}
 
@@ -180,7 +180,7 @@ JSON_TYPES = {"object": dict, "array": list, "string": str, "integer": int, "num
 
 
 def type_faults(value, schema, path):
-    """Finds what the schema of a CRD does not allow: missing or unknown fields, other types."""
+    """Finds missing fields, unknown fields and wrong types, according to the schema of a CRD."""
     kind = schema.get("type")
     if kind is None or schema.get("x-kubernetes-preserve-unknown-fields"):
         return

@@ -41,11 +41,11 @@ MOST_BYTES = 12_000_000
 
 
 class Refused(Exception):
-    """The program must not be in a wheel."""
+    """Raised for a program that must not be in a wheel."""
 
 
 def tag_of(program):
-    """Returns the tag of the oldest system that runs a program: manylinux_2_34_x86_64."""
+    """Returns the tag of the oldest system that runs a program, such as manylinux_2_34_x86_64."""
     told = subprocess.run(["readelf", "-hdVW", program], env={**os.environ, "LC_ALL": "C"}, capture_output=True,
                           text=True, check=True).stdout  # fmt: skip
     foreign = [name for name in re.findall(r"\(NEEDED\).*\[(.*)\]", told) if not GLIBC.fullmatch(name)]
@@ -62,7 +62,7 @@ def tag_of(program):
 
 
 def licences():
-    """Returns the files of the licences, by name: of the program, and of the libraries in it."""
+    """Returns the licence files of the program and of the libraries in it, by name."""
     return {
         "LICENSE": ROOT / "LICENSE",
         **{f"{name}/copyright": SHARE / "doc" / name / "copyright" for name in LINKED},

@@ -30,7 +30,7 @@ MHD_Result AddHost(void* request, MHD_ValueKind /*kind*/, const char* name,
   return MHD_YES;
 }
 
-// Leaves `text` unchanged, so that libmicrohttpd does not unescape paths: they
+// Leaves `text` unchanged, so that libmicrohttpd does not unescape paths. Paths
 // are compared in the form in which they arrived.
 std::size_t KeepEscapes(void* /*unused*/, MHD_Connection* /*connection*/,
                         char* text) {

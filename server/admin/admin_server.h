@@ -1,11 +1,11 @@
 // The admin port: metrics, health, configuration and channelz over HTTP.
 //
 // libmicrohttpd serves all connections of a listening socket on one thread.
-// This thread shares nothing with gRPC's threads, so it answers even while they
-// are busy with calls. It does not wait for slow peers. A connection has one
-// request and one response.
+// This thread shares nothing with gRPC's threads, so it answers even while
+// gRPC's threads are busy with calls. It does not wait for slow peers. Each
+// connection has one request and one response.
 //
-// The pages show the connections and the configuration, and change nothing.
+// The pages show connections and configuration, and cannot change anything.
 // Everybody who can reach the address may read all pages. So the address should
 // be loopback, or an address that only the scraper can reach.
 
@@ -24,8 +24,8 @@ struct MHD_Daemon;
 namespace posenc::server {
 
 struct AdminOptions {
-  // The same forms as --listen: "host:port" (port 0: any free port),
-  // "[::1]:port", "unix:/path".
+  // An address in a form of --listen, such as "host:port" (port 0 is any free
+  // port), "[::1]:port" or "unix:/path".
   std::string address;
   // Further host names, without port, that a request's Host header may have.
   // The host of `address`, localhost and IP addresses are always allowed.
@@ -36,8 +36,8 @@ struct AdminOptions {
 
 class AdminServer final {
  public:
-  // The server listens when this function returns. INVALID_ARGUMENT for an
-  // address that cannot be parsed, UNAVAILABLE if it cannot be bound; the
+  // The server listens when this function returns. Returns INVALID_ARGUMENT if
+  // the address cannot be parsed, and UNAVAILABLE if it cannot be bound; the
   // messages name --admin. `pages` are called until the server is destroyed.
   static absl::StatusOr<std::unique_ptr<AdminServer>> Start(
       const AdminOptions& options, AdminPages pages);

@@ -46,7 +46,8 @@ bool IsPort(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
 }
 
-// Returns the refusal of a request; nothing if the request is allowed.
+// Returns the answer that refuses a request, or nullopt if the request is
+// allowed.
 std::optional<AdminResponse> Refusal(const AdminRequest& request,
                                      const std::vector<std::string>& names) {
   const std::vector<std::string>& hosts = request.hosts;

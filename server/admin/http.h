@@ -1,4 +1,4 @@
-// Answers the admin server's requests, without sockets.
+// Makes the answers to the admin server's requests. Uses no sockets.
 
 #pragma once
 
@@ -14,7 +14,7 @@ namespace posenc::server {
 
 // Functions that make the admin server's pages. They may run concurrently on
 // several threads of the server. They must return within milliseconds, because
-// their thread answers no other request in this time. An exception becomes
+// their thread answers no other request during this time. An exception becomes
 // status 500.
 struct AdminPages {
   std::function<std::string()> metrics;  // /metrics
@@ -41,14 +41,15 @@ struct AdminResponse {
 // address of a server that only the visitor can reach, and the visitor's
 // browser sends the page's requests to that server. These requests have the
 // page's name as Host, so the server can refuse them. An IP address as Host is
-// safe: there is no name to rebind. Prometheus and kubelet use IP addresses.
+// safe, because it is no name that can be rebound. Prometheus and kubelet use
+// IP addresses.
 bool HostAllowed(absl::string_view host, const std::vector<std::string>& names);
 
 // Returns a page of gRPC's channelz, which describes the servers and sockets of
 // this process, as JSON. The paths are /channelz, /channelz/servers,
 // /channelz/server/ID[/sockets] and /channelz/socket/ID. Lists have at most 100
-// entries. NOT_FOUND for another path and for an unknown ID. gRPC must have
-// been initialised.
+// entries. Returns NOT_FOUND for any other path and for an unknown ID. gRPC
+// must have been initialised.
 absl::StatusOr<std::string> ChannelzPage(absl::string_view path);
 
 class AdminHttp {
@@ -57,7 +58,8 @@ class AdminHttp {
   AdminHttp(AdminPages pages, std::vector<std::string> names)
       : pages_(std::move(pages)), names_(std::move(names)) {}
 
-  // Returns the answer to a request; ignores its body. Never throws.
+  // Returns the answer to a request, and ignores the request's body. Never
+  // throws.
   AdminResponse Answer(const AdminRequest& request) const;
 
  private:

@@ -22,7 +22,8 @@ absl::Status CheckKserve(bool kserve) {
                             "(POSENC_KSERVE)");
 }
 
-// Warns if all tokens have expired: no caller could be served.
+// Returns a warning if all tokens have expired, because then no call with a
+// token can succeed. Otherwise returns "".
 std::string TokensDoubt(const ServerOptions& server) {
   if (server.token_file.empty()) return "";
   const auto tokens =

@@ -10,16 +10,16 @@
 
 namespace posenc::server {
 
-// Finds the errors that can be found before anything is bound or written: the
-// errors of CheckOptions(), invalid addresses of the admin server and of the
-// collector of traces, and a ready file that cannot be written. The error's
-// field is a flag, for example "--listen".
+// Returns the first error that can be found before a socket is bound or a file
+// is written. Checks CheckOptions(), --kserve, the addresses of the admin
+// server and of the collector of traces, and the path of the ready file. The
+// error's field is a flag, for example "--listen".
 absl::Status CheckConfig(const Config& config);
 
 // Returns warnings if a valid configuration needs more than the machine or the
-// container has. An operator should see them at the start, and not when the
-// kernel ends the process. Also warns of expired tokens, and of addresses that
-// other machines can reach.
+// container has. An operator should see these warnings at the start, and not
+// when the kernel ends the process. Also warns if all tokens have expired, or
+// if other machines can reach the admin server.
 std::vector<std::string> Doubts(const Config& config);
 
 }  // namespace posenc::server

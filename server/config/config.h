@@ -1,5 +1,5 @@
-// The configuration of posencd, from all sources: keys.h has the names under
-// which these fields are set.
+// The configuration of posencd, combined from all sources. keys.h has the names
+// of the keys that set these fields.
 
 #pragma once
 
@@ -24,26 +24,26 @@ struct LogOptions {
 struct Config {
   Config() { server.listen = {"127.0.0.1:50051"}; }
 
-  // Configuration file that was read; empty: none.
+  // Path of the configuration file; empty if there is none.
   std::string file;
 
   ServerOptions server;
-  // Whether the server has KServe's service (inference.GRPCInferenceService).
+  // True if the server has KServe's service (inference.GRPCInferenceService).
   bool kserve = KserveService().make != nullptr;
   LogOptions log;
 
-  // "host:port" or "unix:/path" of the admin server; empty: none.
+  // "host:port" or "unix:/path" of the admin server; empty if there is none.
   std::string admin;
   // Further host names that requests to the admin server may use
   // (AdminOptions::hosts).
   std::vector<std::string> admin_hosts;
-  // Collector that gets the traces; empty: no traces.
+  // Address of the collector that gets the traces; empty if there is none.
   std::string otlp_endpoint;
 
   std::string ready_file;
   bool exit_with_stdin = false;
-  // Address of a server. If it is not empty, posencd asks this server for its
-  // health instead of serving.
+  // If this is not empty, posencd asks the server at this address for its
+  // health, and does not serve.
   std::string probe;
   std::string probe_service = "posenc.readiness";
   ProbeTls probe_tls;

@@ -10,9 +10,9 @@
 #include "absl/strings/strip.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
-// No other file includes toml++. These macros make toml++ return errors as
-// values. Its assertions would fail for malformed files; without assertions, it
-// returns an error for such a file.
+// Only this file includes toml++. These macros make toml++ return errors as
+// values. toml++'s assertions would fail for malformed files; without
+// assertions, toml++ returns an error for these files.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_cast<void>(0)
 #define TOML_EXCEPTIONS 0
@@ -27,7 +27,8 @@ constexpr char kFloat[] = "a number with a point";
 constexpr char kBoolean[] = "true or false";
 constexpr char kOther[] = "of another type";
 
-// The TOML types that keys of each KeyKind accept, and their name in errors.
+// The TOML types that keys of each KeyKind accept, and the words for these
+// types in errors.
 constexpr struct {
   absl::string_view types[2];
   const char* words;
@@ -85,10 +86,9 @@ void Flatten(const std::string& prefix, const toml::table& table,
   }
 }
 
-// Returns the key or table header to which the line with number `line` belongs,
-// for errors, because toml++'s errors do not name it: "threads" for the line
-// "threads = many", "[tls]" for the line of that header. Returns "" if none is
-// found.
+// Returns the key or table header that line `line` belongs to, such as
+// "threads" for the line "threads = many", or "" if none is found. Messages
+// name the key, because toml++'s errors do not.
 absl::string_view KeyAt(const std::vector<absl::string_view>& lines,
                         std::size_t line) {
   for (std::size_t i = line; i > 0; --i) {
@@ -142,9 +142,9 @@ absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
   }
   absl::ConsumePrefix(&text, "\xEF\xBB\xBF");  // a byte order mark
   // toml++ has undefined behaviour for characters beyond ASCII outside strings
-  // and comments. So it first parses a copy that has '!' instead of all
-  // characters beyond ASCII: outside strings and comments, '!' is an ordinary
-  // error.
+  // and comments. So this function first parses a copy that has '!' instead of
+  // all characters beyond ASCII, because toml++ reports a '!' outside strings
+  // and comments as an ordinary error.
   std::string ascii(text);
   std::replace_if(ascii.begin(), ascii.end(), std::not_fn(IsAscii), '!');
   toml::parse_result parsed = toml::parse(ascii);

@@ -29,19 +29,20 @@ struct FileEntry {
   int line;
   std::vector<FileValue> values;
   bool array = false;  // false: there is one value
-  // True for a table's header without keys; then there are no values.
+  // True if the entry is a table's header without keys; it has no values.
   bool empty_table = false;
 };
 
 // Returns the entries of a file's text, in the file's order. Keys may be
-// unknown, and one key may come both flat and in a table. INVALID_ARGUMENT for
-// malformed TOML; the message begins with file name, line and, if known, key:
-// "NAME:3: threads: ...". `name` is the file's name.
+// unknown, and one key may come both flat and in a table. Returns
+// INVALID_ARGUMENT for malformed TOML. The message begins with the file's name,
+// the line and the key, if a key is found, as in "NAME:3: threads: ...". `name`
+// is the file's name.
 absl::StatusOr<std::vector<FileEntry>> ParseConfigFile(absl::string_view name,
                                                        absl::string_view text);
 
-// Returns the entry's texts for SetKey(). INVALID_ARGUMENT if the key does not
-// accept the TOML type, for example for a number in quotes.
+// Returns the entry's texts for SetKey(). Returns INVALID_ARGUMENT if the key
+// does not accept the TOML type, for example for a number in quotes.
 absl::StatusOr<std::vector<std::string>> TextsFor(const Key& key,
                                                   const FileEntry& entry);
 

@@ -213,7 +213,7 @@ constexpr Key kKeys[] = {
 // Kubernetes sets variables for Services in every container. For a Service
 // named "posenc" it sets POSENC_PORT, POSENC_PORT_50051_TCP_ADDR,
 // POSENC_SERVICE_HOST and more; for "posenc-x" it sets POSENC_X_PORT and
-// POSENC_X_SERVICE_HOST. No key may have such a name.
+// POSENC_X_SERVICE_HOST. No key may have the name of one of these variables.
 constexpr bool IsInjected(std::string_view name) {
   return name == "port" || name.starts_with("port-") ||
          name.starts_with("service-") || name.ends_with("-port") ||

@@ -46,7 +46,7 @@ struct Key {
   // of texts in a list.
   std::int64_t min;
   std::int64_t max;
-  // Whether SIGHUP changes the key's value in a running server.
+  // True if SIGHUP changes the key's value in a running server.
   bool reloads;
   KeyField (*field)(Config&);
   // Says in one sentence what the key does.
@@ -54,12 +54,12 @@ struct Key {
   // The name of the value in --help and the documentation. The value of a
   // choice is its words with '|' between them.
   const char* value;
-  // The meaning of a default of 0 or ""; empty if the default needs no
+  // The meaning of 0 or "" as the default; empty if the default needs no
   // explanation.
   const char* default_means;
-  // Whether an empty value is an error. Without the file that this key names,
-  // the server or the probe would be less safe. So a value that is empty
-  // because a variable in it is unset must not count as "no file".
+  // True if an empty value is an error. Without the file that this key names,
+  // the server or the probe would be less safe. A value can be empty by
+  // mistake, if a shell variable is unset, and must then not mean "no file".
   bool no_empty = false;
 };
 
@@ -71,9 +71,9 @@ const Key* FindKey(absl::string_view name);
 // Returns "POSENC_MAX_WAITING" for "max-waiting".
 std::string EnvironmentName(const Key& key);
 
-// Sets the field of `config`. `values` has one text, or for a list all given
-// texts. The status' message is the fact and the rule, without the key's name:
-// "'many' is not a whole number".
+// Sets the field of `config`. `values` has one text, or all given texts of a
+// list. The status' message is the fact and the rule, without the key's name,
+// such as "'many' is not a whole number".
 absl::Status SetKey(const Key& key, const std::vector<std::string>& values,
                     Config* config);
 

@@ -24,8 +24,8 @@ namespace {
 constexpr char kDefault[] = "default";
 constexpr char kCommandLine[] = "command line";
 constexpr char kPrefix[] = "POSENC_";
-// This variable is not a key. Tests and benchmarks set it; main() and
-// core/simd/dispatch.cc read it.
+// This variable is not a key. Tests and benchmarks set the variable, and main()
+// and core/simd/dispatch.cc read it.
 constexpr char kForceIsa[] = "POSENC_FORCE_ISA";
 constexpr char kFileKey[] = "config";
 // Keys of former versions are accepted and do nothing.
@@ -48,8 +48,8 @@ std::string WarningOfFormer(absl::string_view key, absl::string_view source) {
   return absl::StrCat("--", key, ": does nothing any more (", source, ")");
 }
 
-// Sets the key. If a source of higher priority has already set it, only checks
-// the values.
+// Sets the key. If a source of higher priority has already set the key, only
+// checks the values.
 absl::Status Set(const Key& key, const std::vector<std::string>& values,
                  const std::string& source, LoadedConfig* loaded) {
   std::string& from = loaded->sources[&key - Keys().data()];
@@ -109,8 +109,8 @@ void Show(std::string text, LoadedConfig* loaded) {
 
 // Refuses a flag whose value is missing or empty. CLI11 would treat the next
 // flag as the missing value, and "" as a switch's "on". An empty path would
-// count as no path: if the variable in --token-file "$TOKENS" is unset, the
-// server would not check tokens.
+// mean "no file": with --token-file "$TOKENS" and an unset variable, the server
+// would not check tokens.
 absl::Status CheckValuesGiven(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const absl::string_view flag = argv[i];
@@ -212,7 +212,7 @@ absl::Status ReadEnvironment(const char* const* environment,
   return absl::OkStatus();
 }
 
-// Returns whether a table of this name may hold keys.
+// Returns whether a table of this name may have keys.
 bool HasKeysBelow(absl::string_view table) {
   const std::string prefix = absl::StrCat(table, "-");
   return std::any_of(Keys().begin(), Keys().end(), [&prefix](const Key& key) {

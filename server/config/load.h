@@ -22,7 +22,7 @@ enum class Task {
 
 struct LoadedConfig {
   Config config;
-  // The sources of the values, in the order of Keys(): "command line",
+  // The sources of the values, in the order of Keys(), such as "command line",
   // "POSENC_LISTEN", "/etc/posenc.toml:3" or "default".
   std::vector<std::string> sources;
   // Each warning is one line.
@@ -33,8 +33,8 @@ struct LoadedConfig {
 
 // Reads the arguments of main() and `environment`, which ends with a null
 // pointer, like environ. The status' message is one line that begins with the
-// key as a flag and ends with the source: "--max-waiting: 'many' is not a whole
-// number (POSENC_MAX_WAITING)".
+// key as a flag and ends with the source, as in "--max-waiting: ...
+// (POSENC_MAX_WAITING)".
 absl::StatusOr<LoadedConfig> LoadConfig(int argc, const char* const* argv,
                                         const char* const* environment);
 

@@ -99,8 +99,7 @@ absl::Status Set(const Key& key, const std::string& text,
   return absl::OkStatus();
 }
 
-// Sets a field of type int. The range of such a key is within int, so the cast
-// is safe.
+// Sets a field of type int. The key's range is within int, so the cast is safe.
 absl::Status Set(const Key& key, const std::string& text, int* number) {
   std::int64_t value = *number;
   absl::Status status = Set(key, text, &value);
@@ -127,7 +126,7 @@ absl::Status Set(const Key& /*key*/, const std::string& text, bool* on) {
   return IsNot(text, "on or off");
 }
 
-// Checks a text: a path, address or name, which appears in lines of the log.
+// Checks a path, an address or a name, because the log shows these texts.
 absl::Status CheckText(absl::string_view text) {
   constexpr std::size_t kLongest = 4096;  // PATH_MAX of Linux
   const bool too_long = text.size() > kLongest;

@@ -14,7 +14,7 @@ namespace {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-// Returns the requested name; nullopt if the message is malformed.
+// Returns the requested name, or nullopt if the message is malformed.
 std::optional<std::string> NameOf(const std::string& message) {
   HealthCheckRequest request;
   if (!request.ParseFromString(message)) return std::nullopt;
@@ -68,7 +68,7 @@ class Health::Watch final : public CallHandler {
   Health* const health_;
   const std::uint64_t connection_;
   std::optional<std::string> name_;  // none: no request yet
-  // The state that was sent last; none: no state was sent yet.
+  // The state that was sent last; nullopt if no state was sent yet.
   std::optional<std::optional<bool>> told_;
   Waiter* waiter_ = nullptr;  // null: it does not wait
 };
@@ -87,7 +87,7 @@ void Health::Remove(Watch* watch) {
   if (--of_connection->second == 0) by_connection_.erase(of_connection);
 }
 
-// If `waiter` is null, the caller sends the state next. So this function then
+// If `waiter` is null, the caller sends the state next. So this function also
 // stores the state as sent.
 bool Health::HasNews(Watch* watch, Waiter* waiter) {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -1,9 +1,9 @@
-// The health service, grpc.health.v1, for probes and load balancers, and for
-// clients that choose another server before this one drains.
+// Implements the health service, grpc.health.v1. Probes and load balancers use
+// it, and clients that choose another server before this server drains.
 //
 // gRPC's own health service is not used, because it reads a whole message
-// before any code of ours sees the call. Any peer could send a message of any
-// size up to the server's limit, as slowly as it likes.
+// before any code of ours sees the call. Any peer could send this service a
+// message of any size up to the server's limit, at any speed.
 
 #pragma once
 
@@ -23,25 +23,25 @@
 namespace posenc::server {
 
 // A caller may keep a watch open without a time limit. So the number of watches
-// is limited, for the server and for one connection. (A proxy may use one
-// connection for many callers.) Further watches are refused before their
-// message is read (RESOURCE_EXHAUSTED, kOverloaded).
+// is limited, for the server and for each connection. All callers of a proxy
+// may share one connection. Further watches are refused before their message is
+// read (RESOURCE_EXHAUSTED, kOverloaded).
 //
-// Safe for many threads. Must outlive its calls.
+// Thread-safe. The object must outlive its calls.
 class Health final {
  public:
   Health(std::int64_t most_watches, std::int64_t most_of_connection)
       : most_(most_watches), most_of_connection_(most_of_connection) {}
 
-  // Sets the server's limit of watches. Watches that are open beyond a lower
-  // limit are not ended.
+  // Sets the server's limit of watches. A lower limit does not end open
+  // watches.
   void SetMostWatches(std::int64_t most);
 
-  // Sets whether a name is served from now on, and notifies its watches.
+  // Sets whether a name is served from now on, and notifies the name's watches.
   void Set(const std::string& name, bool serving);
 
-  // Returns the methods Check and Watch. For names that were never set, Check
-  // returns NOT_FOUND, and Watch sends SERVICE_UNKNOWN until they are set.
+  // Returns the methods Check and Watch. For a name that was never set, Check
+  // returns NOT_FOUND, and Watch sends SERVICE_UNKNOWN until the name is set.
   std::vector<Method> Methods();
 
  private:
@@ -53,7 +53,7 @@ class Health final {
       std::uint64_t connection);
   void Remove(Watch* watch);
   // Returns whether the state differs from the last state that the watch sent.
-  // If it does not, `waiter` is resumed when the state changes.
+  // If the states are equal, `waiter` is resumed when the state changes.
   bool HasNews(Watch* watch, Waiter* waiter);
   bool StopWaiting(Watch* watch);
 

@@ -14,13 +14,14 @@ namespace posenc::server {
 struct ProbeTls {
   std::string ca;           // file of trusted authorities; empty: plaintext
   std::string server_name;  // name in the certificate; empty: the host
-  // Files of the probe's own certificate, for servers that require one; may be
-  // empty.
+  // Files of the probe's own certificate and key; empty if the server requires
+  // no certificate.
   std::string cert, key;
 };
 
 // Returns OK if the server reports `service` as SERVING. `address` is a gRPC
-// target. INVALID_ARGUMENT, for example field "--tls-ca", for a bad file.
+// target. Returns INVALID_ARGUMENT for a bad file; the error's field is the
+// file's flag.
 absl::Status Probe(const std::string& address, const std::string& service,
                    const ProbeTls& tls, absl::Duration timeout);
 

@@ -1,4 +1,4 @@
-// The log of calls: one line for each call that may be of interest.
+// Writes a line of the log for each call that may be of interest.
 
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace posenc::server {
 
-// Successful calls are sampled, at level info. Failures that are the server's
-// fault are written at level info, at most 10 a second after the first hundred;
-// "suppressed" counts the failures that are not written. Failures that are the
-// client's fault are written at level debug.
+// A sample of the successful calls is written at level info. Failures that are
+// the server's fault are written at level info. After the first hundred, at
+// most 10 a second are written, and "suppressed" counts the others. Failures
+// that are the client's fault are written at level debug.
 class CallLog final : public CallObserver {
  public:
   // Writes a `fraction` (0 to 1) of the successful calls, evenly spread.

@@ -16,7 +16,8 @@ namespace posenc::server {
 namespace {
 
 // Number of sources (file and line) that have their own rate limit; all further
-// sources share one limit. Peers can cause lines at fewer sources than this.
+// sources share one limit. Peers can cause lines from fewer sources than this
+// number.
 constexpr std::size_t kPlaces = 64;
 constexpr double kAtOnce = 5;
 constexpr double kPerSecond = 0.1;
@@ -67,7 +68,8 @@ void WriteLine(const compat::LogLine& line) {
 }  // namespace
 
 void SendGrpcLogTo(std::shared_ptr<Log> log) {
-  // The object is never freed: gRPC's threads may log until the process ends.
+  // The object is never freed, because gRPC's threads may log until the process
+  // ends.
   target = new GrpcLog(std::move(log));
   compat::SetLog(WriteLine);
 }

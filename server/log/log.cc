@@ -27,7 +27,7 @@ constexpr std::size_t kMessageBytes = 1024;
 constexpr std::size_t kFieldBytes = 256;
 
 constexpr std::size_t kQueueBytes = std::size_t{1} << 20;
-// A pipe that poll() reports as writable takes a page without waiting.
+// A pipe that poll() reports as writable accepts a page without blocking.
 constexpr std::size_t kPipePage = 4096;
 constexpr int kPollMs = 100;
 constexpr absl::Duration kLastFlush = absl::Seconds(1);
@@ -38,7 +38,7 @@ constexpr absl::Duration kLastFlush = absl::Seconds(1);
 std::string JsonString(absl::string_view text, std::size_t most) {
   std::string shown(text);
   if (text.size() > most) {
-    // Does not cut within a character of several bytes.
+    // Cuts the text only between characters, which may have several bytes.
     while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80)
       --most;
     shown.replace(most, std::string::npos, "...");
@@ -116,7 +116,7 @@ struct Log::Shared {
   std::atomic<bool> stopping = false;
   bool ended = false;
 
-  // Whether the last written line is incomplete. Only the thread uses this.
+  // True if the last written line is incomplete. Only the log's thread uses it.
   bool torn = false;
 };
 
@@ -174,7 +174,7 @@ bool Log::Shared::WriteAll(absl::string_view lines) {
 }
 
 // Waits until the descriptor may be written to, without a time limit. Returns
-// false if the log ends before that.
+// false if the log ends first.
 bool Log::Shared::AwaitWritable() const {
   while (true) {
     const bool last = stopping;

@@ -1,4 +1,4 @@
-// The server's log: lines on a descriptor that may be full, slow or closed.
+// Writes the server's log to a descriptor that may be full, slow or closed.
 
 #pragma once
 
@@ -18,7 +18,7 @@ namespace posenc::server {
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 enum class LogFormat { kJson, kText };
 
-// These parse the words of --log-level and --log-format.
+// These functions parse the words of --log-level and --log-format.
 std::optional<LogLevel> ParseLogLevel(absl::string_view word);
 std::optional<LogFormat> ParseLogFormat(absl::string_view word);
 
@@ -35,10 +35,10 @@ std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level,
                           absl::string_view message,
                           absl::Span<const LogField> fields);
 
-// Safe for many threads. Only the log's own thread waits for the descriptor;
-// callers never wait. The queue holds 1 MiB. Further lines are dropped and
-// counted. When writing works again, one line reports their number. Errors of
-// the descriptor (EPIPE, ENOSPC) do not end the process if SIGPIPE is ignored.
+// Thread-safe. Only the log's own thread waits for the descriptor; callers
+// never wait. The queue holds 1 MiB. Further lines are dropped and counted.
+// When writing works again, one line reports their number. Errors of the
+// descriptor (EPIPE, ENOSPC) do not end the process if SIGPIPE is ignored.
 class Log {
  public:
   // Does not own `fd`.
@@ -69,8 +69,8 @@ class Log {
   bool Flush(absl::Duration patience);
 
  private:
-  // Shared with the thread, which may hang in a write for longer than the Log
-  // exists.
+  // The log's thread also owns this object, because the thread may hang in a
+  // write for longer than the Log exists.
   struct Shared;
   const std::shared_ptr<Shared> shared_;
 };

@@ -11,7 +11,7 @@
 
 namespace posenc::server {
 
-// Safe for many threads.
+// Thread-safe.
 class RateLimit {
  public:
   RateLimit(double at_once, double per_second)
@@ -19,7 +19,7 @@ class RateLimit {
 
   // If the event is allowed, returns how many events were refused since the
   // last allowed event. If the event is refused, returns nullopt. `now` may be
-  // earlier than at the last call.
+  // earlier than in the last call.
   std::optional<std::int64_t> Allow(absl::Time now) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const double passed = absl::ToDoubleSeconds(now - last_);

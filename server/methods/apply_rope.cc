@@ -34,7 +34,7 @@ absl::StatusOr<core::Rotations> Prepare(const core::ApplyRopeArgs& args,
                                 k.ok() ? &k->view : nullptr);
 }
 
-// Notes faults of a request that were not found while reading it.
+// Adds the faults that were not found while the request was read.
 void NoteMore(const v1::ApplyRopeRequest& request, bool positions_read,
               core::ApplyRopeArgs args, const GivenTensor& q,
               const GivenTensor& k, core::Faults* faults) {

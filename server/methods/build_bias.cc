@@ -1,8 +1,8 @@
 // BuildBias streams an attention bias matrix as bias tiles.
 //
-// A bias tile is the part of the matrix in one message (the contract's
-// query_tile and key_tile). A tile is a unit of work, as in the rest of the
-// server. A bias tile is divided into tiles so that its computation can be
+// A bias tile is the part of the matrix in one message; the contract calls its
+// extents query_tile and key_tile. A tile is a unit of work, as in the rest of
+// the server. A bias tile is divided into tiles so that its computation can be
 // stopped, and so that several threads can work on it.
 
 #include <algorithm>
@@ -25,8 +25,8 @@
 namespace posenc::server {
 namespace {
 
-// A tile takes about a millisecond. kBiasTileElements limits a tile if most of
-// the time is for storing elements.
+// A tile takes about a millisecond. kBiasTileElements limits a tile whose time
+// is mostly spent on storing elements.
 constexpr std::int64_t kBiasTileElements = 65536;
 constexpr std::int64_t kBiasTileNanoseconds = 1000000;
 
@@ -59,8 +59,8 @@ Extents AboutSquare(const Extents& whole, std::int64_t elements) {
   return {Even(whole.queries, part.queries), Even(whole.keys, part.keys)};
 }
 
-// Returns the extents of the requested bias tile. If the request leaves an
-// extent open, chooses it so that a message has about `bytes`.
+// Returns the extents of the requested bias tile. If the request does not set
+// an extent, chooses it so that a message has about `bytes`.
 Extents BiasTileExtents(const v1::BuildBiasRequest& request,
                         const Extents& whole, std::int64_t bytes_per_element,
                         std::int64_t bytes) {
@@ -87,7 +87,7 @@ absl::Status CheckBiasTile(absl::string_view field, std::int64_t extent) {
   return core::FieldInvalid(field, extent, "; must be positive, or unset");
 }
 
-// The bias tiles of a validated request, in row-major order. Each one is
+// The bias tiles of a validated request, in row-major order. Each bias tile is
 // computed on demand. Borrows the request.
 class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
  public:
@@ -119,7 +119,7 @@ class CheckedBias : public std::enable_shared_from_this<CheckedBias> {
   CheckedBias(const core::BiasRange& range, core::BiasTiles bias)
       : range_(range), bias_(std::move(bias)) {}
 
-  // Returns whether the cursor is behind the last bias tile.
+  // Returns whether the cursor is after the last bias tile.
   bool AtEnd(const Cursor& cursor) const {
     return bias_.heads() == 0 || cursor.query >= range().query_length;
   }

@@ -24,8 +24,8 @@ constexpr std::int64_t kMessageOverhead = 64;
 
 // Converts a table's error to an error of the stream's request. The request has
 // the table in the field `table`. An error without a field is about the size of
-// a message. So its field is rows_per_message, if the client has set
-// rows_per_message.
+// a message. So this error gets the field rows_per_message, if the client has
+// set this field.
 absl::Status OfStream(const absl::Status& status, bool rows_given) {
   const std::optional<core::ErrorDetails> details =
       core::GetErrorDetails(status);
@@ -93,7 +93,7 @@ absl::StatusOr<NextPart> BeginTable(const v1::BuildTableStreamRequest& request,
     }
     ResultPart part = {table->Answer(first, n), response.SerializeAsString()};
     first += n;
-    // A table without rows is also one message.
+    // A table without rows is also sent as one message.
     part.last = first >= table->rows();
     return part;
   };

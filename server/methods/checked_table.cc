@@ -18,7 +18,7 @@
 namespace posenc::server {
 namespace {
 
-// Size of a tile: about a millisecond of sines and cosines.
+// Size of a tile. Its sines and cosines take about a millisecond.
 constexpr std::int64_t kTileBytes = 256 << 10;
 
 // Largest sizes of the response's fields that are not tensors, with tags: the
@@ -35,8 +35,8 @@ absl::Status RowsMismatch(std::int64_t rows, absl::string_view what,
       {{"expected", absl::StrCat(expected)}, {"actual", absl::StrCat(rows)}});
 }
 
-// Returns the number of rows of a table: the number of positions, or `rows` if
-// only their start is given.
+// Returns the number of rows of a table. This is the number of positions, or
+// `rows` if only the start of the positions is given.
 absl::StatusOr<std::int64_t> TableRows(std::int64_t rows,
                                        const core::Positions& positions) {
   if (std::holds_alternative<std::monostate>(positions)) {
@@ -62,8 +62,8 @@ absl::StatusOr<std::int64_t> TableRows(std::int64_t rows,
     implied = ids->ids.shape.empty() ? 1 : ids->ids.shape.back();
   } else if (const auto* packed =
                  std::get_if<core::PackedSequences>(&positions)) {
-    // A negative end counts as 0: core refuses sequences that end before they
-    // begin.
+    // A negative end counts as 0, because core refuses sequences that end
+    // before they begin.
     implied = packed->cu_seqlens.empty()
                   ? 0
                   : std::max<std::int64_t>(packed->cu_seqlens.back(), 0);
@@ -136,7 +136,8 @@ absl::Status CheckedTable::CheckAbsolute(const v1::BuildTableRequest& request,
   faults.Note(core::Prefixed("absolute", extents.status()));
   if (!extents.ok() || !extents->rows.has_value()) {
     // All encodings except a grid take the rows from `rows` and the positions.
-    // A grid comes here only if it is invalid; its number of rows is then 0.
+    // This code handles a grid only if it is invalid; its number of rows is
+    // then 0.
     const bool grid = request.absolute().has_sincos_grid();
     const absl::StatusOr<std::int64_t> rows =
         grid ? 0 : TableRows(request.rows(), positions_);
@@ -296,7 +297,7 @@ absl::Status CheckedTable::Fill(std::int64_t first, std::int64_t n,
 TensorAnswer CheckedTable::Answer(std::int64_t first, std::int64_t n) const {
   TensorAnswer answer;
   answer.outputs = Outputs(n);
-  // Size of each tensor: the two tensors of a rotary table have equal sizes.
+  // Size of one tensor; the two tensors of a rotary table have equal sizes.
   const std::size_t bytes = ByteCount(answer.outputs[0]);
   const std::size_t row_bytes = n > 0 ? bytes / n : 0;
   const std::int64_t tile_rows = std::max<std::int64_t>(
@@ -310,7 +311,8 @@ TensorAnswer CheckedTable::Answer(std::int64_t first, std::int64_t n) const {
         const std::int64_t rows = std::min(tile_rows, n - begin);
         std::vector<core::TensorView> views;
         // If frequencies differ by head, the tile's rows of different heads are
-        // not contiguous in the output. They are first computed in `apart`.
+        // not contiguous in the output. So these rows are first computed in
+        // `apart`.
         std::vector<std::vector<char>> apart(
             self->rows_first_ ? 0 : tensors.size());
         for (std::size_t i = 0; i < tensors.size(); ++i) {

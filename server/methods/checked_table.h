@@ -1,5 +1,5 @@
 // A validated table that can compute any of its rows. BuildTable sends all rows
-// in one message; BuildTableStream sends them a few MiB at a time.
+// in one message. BuildTableStream sends a few MiB of rows in each message.
 
 #pragma once
 
@@ -34,7 +34,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
       std::int64_t max_response_bytes, std::int64_t rows_in_message);
 
   std::int64_t rows() const { return rows_; }
-  // Returns the shape that each tensor has if it holds all rows.
+  // Returns the shape of a tensor that has all rows.
   core::Shape WholeShape() const { return Outputs(rows_)[0].shape; }
   bool rotary() const { return rope_ != nullptr; }
   // Requires rotary().
@@ -61,7 +61,7 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
   absl::Status Fill(std::int64_t first, std::int64_t n,
                     absl::Span<const core::TensorView> out) const;
 
-  // Exactly one of these is set.
+  // Exactly one of rope_ and absolute_ is set.
   std::shared_ptr<const core::PreparedRope> rope_;
   std::optional<core::AbsoluteEncoding> absolute_;
   // Computes the rows of absolute_; unset for a table without rows.
@@ -74,12 +74,13 @@ class CheckedTable : public std::enable_shared_from_this<CheckedTable> {
   core::TensorRole role_ = core::TensorRole::kQuery;
   int axes_ = 1;
   bool needs_ids_ = false;
-  // Whether rows are the first extent, so that tiles of rows are contiguous.
-  // False if frequencies differ by head.
+  // True if rows are the first extent, so that tiles of rows are contiguous;
+  // false if frequencies differ by head.
   bool rows_first_ = true;
   std::int64_t rows_ = 0;
   core::Positions positions_;
-  // Positions of the rows: a list, or start_, start_ + 1, ...
+  // Positions of the rows. If expanded_ is unset, they are start_, start_ + 1,
+  // ...
   std::optional<core::TokenPositions> expanded_;
   std::int64_t start_ = 0;
 };

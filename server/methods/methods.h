@@ -2,7 +2,7 @@
 // computes its responses.
 //
 // A unary RPC is a function; a stream is a CallHandler. core/ computes, and
-// server/convert converts messages. A method combines them, and names the
+// server/convert converts messages. A method combines both, and names the
 // fields of errors.
 
 #pragma once
@@ -34,7 +34,7 @@ struct CallSharing {
   bool repeated = false;
 };
 
-// Objects that all methods share. They must outlive the handlers.
+// The objects that a method gets for a call. They must outlive the handler.
 struct MethodContext {
   const Limits* limits;  // with defaults filled in
   RopeCache* cache;
@@ -66,10 +66,10 @@ absl::Span<const Method> Methods();
 // Returns null if the contract has no RPC of this name.
 const Method* FindMethod(absl::string_view name);
 
-// The unary RPCs as functions from a request to its answer.
-// server/adapters/kserve uses them, too, with its own framing. A TensorAnswer
-// borrows the request, and its tensors are not computed yet. A function that
-// returns a Status fills the empty `response`. Errors are those of the RPC.
+// These functions answer requests of the unary RPCs. server/adapters/kserve
+// uses them, too, with its own framing. A TensorAnswer borrows the request, and
+// its tensors are not computed yet. A function that returns a Status fills the
+// empty `response`. Errors are those of the RPC.
 absl::StatusOr<TensorAnswer> AnswerBuildTable(
     const v1::BuildTableRequest& request, const MethodContext& context);
 absl::StatusOr<TensorAnswer> AnswerBuildPositions(
@@ -103,7 +103,7 @@ absl::Status AnswerDiagnoseRope(const v1::DiagnoseRopeRequest& request,
                                 const MethodContext& context, StopCheck stop,
                                 v1::DiagnoseRopeResponse* response);
 
-// These return the handlers of streams.
+// These functions return the handlers of streams.
 std::unique_ptr<CallHandler> StartBuildTableStream(
     const MethodContext& context);
 std::unique_ptr<CallHandler> StartBuildBias(const MethodContext& context);

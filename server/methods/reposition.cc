@@ -18,10 +18,10 @@
 namespace posenc::server {
 namespace {
 
-// Notes faults of a request that were not found while reading it.
+// Adds the faults that were not found while the request was read.
 void NoteMore(const v1::RepositionRequest& request, core::Faults* faults) {
   // If cache.model_layers is set, it chooses the layers, and the sources name
-  // no layer. So they cannot be resolved here.
+  // no layer. So the sources cannot be resolved here.
   const bool resolves = request.cache().model_layers().empty();
   if (resolves) faults->Note(CheckResolves("old_rope", request.old_rope()));
   if (resolves && request.has_new_rope()) {

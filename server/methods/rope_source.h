@@ -1,8 +1,8 @@
-// Resolves the rotary encodings of requests, with a cache for the calls that
-// rotate.
+// Resolves the rotary encodings of requests. CachedLookup() and CachedLayers()
+// use the cache.
 //
 // `field` is the request's field ("rope", "old_rope"). The fields of errors
-// begin with it.
+// begin with this field.
 
 #pragma once
 
@@ -48,25 +48,26 @@ absl::StatusOr<ComparedRopes> ResolveCompared(
 // Returns an encoding's key in the cache.
 std::string CacheKey(const v1::RopeSource& source, std::int64_t head_dim);
 
-// Returns a function that finds the encoding in the cache, or else resolves
-// `source`. CheckGiven() must have accepted `source`. `source` and the
-// context's objects must outlive the function. The fields of errors are
-// relative to RopeSource.
+// Returns a function that finds the encoding in the cache, or resolves `source`
+// if the cache does not have it. CheckGiven() must have accepted `source`.
+// `source` and the context's objects must outlive the function. The fields of
+// errors are relative to RopeSource.
 core::RopeLookup CachedLookup(const v1::RopeSource& source,
                               const MethodContext& context);
 
-// Returns a function that does the same for layers of a model. `layers` is the
-// number of layers for which the function will be called. Layers with equal
-// encodings get the same object. Returns an error if the source chooses a layer
-// itself, is a spec, or is too large to be read for each layer. If the
-// context's `stop` returns an error, the function returns it.
+// Returns a function that finds or resolves the encoding of a model's layer.
+// `layers` is the number of layers for which the function will be called.
+// Layers with equal encodings get the same object. Returns an error if the
+// source chooses a layer itself, is a spec, or is too large to be read for each
+// layer. If the context's `stop` returns an error, the function returns this
+// error.
 absl::StatusOr<core::LayerLookup> CachedLayers(absl::string_view field,
                                                const v1::RopeSource& source,
                                                int layers,
                                                const MethodContext& context);
 
 // Returns whether resolving the source may take half a millisecond or more.
-// This is so if its width is larger than in any published model, or its
+// Returns true if the width is larger than in any published model, or the
 // configuration is longer than nearly all configurations. The largest width
 // takes 20 ms, and the largest configuration 70 ms, which is too long for a
 // thread that serves connections. `head_dim` is the request's field, for a

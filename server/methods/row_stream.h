@@ -1,5 +1,6 @@
-// The tensors that a call rotates. A unary call has whole tensors. A stream has
-// bytes that the client may cut anywhere, and RowStream finds the rows in them.
+// Rotates the tensors of unary calls and streams. A unary call has whole
+// tensors. A stream has bytes that the client may cut anywhere, and RowStream
+// finds the rows in them.
 //
 //   messages   |......q......|......q......|..q....k...|
 //   rows       |--0--|--1--|-:-2--|--3--|...            : a cut row
@@ -38,7 +39,7 @@ struct RotatedTensor {
 // The tensors that a call rotates. A stream sends their bytes in this order.
 using Rotation = absl::InlinedVector<RotatedTensor, 2>;
 
-// Returns the answer that holds the rotated tensors.
+// Returns the answer with the rotated tensors.
 inline absl::StatusOr<TensorAnswer> AnswerRotation(
     absl::StatusOr<Rotation> rotation, const MethodContext& context) {
   if (!rotation.ok()) return rotation.status();
@@ -64,8 +65,8 @@ class RowStream {
 
   // Adds the next bytes of the tensors. All bytes together must not exceed the
   // tensors' size. All whole rows of the earlier bytes must have been answered.
-  // `message` holds the bytes if they may be overwritten; else it is null.
-  // `owner` keeps the bytes and the message alive.
+  // `message` is the message with the bytes if they may be overwritten;
+  // otherwise it is null. `owner` keeps the bytes and the message alive.
   void Add(core::ConstPieces bytes, const RequestMessage* message,
            std::shared_ptr<const void> owner);
 

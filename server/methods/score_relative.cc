@@ -14,7 +14,7 @@
 namespace posenc::server {
 namespace {
 
-// Number of multiplications of a tile: about a millisecond.
+// Number of multiplications of a tile. They take less than a millisecond.
 constexpr std::int64_t kTileProducts = std::int64_t{1} << 20;
 
 struct Inputs {
@@ -44,7 +44,7 @@ absl::StatusOr<Inputs> ReadInputs(const v1::ScoreRelativeRequest& request,
   return faults.status();
 }
 
-// Joins the pieces of q and k, because both tensors are read many times: every
+// Joins the pieces of q and k. Both tensors are read many times, because every
 // query is multiplied by every key.
 absl::Status JoinPieces(const core::ReserveFunction& reserve, Inputs* inputs) {
   std::int64_t copied = 0;

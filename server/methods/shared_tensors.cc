@@ -21,10 +21,10 @@ void Find(const std::string& path, pb::Message* message, SharedParts* parts);
 // Adds `found` to `parts` if it is a tensor in shared memory, or a place in
 // shared memory. If `found` is a message of another type, looks at its fields.
 // `number` is the field number of `found` if it is a direct field of the root
-// message; else 0.
+// message, and 0 otherwise.
 void Look(const std::string& path, int number, pb::Message* found,
           SharedParts* parts) {
-  // The casts are safe: all messages are of generated classes.
+  // The casts are safe, because all messages are of generated classes.
   if (found->GetDescriptor() == v1::SharedMemory::descriptor()) {
     parts->places.push_back({path, static_cast<v1::SharedMemory*>(found)});
   } else if (found->GetDescriptor() != v1::Tensor::descriptor()) {
@@ -162,7 +162,7 @@ absl::Status SharedTensors::ReadInputs(const SharedParts& parts,
       return absl::OkStatus();
     };
     absl::Status status = core::Prefixed(each.path, read());
-    // Errors of CheckNotCut() already have the whole path, so it is called
+    // Errors of CheckNotCut() already have the whole path, so this call comes
     // after Prefixed().
     if (status.ok() && lent == nullptr) status = CheckNotCut(inputs_.back());
     if (!status.ok()) return status;

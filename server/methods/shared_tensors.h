@@ -40,9 +40,9 @@ inline std::vector<int> TensorFields(
 
 using BorrowedList = decltype(wire::SplitMessage::tensors);
 
-// The parts of a message that are about shared memory, at any depth: tensors in
-// shared memory, and places in shared memory for tensors of the response.
-// Points into the message.
+// The parts of a message that are about shared memory: tensors in shared
+// memory, and places in shared memory for tensors of the response. They may be
+// at any depth of the message. The pointers point into the message.
 struct SharedParts {
   // `path` is the tensor's path, such as "positions.ids" or "tables[0].tensor".
   // `field` is the field number if the tensor is a direct field of the message,
@@ -60,15 +60,15 @@ struct SharedParts {
   std::vector<Place> places;
 
   bool none() const { return tensors.empty() && places.empty(); }
-  // Returns whether the tensors are too large for the loop's thread.
+  // Returns whether the tensors are too large to be read on a loop's thread.
   bool TakesLong() const;
-  // Returns INVALID_ARGUMENT if there are such parts, which streams must not
-  // have.
+  // Returns INVALID_ARGUMENT if there are any parts, because streams must not
+  // use shared memory.
   absl::Status CheckNone() const;
 };
 
-// Finds these parts by a visit to every field that is set. KnownFields::Walk()
-// is a cheaper way to learn that a message has no shared memory.
+// Finds the parts by visiting every field that is set. KnownFields::Walk() is a
+// cheaper way to find that a message has no shared memory.
 SharedParts FindSharedParts(google::protobuf::Message* message);
 
 class SharedTensors {
@@ -85,7 +85,7 @@ class SharedTensors {
   // Makes the request's tensors in shared memory readable. Sets bytes[i] to the
   // bytes of the tensor in fields[i], whether or not they are in shared memory.
   // Other tensors in shared memory are copied into their field `data`.
-  // `reserve` claims the memory of the copies. Errors are those of SharedFiles,
+  // `reserve` claims the memory of the copies. Returns errors of SharedFiles,
   // of a tensor's size and of `reserve`, with the tensor's path.
   absl::Status ReadInputs(const SharedParts& parts,
                           const core::ReserveFunction& reserve,
@@ -93,25 +93,25 @@ class SharedTensors {
                           absl::Span<const int> fields, BorrowedList* bytes);
 
   // Sets the places of the answer's tensors. The request's field X_output is
-  // the place for the response's tensor X. request: a request type of the
-  // contract. INVALID_ARGUMENT if the response has no tensor X; also errors of
-  // PlaceOutput().
+  // the place for the response's tensor X. `request` is a request type of the
+  // contract. Returns INVALID_ARGUMENT if the response has no tensor X, and
+  // errors of PlaceOutput().
   absl::Status PlaceOutputs(const SharedParts& parts,
                             const google::protobuf::Descriptor& request,
                             TensorAnswer* answer);
 
   // Sets the place of one tensor of the answer. The output may have exactly the
   // place of an input, if the output's rows can overwrite the rows of this
-  // input. INVALID_ARGUMENT if the place overlaps an input in any other way, or
-  // overlaps another output. ABORTED, kNotRepeatable, if the output overwrites
-  // its input but the call has been sent before. Also returns errors of
-  // SharedFiles.
+  // input. Returns INVALID_ARGUMENT if the place overlaps an input in any other
+  // way, or overlaps another output. Returns ABORTED, kNotRepeatable, if the
+  // output overwrites its input but the call has been sent before. Also returns
+  // errors of SharedFiles.
   absl::Status PlaceOutput(const std::string& field,
                            const v1::SharedMemory& place, std::size_t output,
                            TensorAnswer* answer);
   // Makes the answer claim the bytes that it uses in shared memory, and check
-  // after the computation that no file was cut. Must be called after all places
-  // are set.
+  // after the computation that no file was cut short. Must be called after all
+  // places are set.
   static void Attach(std::shared_ptr<const SharedTensors> shared,
                      TensorAnswer* answer);
 

@@ -54,8 +54,8 @@ using NextPart = std::function<ResultPart()>;
 
 // Handles a stream with one request, whose result is sent in parts.
 // begin(request, context) checks the request and returns a NextPart, which is
-// null if the result has no parts. `result` is a field of the request: the
-// error about a second message names it.
+// null if the result has no parts. `result` is the field of the request that
+// the error about a second message names.
 template <typename Request, auto begin>
 class PartsStream final : public CallHandler {
  public:
@@ -101,8 +101,8 @@ class PartsStream final : public CallHandler {
   bool done_ = false;
 };
 
-// Returns an error of the message's parser, with fields of `call` named as the
-// unary call names them.
+// Removes "call." from the field of a parser's error, so that the stream's
+// errors name fields as the unary call's errors do.
 inline absl::Status WithoutCall(const absl::Status& status) {
   constexpr absl::string_view kCall = "call.";
   const auto details = core::GetErrorDetails(status);

@@ -10,9 +10,9 @@
 
 namespace posenc::server {
 
-// These return whether the answer to a request takes half a millisecond or more
-// although its message is small. By default, this is so if ResolvesLong() is
-// true for one of its encodings.
+// These functions return whether a request with a small message takes half a
+// millisecond or more. By default, they return whether ResolvesLong() is true
+// for an encoding of the request.
 bool TakesLong(const v1::ResolveRopeRequest& request);
 inline bool TakesLong(const v1::AnalyzeRopeRequest& request) {
   return ResolvesLong(request.rope(), request.head_dim()) ||
@@ -37,8 +37,8 @@ inline bool TakesLong(const v1::BuildTableRequest& request) {
   return ResolvesLong(request.rope()) || TakesLong(request.absolute()) ||
          request.positions().has_packed();
 }
-// Before the first part, the positions of all rows are checked, and a stream
-// may have any number of rows.
+// The positions of all rows are checked before the first part, and a stream may
+// have any number of rows.
 inline bool TakesLong(const v1::BuildTableStreamRequest& /*request*/) {
   return true;
 }

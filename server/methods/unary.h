@@ -93,7 +93,7 @@ class UnaryHandler final : public CallHandler {
   std::shared_ptr<SharedTensors> shared_;  // null: no shared memory
 };
 
-// Starts calls whose answer has tensors.
+// Makes the handler of a call whose answer has tensors.
 template <auto answer, typename Request>
 std::unique_ptr<CallHandler> StartCall(
     absl::StatusOr<TensorAnswer> (*)(const Request&, const MethodContext&),
@@ -101,8 +101,8 @@ std::unique_ptr<CallHandler> StartCall(
   return std::make_unique<UnaryHandler<Request>>(context, answer);
 }
 
-// Starts calls whose answer has no tensors. The answer is computed as one tile,
-// so that a long computation can be stopped.
+// Makes the handler of a call whose answer has no tensors. The answer is
+// computed as one tile, so that a long computation can be stopped.
 template <auto answer, typename Request, typename Response>
 std::unique_ptr<CallHandler> StartCall(absl::Status (*)(const Request&,
                                                         const MethodContext&,

@@ -55,7 +55,7 @@ const char* TypeOf(const google::protobuf::MethodDescriptor& method) {
   return method.server_streaming() ? "server_stream" : "unary";
 }
 
-// Returns the reason of a refusal; empty if the call was not refused.
+// Returns the reason of a refusal, or "" if the call was not refused.
 std::string RefusedFor(const CallRecord& record) {
   switch (record.code) {
     case grpc::StatusCode::UNAUTHENTICATED:
@@ -174,8 +174,8 @@ void CallMetrics::Finished(const CallRecord& record) {
   method.received->Increment(static_cast<double>(record.messages_received));
   method.sent->Increment(static_cast<double>(record.messages_sent));
   method.handling->Observe(absl::ToDoubleSeconds(record.handling));
-  // A call that was refused before its message has not waited or computed. Its
-  // zeros would hide the times of other calls.
+  // A call that was refused before its message arrived has not waited or
+  // computed. Its zeros would hide the times of other calls.
   if (record.messages_received > 0 || record.waited > absl::ZeroDuration()) {
     waited_->Observe(absl::ToDoubleSeconds(record.waited));
   }

@@ -1,10 +1,10 @@
 // Counts calls, under the names that dashboards of gRPC servers expect
 // (grpc_server_handled_total and others), and under names of posenc.
 //
-// Every series exists from the start, at 0: if a counter appears only with its
-// first event, the counter's rate misses that event. Unknown methods are
-// counted as "unknown". Peers cannot choose the value of any label, so they
-// cannot create series.
+// Every series exists from the start, with value 0. If a counter appeared only
+// with its first event, the counter's rate would miss this event. Unknown
+// methods are counted as "unknown". Peers cannot choose the value of any label,
+// so they cannot create series.
 
 #pragma once
 
@@ -27,11 +27,11 @@ class Registry;
 
 namespace posenc::server {
 
-// Safe for many threads. The only locks are those of histograms, which are held
-// for nanoseconds. The messages of a call are counted when the call is over.
+// Thread-safe. The only locks are those of histograms, which are held for
+// nanoseconds. The messages of a call are counted when the call is over.
 class CallMetrics final : public CallObserver {
  public:
-  // `more` is a service in addition to the contract's; null if there is none.
+  // `more` is a second service next to the contract's service, or null.
   explicit CallMetrics(
       const google::protobuf::ServiceDescriptor* more = nullptr);
   ~CallMetrics() override;

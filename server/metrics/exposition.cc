@@ -133,7 +133,7 @@ void AddProcess(Families* all) {
              resident_pages * sysconf(_SC_PAGESIZE));
   all->Gauge("process_virtual_memory_bytes", "Virtual memory.",
              virtual_pages * sysconf(_SC_PAGESIZE));
-  // Does not count the descriptor of the directory itself.
+  // The descriptor of the directory itself is not counted.
   all->Gauge("process_open_fds", "Open file descriptors.",
              std::max<std::int64_t>(CountEntries("/proc/self/fd"), 1) - 1);
   rlimit limit = {};

@@ -12,9 +12,9 @@ namespace posenc::server {
 // Content type of MetricsText().
 inline constexpr char kMetricsType[] = "text/plain; version=0.0.4";
 
-// Returns Prometheus's text format of `calls`, `status` (posenc_*), the process
-// (process_*) and posenc_build_info. `instruction_set` is the instruction set
-// that the SIMD kernels use.
+// Returns the metrics of `calls`, `status` (posenc_*) and the process
+// (process_*), and posenc_build_info, in Prometheus's text format.
+// `instruction_set` is the instruction set that the SIMD kernels use.
 std::string MetricsText(const CallMetrics& calls, const ServerStatus& status,
                         const std::string& instruction_set);
 

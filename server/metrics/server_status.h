@@ -13,7 +13,7 @@
 namespace posenc::server {
 
 struct ServerStatus {
-  // Whether clients should send new calls. False from the start of a drain.
+  // True if clients should send new calls; false from the start of a drain.
   bool ready = true;
 
   // Size and claims of the budget (Limits::in_flight_bytes).

@@ -16,7 +16,8 @@ void ExitAtSignal(std::string ready_file);
 
 // Ends the process after `time`, with exit code 0, and also removes the ready
 // file. A drain cancels calls that take too long; this function ends a drain
-// that itself takes too long. It first calls `say`, which must return soon.
+// that itself takes too long. The function first calls `say`, which must return
+// soon.
 void ExitAfter(absl::Duration time, std::string ready_file,
                std::function<void()> say);
 

@@ -88,8 +88,8 @@ int ServeAndSay(const LoadedConfig& loaded, int argc, char** argv) {
 
 // Opens the standard streams that are closed. Otherwise a socket could get the
 // descriptor of standard output, and the log would be written into the socket.
-// CheckStdin() recognises a standard input that was closed, because this
-// /dev/null cannot be read.
+// CheckStdin() recognises that standard input was closed, because this
+// /dev/null is open only for writing.
 void OpenStandardStreams() {
   int fd = open("/dev/null", O_WRONLY);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_WRONLY);
@@ -109,8 +109,8 @@ void PrepareProcess() {
   OpenStandardStreams();
   KeepFreedMemory();
   RaiseDescriptorLimit();
-  // Debian builds abseil with its deadlock detector on. With it, every lock
-  // that gRPC takes goes through one graph, which costs a seventh of a small
+  // Debian builds abseil with its deadlock detector enabled. The detector
+  // records every lock of gRPC in one graph, which takes a seventh of a small
   // call's time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // Blocks the signals before any thread starts. All threads inherit the mask,

@@ -1,5 +1,5 @@
-// Compiled instead of server/adapters/kserve in builds without KServe's
-// service.
+// Builds without KServe's service compile this file instead of
+// server/adapters/kserve.
 
 #include "server/adapters/kserve/kserve_service.h"
 

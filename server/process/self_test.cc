@@ -35,7 +35,7 @@ constexpr Golden kGolden[] = {
     {core::Dtype::kFloat16, core::Pairing::kInterleaved, 0xbe9a28a68c247651},
 };
 
-// This is FNV-1a of 64 bits (Fowler, Noll, Vo).
+// Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo).
 std::uint64_t Fnv1a(const std::vector<unsigned char>& bytes) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const unsigned char byte : bytes) hash = (hash ^ byte) * 0x100000001b3;

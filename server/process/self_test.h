@@ -9,7 +9,7 @@
 namespace posenc::server {
 
 // Tests float32, bfloat16 and float16 in both pairings, with the kernels in
-// use. INTERNAL if a result differs. Takes less than a millisecond.
+// use. Returns INTERNAL if a result differs. Takes less than a millisecond.
 absl::Status SelfTest();
 
 }  // namespace posenc::server

@@ -42,7 +42,8 @@ constexpr absl::Duration kLastFlush = absl::Milliseconds(500);
 constexpr absl::Duration kAfterDrain = absl::Milliseconds(500);
 constexpr absl::Duration kForcedFlush = absl::Milliseconds(100);
 
-// Returns at SIGTERM or SIGINT, and calls `reload` at SIGHUP.
+// Returns at SIGTERM or SIGINT. Until then, calls `reload` at SIGHUP, and
+// EverySecond() every second.
 void AwaitStop(Server* server, const std::function<void()>& reload) {
   const sigset_t signals = ServeSignals();
   const timespec pause = {.tv_sec = 1, .tv_nsec = 0};
@@ -74,7 +75,7 @@ void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
   const ConfigChanges changes = TakeChanges(fresh->config, &next.config);
   // The new values are checked together with the old values of keys that need a
   // restart. Certificates and tokens are always read again, even if no key
-  // changed. If they have an error, other keys still change.
+  // changed. If their files have an error, other keys still change.
   const absl::Status status =
       WithSource(server->Reload(next.config.server), *fresh);
   if (!status.ok()) return WriteRefusal(status, log);
@@ -104,8 +105,8 @@ void Reload(const absl::StatusOr<LoadedConfig>& fresh, LoadedConfig* running,
   log->set_level(*ParseLogLevel(options.level));
 }
 
-// Silences gRPC's log during the start, unless GRPC_VERBOSITY is set. gRPC's
-// bind errors are a page long; our own error is one line.
+// Silences gRPC's log during the start, unless GRPC_VERBOSITY is set, because
+// gRPC's bind errors are a page long. Our own error is one line.
 absl::StatusOr<std::unique_ptr<Server>> StartServer(
     const ServerOptions& options, const std::shared_ptr<Log>& log) {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) {
@@ -158,8 +159,8 @@ void LogStart(const LoadedConfig& running,
   log->Write(LogLevel::kInfo, absl::StrCat("admin port on ", admin->address()));
 }
 
-// From now on, the process ends immediately at a signal, or if the drain takes
-// too long.
+// Makes the process end immediately at a signal, or if the drain takes too
+// long.
 void LimitDrain(const Config& config, const std::shared_ptr<Log>& log) {
   ExitAtSignal(config.ready_file);
   ExitAfter(config.server.lame_duck + config.server.drain_timeout + kAfterDrain,

@@ -10,8 +10,8 @@
 
 namespace posenc::server {
 
-// Exit codes other than 0. kFailed: an error while running, or a probe that
-// finds the server not healthy. kUsage: a bad configuration, or an address that
+// Exit codes. kFailed means an error while running, or a probe that finds the
+// server not healthy. kUsage means a bad configuration, or an address that
 // cannot be bound.
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
@@ -23,8 +23,8 @@ sigset_t ServeSignals();
 // Serves until SIGTERM or SIGINT, then drains; a second signal ends the process
 // immediately. At SIGHUP calls `load_again`, and applies the keys that may
 // change at run time. Logs to standard output. Returns OK after the drain.
-// Errors at the start: INTERNAL if the ready file cannot be written, other
-// codes for invalid options and addresses.
+// Returns INTERNAL if the ready file cannot be written, and other codes for
+// invalid options and addresses.
 absl::Status Serve(
     const LoadedConfig& loaded, const char* instruction_set,
     const std::function<absl::StatusOr<LoadedConfig>()>& load_again);

@@ -12,8 +12,8 @@ namespace posenc::server {
 namespace {
 
 // Upper bound on the threads in addition to the compute threads and the loops'
-// threads. On two processors there were 11 such threads (five of them gRPC's),
-// and two more with the admin port.
+// threads. On two processors, 11 of these threads were counted (five of them
+// gRPC's), and two more with the admin port.
 constexpr int kOthers = 16;
 
 }  // namespace

@@ -11,8 +11,8 @@ namespace posenc::server {
 int ThreadsOf(int compute_threads);
 
 // Starts `count` threads, all at the same time, and ends them.
-// RESOURCE_EXHAUSTED if not all can be started. Without this check, gRPC would
-// end the process without a helpful message.
+// Returns RESOURCE_EXHAUSTED if not all can be started. Without this check,
+// gRPC would end the process without a helpful message.
 absl::Status CheckThreads(int count);
 
 }  // namespace posenc::server

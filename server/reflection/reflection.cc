@@ -24,8 +24,8 @@ using Request = grpc::reflection::v1::ServerReflectionRequest;
 using Response = grpc::reflection::v1::ServerReflectionResponse;
 namespace pb = google::protobuf;
 
-// Limit for calls at the same time. No memory is claimed for their answers,
-// which have up to 21 KiB.
+// Largest number of calls at the same time. No memory is claimed for their
+// answers, which have up to 21 KiB.
 constexpr int kMostCalls = 64;
 
 // Replaces the types posenc.rpc.* of fields by google.rpc.*.

@@ -32,8 +32,8 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Load(
   }
   if (!options.token_file.empty()) {
     RETURN_IF_ERROR(credentials->LoadTokens());
-    // Tokens that had expired before the start are not reported again: the
-    // caller reports them.
+    // Tokens that had expired before the start are not reported here, because
+    // the caller reports them.
     const absl::Time expiry = credentials->tokens_->last_expiry();
     if (absl::Now() >= expiry) credentials->warned_of_tokens_ = expiry;
   }

@@ -16,25 +16,26 @@
 
 namespace posenc::server {
 
-// Reload() and LookAtFiles() must be called by one thread at a time. Other
-// functions are safe for any number of threads.
+// Reload() and LookAtFiles() must be called by one thread at a time. The other
+// functions are thread-safe.
 class Credentials {
  public:
-  // Loads the files. INVALID_ARGUMENT, with the flag as field, for a file that
-  // cannot be used.
+  // Loads the files. Returns INVALID_ARGUMENT, with the flag as field, for a
+  // file that cannot be used.
   static absl::StatusOr<std::unique_ptr<Credentials>> Load(
       const ServerOptions& options);
 
-  // Returns null without certificates.
+  // Returns null if there are no certificates.
   const Tls* tls() const { return tls_.get(); }
 
-  // See Tokens::Check(). Without tokens, every caller is accepted, and has no
-  // name.
+  // Returns the caller, as Tokens::Check() does. Without tokens, every caller
+  // is accepted, and has no name.
   absl::StatusOr<Caller> Check(absl::string_view method,
                                absl::string_view authorization) const;
 
-  // Reads the files again. Returns false if a file cannot be used: the failure
-  // is reported and counted, and the file's last good contents stay in use.
+  // Reads the files again. Returns false if a file cannot be used. Then the
+  // failure is reported and counted, and the file's last good contents stay in
+  // use.
   bool Reload();
 
   // Reads the files again if they have changed, and reports that certificates

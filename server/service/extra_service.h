@@ -1,6 +1,5 @@
-// A service in addition to the contract's, on the same port, such as KServe's.
-// The server gets such services in ServerOptions, and does not know their
-// names.
+// A service on the same port as the contract's service, such as KServe's. The
+// server gets the service in ServerOptions, and does not know its name.
 
 #pragma once
 
@@ -10,7 +9,7 @@
 
 namespace posenc::server {
 
-// Safe for many threads. Must outlive its calls.
+// Thread-safe. The object must outlive its calls.
 class ExtraService {
  public:
   virtual ~ExtraService() = default;

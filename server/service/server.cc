@@ -35,8 +35,8 @@ constexpr char kReadiness[] = "posenc.readiness";
 constexpr char kLiveness[] = "posenc.liveness";
 
 // gRPC refuses a message over its own limit before any code of ours runs, and
-// without ErrorInfo. So its limit is a little above ours: a message just over
-// our limit gets the full error.
+// without ErrorInfo. So gRPC's limit is a little above ours, and a message just
+// over our limit gets the full error.
 constexpr std::int64_t kReceiveSlack = std::int64_t{1} << 20;
 
 // Number of bytes of a message that a peer may send before the message is read.
@@ -46,8 +46,8 @@ constexpr int kUnreadBytes = 16 << 10;
 constexpr int kWaitingCalls = 32;
 // After Shutdown(), gRPC 1.51 drops new calls, without a status, until their
 // clients have read that the server closes the connection. So even an idle
-// server first refuses calls for this time. Meanwhile clients that watch its
-// health choose another server.
+// server first refuses calls for this time. Meanwhile clients that watch the
+// server's health choose another server.
 constexpr absl::Duration kRefusing = absl::Milliseconds(250);
 // After our calls have ended, exempt calls may still be open. Health watches do
 // not end by themselves, and gRPC's shutdown would wait for them until its
@@ -70,7 +70,7 @@ std::int64_t WatchesOfConnection(const ConnectionLimits& limits) {
 
 class RunningServer final : public Server {
  public:
-  // options: with defaults filled in. shared_files: may be null.
+  // `options` has its defaults filled in. `shared_files` may be null.
   RunningServer(const ServerOptions& options,
                 std::unique_ptr<Credentials> credentials,
                 std::unique_ptr<SharedFiles> shared_files)
@@ -234,21 +234,21 @@ void AddMessageLimits(const Limits& limits, grpc::ServerBuilder* builder) {
       std::min(limits.max_request_bytes + kReceiveSlack, kMaxProtobufBytes)));
   builder->SetMaxSendMessageSize(static_cast<int>(limits.max_response_bytes));
   // A message is received only after its call is admitted, so that the payload
-  // of a refused call is not read. For this, the flow-control window of a
+  // of a refused call is not read. Therefore the flow-control window of a
   // stream is small, and bandwidth probes do not enlarge it. When the server
   // begins to read, the window grows to the whole message.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               kUnreadBytes);
-  // Compressed messages are refused: gRPC 1.51 inflates a message before it
-  // checks the limit of the message's size. Compression would not make tensors
-  // much smaller anyway.
+  // Compressed messages are refused, because gRPC 1.51 inflates a message
+  // before it checks the limit of the message's size. Compression would not
+  // make tensors much smaller anyway.
   for (const grpc_compression_algorithm algorithm :
        {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
-  // gRPC's filters for compression would only cost time: a thirtieth of gRPC's
-  // time for a small call.
+  // gRPC's filters for compression are switched off, because they take a
+  // thirtieth of gRPC's time for a small call.
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
 }
@@ -267,7 +267,7 @@ void AddConnectionLimits(const ServerOptions& options,
                               Milliseconds(limits.keepalive_time));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                               Milliseconds(limits.keepalive_timeout));
-  // The server pings peers with and without calls, while they answer.
+  // The server pings peers with and without calls, as long as they answer.
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(

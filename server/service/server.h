@@ -1,4 +1,4 @@
-// A running posenc server: listeners, service, health, reflection, drain.
+// A server that listens, serves calls, reports its health, and drains.
 
 #pragma once
 
@@ -25,12 +25,11 @@ enum class Notice { kInfo, kWarning };
 
 class ExtraService;  // server/service/extra_service.h
 
-// Makes a service in addition to the contract's, on the same port, such as
-// KServe's.
+// Makes a service on the same port as the contract's service, such as KServe's.
 struct ExtraServiceFactory {
   const google::protobuf::ServiceDescriptor* descriptor = nullptr;
-  // shared_files outlives the service; null if no memory is shared. An empty
-  // function switches the service off; tokens may still name its RPCs.
+  // `shared_files` outlives the service; it is null if no memory is shared. An
+  // empty function switches the service off; tokens may still name its RPCs.
   std::function<std::unique_ptr<ExtraService>(SharedFiles* shared_files)> make;
 
   // Returns null if there is no service, or it is switched off.
@@ -54,17 +53,17 @@ struct ServerOptions {
   TlsFiles tls;
 
   // File of the bearer tokens that callers must send
-  // (server/transport/tokens.h); empty: callers need none. Requires TLS, or
-  // addresses that only this machine can reach. Health and reflection need no
-  // token.
+  // (server/transport/tokens.h); empty if callers need no token. Requires TLS,
+  // or addresses that only this machine can reach. Health and reflection need
+  // no token.
   std::string token_file;
-  // More RPCs that need no token, for example "ResolveRope".
+  // Further RPCs that need no token, for example "ResolveRope".
   std::vector<std::string> public_methods;
 
-  // Whether tools may read the contract (grpc.reflection).
+  // True if tools may read the contract (grpc.reflection).
   bool reflection = true;
 
-  // A service in addition to the contract's; none by default.
+  // Makes a second service on the same port; none by default.
   ExtraServiceFactory extra_service;
 
   // Selects the files in shared memory that calls may name; none by default.
@@ -78,13 +77,13 @@ struct ServerOptions {
   std::vector<CallObserver*> observers;
 
   // Gets a line for the log when certificates or tokens have expired, and when
-  // their files have changed and were read again. Called by Reload() and
-  // EverySecond().
+  // their files have changed and were read again. Reload() and EverySecond()
+  // call this function.
   std::function<void(Notice, absl::string_view)> notice;
 
   // Age of a connection at which its client gets GOAWAY, so that the client
   // resolves the name and connects again. Calls in progress may continue for
-  // max_connection_age_grace. Age 0: never.
+  // max_connection_age_grace. An age of 0 means no limit.
   absl::Duration max_connection_age = absl::Minutes(30);
   absl::Duration max_connection_age_grace = absl::Minutes(10);
 
@@ -112,7 +111,7 @@ class Server {
   // Stops immediately, without drain.
   virtual ~Server() = default;
 
-  // Returns the bound addresses: "127.0.0.1:40123", "unix:/run/posenc.sock".
+  // Returns the bound addresses, such as "127.0.0.1:40123".
   virtual const std::vector<std::string>& addresses() const = 0;
 
   // Returns a channel to this server within the process, without a socket.
@@ -123,8 +122,8 @@ class Server {
   // memory to the kernel.
   virtual void EverySecond() = 0;
 
-  // Safe for many threads, and during Drain(). The fields are read one after
-  // another, so their times differ by microseconds.
+  // Thread-safe, also during Drain(). The fields are read one after another, so
+  // their times differ by microseconds.
   virtual ServerStatus Status() const = 0;
 
   // Applies the options that may change while the server runs:
@@ -133,10 +132,11 @@ class Server {
   // - connections: max_connections and max_connections_per_peer;
   // - the contents of the files of TLS and tokens.
   //
-  // Other options are ignored. INVALID_ARGUMENT for wrong limits; then nothing
-  // changes. A file that cannot be used is not an error: `notice` gets a line,
-  // the failure is counted, and the file's last good contents stay in use. This
-  // function and EverySecond() must be called by one thread at a time.
+  // Other options are ignored. Returns INVALID_ARGUMENT for wrong limits, and
+  // then changes nothing. A file that cannot be used is not an error: then
+  // `notice` gets a line, the failure is counted, and the file's last good
+  // contents stay in use. This function and EverySecond() must be called by one
+  // thread at a time.
   virtual absl::Status Reload(const ServerOptions& options) = 0;
 
   // Turns readiness off. After lame_duck, refuses new calls (UNAVAILABLE),

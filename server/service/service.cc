@@ -21,14 +21,14 @@ namespace {
 // widest models.
 constexpr std::size_t kCacheBytes = 16 << 20;
 
-// Amount of free memory that may stay in the heap, for small allocations.
+// Bytes of free memory that may stay in the heap, for small allocations.
 constexpr std::size_t kLittleFreed = 4 << 20;
 
 std::size_t Excess(std::size_t whole, std::size_t part) {
   return whole > part ? whole - part : 0;
 }
 
-// Returns the header `authorization`; "" if there is not exactly one.
+// Returns the header `authorization`, or "" if there is not exactly one.
 absl::string_view Authorization(const CallHeaders& headers) {
   const auto [first, last] = headers.metadata().equal_range("authorization");
   if (std::distance(first, last) != 1) return "";

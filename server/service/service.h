@@ -33,11 +33,9 @@ namespace posenc::server {
 
 class RpcService final : public CallService {
  public:
-  // limits, connections: with defaults filled in.
-  // observers: must outlive this object.
-  // credentials: finds callers by their tokens; must outlive this object.
-  // shared_files: files that calls may name; must outlive this object; may be
-  // null.
+  // `limits` and `connections` have their defaults filled in. `credentials`
+  // finds callers by their tokens. `shared_files` has the files that calls may
+  // name; it may be null. The objects of all pointers must outlive this object.
   RpcService(const Limits& limits, const ConnectionLimits& connections,
              std::vector<CallObserver*> observers,
              const Credentials* credentials, SharedFiles* shared_files,
@@ -53,7 +51,8 @@ class RpcService final : public CallService {
   // budget, the numbers of waiting calls, and the default deadline.
   void SetLimits(const Limits& limits);
 
-  // From now on new calls get UNAVAILABLE, kDraining.
+  // Makes all later calls fail with UNAVAILABLE, kDraining, except exempt
+  // calls.
   void StartDraining() { draining_.store(true); }
 
   // Waits until every call has ended, except exempt and refused calls. Returns
@@ -62,7 +61,7 @@ class RpcService final : public CallService {
 
   const Admission& admission() const { return *resources_.admission; }
 
-  // Sets the fields that this service knows.
+  // Sets the fields of `status` that this service knows.
   void FillIn(ServerStatus* status) const;
 
   // Must be called about once a second, on one thread. Every tenth call returns
@@ -98,7 +97,8 @@ class RpcService final : public CallService {
   std::size_t used_at_return_ = 0;  // UsedMemory() just before that return
   std::atomic<std::int64_t> bytes_per_token_;
   const std::size_t other_at_start_;  // resident bytes outside the heap
-  // Destroyed first, because the work of its threads uses the other members.
+  // This member is destroyed first, because the work of its threads uses the
+  // other members.
   CallResources resources_;
 };
 

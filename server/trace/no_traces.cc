@@ -1,5 +1,5 @@
-// Compiled instead of otlp_traces.cc in builds without OpenTelemetry:
-// --otlp-endpoint is then an error.
+// Builds without OpenTelemetry compile this file instead of otlp_traces.cc. In
+// these builds, --otlp-endpoint is an error.
 
 #include "core/base/error.h"
 #include "server/trace/traces.h"

@@ -106,8 +106,8 @@ class OtlpTraces final : public CallObserver {
                        absl::ToDoubleSeconds(record.computing));
   }
 
-  // Records nothing from messages, and no names that a peer invents: `method`
-  // is empty for unknown methods.
+  // Records nothing from messages, and no names that a peer invents. The
+  // record's `method` is empty for unknown methods.
   static void SetAttributes(const CallRecord& record,
                             otel::sdk::trace::Recordable* span) {
     const absl::string_view service =
@@ -153,7 +153,7 @@ absl::Status CheckTraces(const std::string& endpoint) {
 absl::StatusOr<std::unique_ptr<CallObserver>> StartTraces(
     const std::string& endpoint) {
   RETURN_IF_ERROR(CheckTraces(endpoint));
-  // The SDK's log would get a line for every batch that fails.
+  // Switches off the SDK's log, which would get a line for every failed batch.
   otel::sdk::common::internal_log::GlobalLogHandler::SetLogHandler(
       otel::nostd::shared_ptr<otel::sdk::common::internal_log::LogHandler>(
           new otel::sdk::common::internal_log::NoopLogHandler));

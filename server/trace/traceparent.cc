@@ -36,7 +36,7 @@ std::optional<Traceparent> ParseTraceparent(absl::string_view text) {
   if (absl::StartsWith(text, "ff") || IsZero(trace) || IsZero(parent)) {
     return std::nullopt;
   }
-  // Version 0 ends here; later versions may have more after another dash.
+  // Version 0 ends here; later versions may have more text after another dash.
   if (text.size() > kBytes &&
       (absl::StartsWith(text, "00") || text[kBytes] != '-')) {
     return std::nullopt;

@@ -1,4 +1,4 @@
-// Sends spans of calls to a collector of OpenTelemetry, by OTLP over gRPC.
+// Sends spans of calls to an OpenTelemetry collector, by OTLP over gRPC.
 //
 // A call has a span only if its metadata `traceparent` says that the caller
 // records the trace. So the caller decides whether a trace is worth its cost.
@@ -20,10 +20,11 @@ namespace posenc::server {
 // refuse `endpoint`.
 absl::Status CheckTraces(const std::string& endpoint);
 
-// Starts to send spans to `endpoint`: "http://host:4317", or https:// for TLS
-// with the system's roots. INVALID_ARGUMENT for another form, and in a build
-// without traces (POSENC_OTLP). The collector may be unreachable. Destroying
-// the observer may take 2 s, in which it sends its remaining spans.
+// Starts to send spans to `endpoint`, such as "http://host:4317", or https://
+// for TLS with the system's root certificates. Returns INVALID_ARGUMENT for
+// another form, and in a build without traces (POSENC_OTLP). The collector may
+// be unreachable. Destroying the observer may take 2 s, in which it sends its
+// remaining spans.
 absl::StatusOr<std::unique_ptr<CallObserver>> StartTraces(
     const std::string& endpoint);
 

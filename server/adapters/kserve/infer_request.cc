@@ -1,4 +1,4 @@
-// Reads a request of ModelInfer or ModelStreamInfer: part of class Inference.
+// Implements the part of class Inference that reads a request.
 
 #include <algorithm>
 #include <limits>
@@ -34,7 +34,7 @@ std::map<std::string, const InferParameter*> Sorted(
 }
 
 // Returns true if the value is false, 0 or empty. Clients that do not use
-// sequences send such values.
+// sequences send these values.
 bool SaysNothing(const InferParameter& value) {
   return !value.bool_param() && value.int64_param() == 0 &&
          value.uint64_param() == 0 && value.double_param() == 0 &&
@@ -52,8 +52,8 @@ bool HasContents(const Input& input) {
          (!IsShared(input) || input.contents().ByteSizeLong() > 0);
 }
 
-// Limits for one request. No model needs nearly as much. The limits keep the
-// memory for a parsed message small.
+// Limits for one request. They keep the memory for a parsed message small, and
+// are far above the needs of every model.
 constexpr std::size_t kMostTensors = 64;
 constexpr std::size_t kMostParameters = 1024;
 constexpr std::size_t kMostSmallBytes = 16 << 20;
@@ -82,7 +82,8 @@ wire::BorrowedBytes Bytes(const void* data, std::size_t size) {
   return bytes;
 }
 
-// Returns `elements` as bytes; an error if the input has other contents, too.
+// Returns `elements` as bytes, or an error if the input also has other
+// contents.
 template <typename T>
 absl::StatusOr<wire::BorrowedBytes> Only(absl::string_view field,
                                          const pb::RepeatedField<T>& elements,
@@ -98,8 +99,8 @@ absl::StatusOr<wire::BorrowedBytes> Only(absl::string_view field,
 }
 
 // Returns the bytes of an input's typed contents, which stay in `input`.
-// INVALID_ARGUMENT, without a field, if the contents do not match the datatype,
-// or if the datatype has no typed form.
+// Returns INVALID_ARGUMENT, without a field, if the contents do not match the
+// datatype, or if the datatype has no typed form.
 absl::StatusOr<wire::BorrowedBytes> TypedBytes(const Input& input) {
   const inference::InferTensorContents& contents = input.contents();
   const Datatype* const datatype = FindDatatype(input.datatype());
@@ -220,7 +221,7 @@ absl::Status Inference::ReadInputs() {
 absl::Status Inference::ReadInput(const Input& input,
                                   const wire::BorrowedBytes* raw) {
   // KServe's client sends the tensor's size in binary_data_size. The server
-  // does not need it.
+  // does not need this size.
   ASSIGN_OR_RETURN(
       const Placed placed,
       ReadPlaced(input.parameters(),

@@ -161,8 +161,8 @@ void Inference::EndPart(absl::Duration InferTimes::*part) {
 absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
     StopCheck stop) {
   // Outputs in regions are not in the message, but each must fit into its file.
-  // So if there are such outputs, the limit is raised to the largest size of a
-  // file. MakeResponse() checks the size of the message with the real limit.
+  // So a request with outputs in regions gets the largest size of a file as its
+  // limit. MakeResponse() checks the size of the message with the real limit.
   Limits limits = *context_.limits;
   MethodContext native_context = context_;
   native_context.limits = &limits;
@@ -187,9 +187,9 @@ absl::StatusOr<std::unique_ptr<PendingResponse>> Inference::Answer(
   if (!answer.ok()) return answer.status();
   RETURN_IF_ERROR(ChooseOutputs(&*answer));
   RETURN_IF_ERROR(CheckTime());
-  // Called before each tile, on any thread.
+  // The computation calls `check` before each tile, on any thread.
   answer->check = [this] {
-    // Until now, the request has waited for its claim or for a thread.
+    // Before its first tile, the request has waited for its claim or a thread.
     if (!computing_.exchange(true)) EndPart(&InferTimes::queue);
     return CheckTime();
   };

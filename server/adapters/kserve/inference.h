@@ -1,11 +1,11 @@
-// One request of ModelInfer or ModelStreamInfer, from the received message to
-// the message of the answer.
+// Handles one request of ModelInfer or ModelStreamInfer, from the received
+// message to the message of the answer.
 //
 //   ModelInferRequest --Read--> native request --Model::answer--> TensorAnswer
 //     --Answer--> | model_name .. outputs | raw_output_contents | .. |
 //
-// The tensors' bytes are treated as in the contract's calls: borrowed from the
-// request, and overwritten by the results if the RPC allows that.
+// The bytes of tensors are borrowed from the request, and results overwrite
+// them if the RPC allows it, as in the contract's calls.
 
 #pragma once
 
@@ -40,7 +40,7 @@ inline constexpr char kRegion[] = "shared_memory_region";
 inline constexpr char kRegionOffset[] = "shared_memory_offset";
 inline constexpr char kRegionBytes[] = "shared_memory_byte_size";
 
-// Objects that all requests share, and that outlive them.
+// Objects that all requests share. They outlive the requests.
 struct Facts {
   std::vector<ModelCounts> counts{Models().size()};
   std::atomic<bool> ready{false};
@@ -49,8 +49,8 @@ struct Facts {
 
 class Inference : public std::enable_shared_from_this<Inference> {
  public:
-  // A `timeout` of the request counts from `start`. `stream` is true for a
-  // message of ModelStreamInfer.
+  // The request's parameter `timeout` is measured from `start`. `stream` is
+  // true for a message of ModelStreamInfer.
   Inference(const MethodContext& context, Facts* facts, absl::Time start,
             absl::Duration waited, bool stream);
   // Counts the request as failed if it has no answer yet.
@@ -66,8 +66,8 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // only once, after Read().
   absl::StatusOr<std::unique_ptr<PendingResponse>> Answer(StopCheck stop);
 
-  // Returns the names that every answer repeats. Works even if Read() has
-  // failed.
+  // Returns a response with the fields that every answer repeats: model and id.
+  // Works even if Read() has failed.
   inference::ModelInferResponse Named() const;
 
  private:
@@ -91,10 +91,11 @@ class Inference : public std::enable_shared_from_this<Inference> {
     const google::protobuf::FieldDescriptor* field;
   };
 
-  // Parses into envelope_. INVALID_ARGUMENT if the message is malformed, or has
-  // more tensors or parameters than any model takes; UNIMPLEMENTED,
-  // kFieldUnknown, for fields that this server does not know; kMessageTooLarge
-  // if the message has more than 16 MiB outside raw_input_contents.
+  // Parses into envelope_. Returns INVALID_ARGUMENT if the message is
+  // malformed, or has more tensors or parameters than any model takes. Returns
+  // UNIMPLEMENTED, kFieldUnknown, for fields that this server does not know,
+  // and kMessageTooLarge if the message has more than 16 MiB outside
+  // raw_input_contents.
   absl::Status Parse(RequestMessage message);
   absl::Status ReadInputs();
   absl::Status ReadInput(const Input& input, const wire::BorrowedBytes* raw);
@@ -106,27 +107,28 @@ class Inference : public std::enable_shared_from_this<Inference> {
                     absl::Status* status);
   absl::Status ReadOutputs();
   // Reads the parameters of an input or an output, and finds its place in
-  // shared memory. For a parameter that is not about shared memory, `ignores`
-  // returns whether it is accepted without effect; if not, it is an error.
+  // shared memory. `ignores` returns true for other parameters that are
+  // accepted without effect. Any further parameter is an error.
   absl::StatusOr<Placed> ReadPlaced(
       const ParameterMap& parameters,
       bool (*ignores)(absl::string_view name,
                       const inference::InferParameter& value)) const;
 
-  // SetTensor() sets the tensor at the end of a path of the native request, and
-  // SetParameter() any other field. Both return an error without a field if the
-  // path does not exist or was set before. The bytes of a tensor are borrowed
-  // if it is a direct field of the request; otherwise they are copied into the
-  // request. A tensor in shared memory has no bytes before Answer().
+  // SetTensor() sets a tensor of the native request, and SetParameter() sets
+  // any other field; `path` names the field. Both return an error that names no
+  // field if the path does not exist or was set before. The bytes of a tensor
+  // are borrowed if the tensor is a direct field of the request; otherwise they
+  // are copied into the request. A tensor in shared memory has no bytes before
+  // Answer().
   absl::Status SetTensor(const std::string& path, v1::Tensor tensor,
                          const wire::BorrowedBytes& data);
   absl::Status SetParameter(const std::string& path,
                             const inference::InferParameter& value);
-  // Returns the field at the end of a path, with its parent. `none` is the text
-  // of the error for a wrong path.
+  // Returns the field that `path` names, and the message that contains it.
+  // `none` is the text of the error for a wrong path.
   absl::StatusOr<Place> Walk(absl::string_view path, absl::string_view none);
-  // Notes that a path is set. INVALID_ARGUMENT if the same path was set before,
-  // or the path of a field inside it, or the path of a message around it.
+  // Records that `path` is set. Returns INVALID_ARGUMENT if this path, a path
+  // inside it or a path around it was set before.
   absl::Status Take(const std::string& path);
   // Claims memory for the encodings of the native request.
   absl::Status ClaimRopes();
@@ -134,11 +136,11 @@ class Inference : public std::enable_shared_from_this<Inference> {
   // Selects the outputs of the answer, and sets the places of the outputs in
   // shared memory.
   absl::Status ChooseOutputs(TensorAnswer* answer);
-  // Returns the answer's message up to the tensors' bytes. Moves fields out of
-  // the native response.
+  // Returns the part of the answer's message before the tensors' bytes. Moves
+  // fields out of the native response.
   std::string Head(const TensorAnswer& answer) const;
   absl::Status CheckTime() const;
-  // Adds the time since the previous EndPart(), or since the start, to the
+  // Adds the time since the last EndPart(), or since the constructor, to the
   // member `part` of times_.
   void EndPart(absl::Duration InferTimes::*part);
 

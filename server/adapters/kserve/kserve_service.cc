@@ -1,4 +1,4 @@
-// The RPCs of KServe's service about the server and its models.
+// Implements the RPCs of KServe's service that do not compute tensors.
 
 #include "server/adapters/kserve/kserve_service.h"
 
@@ -159,7 +159,7 @@ void Unregister(const SystemSharedMemoryUnregisterRequest& request,
 }
 
 // Does nothing, and returns an empty response. perf_analyzer asks about CUDA
-// memory, and unregisters regions that it has never registered; both must
+// memory, and unregisters regions that it has never registered. Both calls must
 // succeed.
 template <typename Request, typename Response>
 void AskNothing(const Request& /*request*/, const Facts& /*facts*/,
@@ -181,8 +181,7 @@ Answer AskBy(Result (*answer)(const Request&, const Facts&, Response*),
   return response.SerializeAsString();
 }
 
-// Parses the request, calls a function above, and returns the serialized
-// response.
+// Parses the request, calls `answer`, and returns the serialized response.
 template <auto answer>
 Answer Ask(const std::string& bytes, const Facts& facts) {
   return AskBy(answer, bytes, facts);
@@ -202,7 +201,8 @@ constexpr char kNoMemory[] = "this server has no shared memory";
 constexpr char kFlags[] = "posencd is configured by flags and SIGHUP";
 
 constexpr Question kQuestions[] = {
-    // Any peer may learn whether the server is live and ready, as from Health.
+    // No token is needed to ask whether the server is live and ready, as in the
+    // health service.
     {"ServerLive", Ask<AskLive>, "", false},
     {"ServerReady", Ask<AskReady>, "", false},
     {"ModelReady", Ask<AskModelReady>, "", false},

@@ -1,4 +1,4 @@
-// Makes KServe's service for the server.
+// Makes the factory of KServe's service.
 
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace posenc::server {
 
-// In a build without the service (POSENC_KSERVE=OFF), returns an empty factory.
+// Returns an empty factory in a build without the service (POSENC_KSERVE=OFF).
 ExtraServiceFactory KserveService();
 
 }  // namespace posenc::server

@@ -1,6 +1,7 @@
-// The models of KServe's service: RPCs of the contract in snake case, version
-// "1". The names of inputs and outputs are paths in the contract's messages
-// (native_request.cc).
+// The models of KServe's service, all with version "1". Each model serves one
+// RPC of the contract, and has the RPC's name in snake case; only
+// build_encoding is a second model of BuildTable. The names of inputs and
+// outputs are paths in the contract's messages (native_request.cc).
 
 #pragma once
 
@@ -57,9 +58,9 @@ inline absl::string_view DatatypeName(core::Dtype dtype) {
 
 inline constexpr char kModelVersion[] = "1";
 
-// A tensor that is listed for tools. Tensors inside encodings are accepted but
-// not listed: a tool that sends every listed input would have to invent values
-// for them.
+// An input or output that a model lists for tools. Tensors inside encodings are
+// accepted but not listed, because a tool that sends every listed input would
+// have to invent their values.
 struct ModelTensor {
   absl::string_view name;
   absl::string_view datatypes;  // separated by ','; the first one is reported
@@ -71,10 +72,10 @@ struct ModelInput : ModelTensor {
 };
 
 struct ModelOutput : ModelTensor {
-  // Place in the native response, as in OutputTensor.
+  // Field numbers in the native response, as in OutputTensor.
   int field;
   int within = 0;
-  // Whether the output is listed for tools, and sent if the request names no
+  // True if the output is listed for tools, and sent when the request names no
   // outputs. Other outputs are sent only on request.
   bool listed = true;
 };

@@ -6,8 +6,8 @@
 //   parameter "rope.spec.rope_theta" any other field, from the root
 //   parameter "rope"                 a message or list, as ProtoJSON
 //
-// Paths come from untrusted clients. They are resolved with descriptors, in at
-// most 8 steps, and never lead into a list.
+// Paths come from untrusted clients. Walk() resolves them with descriptors, in
+// at most 8 steps, and refuses paths into a list.
 
 #include <utility>
 
@@ -28,7 +28,7 @@ constexpr std::size_t kMostSteps = 8;
 // Limit for the JSON of all parameters of a request. Protobuf's parser
 // needs a quarter of a microsecond for each byte.
 constexpr std::size_t kMostJsonBytes = 256 << 10;
-// Memory that the parser and its result take for each byte of JSON.
+// Bytes of memory that the parser and its result take for each byte of JSON.
 constexpr std::int64_t kJsonGrowth = 32;
 constexpr char kNoInput[] = "the model has no such input";
 
@@ -45,7 +45,7 @@ bool Is(const FieldDescriptor& field) {
 // Returns the memory that the encodings in a message take while they are read.
 std::size_t GrowthOfRopes(const pb::Message& message) {
   if (message.GetDescriptor() == v1::RopeSource::descriptor()) {
-    // The cast is safe: the message is of a generated class.
+    // The cast is safe, because the message is of a generated class.
     const auto& rope = static_cast<const v1::RopeSource&>(message);
     return kRopeGrowth * rope.ByteSizeLong() +
            (kTextGrowth - kRopeGrowth) * rope.config_json().size();
@@ -91,7 +91,7 @@ absl::StatusOr<Inference::Place> Inference::Walk(absl::string_view path,
   return at;
 }
 
-// A linear search is enough: a request has few paths.
+// A linear search is enough, because a request has few paths.
 absl::Status Inference::Take(const std::string& path) {
   for (const std::string& other : taken_) {
     if (absl::StartsWith(path + ".", other + ".") ||
@@ -125,7 +125,7 @@ absl::Status Inference::SetTensor(const std::string& path, v1::Tensor tensor,
       bytes->append(piece.data(), piece.size());
     }
   }
-  // The cast is safe: the field belongs to a generated class.
+  // The cast is safe, because the field belongs to a generated class.
   *static_cast<v1::Tensor*>(place.parent->GetReflection()->MutableMessage(
       place.parent, place.field)) = std::move(tensor);
   return absl::OkStatus();

@@ -39,7 +39,7 @@ std::string KindOf(const InferParameter& value) {
   return kind == nullptr ? "no value" : std::string(kind->name());
 }
 
-// Returns the integer in a type that holds both int64 and uint64.
+// Returns the integer in a type with all values of int64 and uint64.
 absl::int128 WholeOf(const InferParameter& value) {
   if (value.has_uint64_param()) return value.uint64_param();
   return value.int64_param();
@@ -55,7 +55,7 @@ absl::Status SetEnum(const InferParameter& value, const FieldDescriptor& field,
                      pb::Message* message) {
   if (!value.has_string_param()) return WrongKind(value, "string_param");
   const pb::EnumDescriptor& type = *field.enum_type();
-  // Enums of the contract have a prefix: LAYOUT_UNSPECIFIED has "LAYOUT_".
+  // The values of an enum of the contract share a prefix, such as "LAYOUT_".
   const std::string prefix(
       absl::StripSuffix(type.value(0)->name(), "UNSPECIFIED"));
   const std::string& text = value.string_param();
@@ -160,12 +160,12 @@ absl::Status SetScalar(const InferParameter& value,
 
 // Limit for the nesting of JSON, the same as for a model's configuration.
 constexpr int kMaxDepth = 64;
-// Limit for the objects and lists in JSON. Each of them may have only two bytes
-// of text, but becomes a message that takes many times more memory.
+// Limit for the objects and lists in JSON. An object or list may have only two
+// bytes of text, but becomes a message that takes many times more memory.
 constexpr int kMostContainers = KnownFields::kMostElements;
 
 // Returns a key that names the same field as another key of its object, such as
-// "rotaryDim" beside "rotary_dim"; "" if there is none.
+// "rotaryDim" and "rotary_dim", or "" if no object has two such keys.
 std::string SpelledTwice(const nlohmann::json& value) {
   if (!value.is_structured()) return "";
   std::set<std::string> seen;

@@ -1,10 +1,10 @@
 // Converts parameters to fields of the contract's messages, and back.
 //
 // bool comes from bool_param, integers from int64_param or uint64_param, floats
-// from double_param or an integer. All of these may also come as text, in
-// string_param. Strings and enums come from string_param; a value of an enum
-// comes by its full name ("LAYOUT_BSHD"), or in lower case without its prefix
-// ("bshd"). Messages and lists come from string_param, as ProtoJSON.
+// from double_param or an integer. All of these may also be text in
+// string_param. Strings and enums come from string_param. The text of an enum
+// is the value's full name ("LAYOUT_BSHD"), or the name in lower case without
+// its prefix ("bshd"). Messages and lists come from string_param, as ProtoJSON.
 
 #pragma once
 
@@ -24,7 +24,7 @@ namespace posenc::server {
 using ParameterMap =
     google::protobuf::Map<std::string, inference::InferParameter>;
 
-// Errors of these functions are INVALID_ARGUMENT without a field.
+// Errors of these functions are INVALID_ARGUMENT and name no field.
 
 // Returns an error such as "is int64_param; must be <wanted>".
 absl::Status WrongKind(const inference::InferParameter& value,
@@ -32,8 +32,8 @@ absl::Status WrongKind(const inference::InferParameter& value,
 
 bool IsInteger(const inference::InferParameter& value);
 
-// Reads an integer that is not negative. `unit`, such as ", microseconds", ends
-// the error about a value of the wrong kind.
+// Reads an integer that is not negative. `unit`, such as ", microseconds", is
+// added to the error about a value of the wrong kind.
 absl::StatusOr<std::uint64_t> ReadCount(const inference::InferParameter& value,
                                         absl::string_view unit = "");
 

@@ -20,11 +20,11 @@ struct InferTimes {
   absl::Duration output;  // making the answer's message
 };
 
-// Safe for many threads.
+// Thread-safe.
 class ModelCounts {
  public:
-  // Sets every sum to 0, because clients read all of them, even the sums for
-  // response caches, which this server does not have.
+  // Sets every sum to 0, because clients read all sums. They read even the sums
+  // for response caches, which this server does not have.
   ModelCounts() {
     inference::InferStatistics& sums = *sums_.mutable_inference_stats();
     for (int i = 0; i < sums.GetDescriptor()->field_count(); ++i) {
@@ -32,8 +32,8 @@ class ModelCounts {
                                            sums.GetDescriptor()->field(i));
     }
   }
-  // Adds a request that has ended. If it has failed, `times` has only the time
-  // until its failure.
+  // Adds a request that has ended. If the request has failed, `times` has only
+  // the time until the failure.
   void Add(const InferTimes& times, bool succeeded) {
     const std::int64_t now = absl::ToUnixMillis(absl::Now());
     const absl::Duration all =
