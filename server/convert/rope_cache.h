@@ -17,7 +17,7 @@
 namespace posenc::server {
 
 // Contains at most `max_bytes` bytes. Removes the least recently used encodings
-// first. Safe for many threads.
+// first. Thread-safe.
 class RopeCache {
  public:
   explicit RopeCache(std::size_t max_bytes) : max_bytes_(max_bytes) {}

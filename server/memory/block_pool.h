@@ -23,7 +23,7 @@
 
 namespace posenc::server {
 
-// Safe for many threads.
+// Thread-safe.
 class BlockPool {
  public:
   struct Block {

@@ -13,7 +13,7 @@
 
 namespace posenc::server {
 
-// Safe for many threads.
+// Thread-safe.
 class HeldMemory {
  public:
   // `buffers` must outlive this object.

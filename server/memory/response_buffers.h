@@ -19,7 +19,7 @@
 
 namespace posenc::server {
 
-// Safe for many threads. Slices may outlive this object.
+// Thread-safe. Slices may outlive this object.
 class ResponseBuffers {
  public:
   explicit ResponseBuffers(std::shared_ptr<Admission> admission);

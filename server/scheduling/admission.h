@@ -15,7 +15,7 @@
 //   waiting_held_ is the part of claimed_ that waiting calls hold.
 //   After each AdmitWaiting(), the first call of inside_ does not fit. If
 //   inside_ is empty, the first call of outside_ does not fit.
-// Safe for many threads. Callbacks are called without the lock.
+// Thread-safe. Callbacks are called without the lock.
 
 #pragma once
 

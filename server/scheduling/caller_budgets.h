@@ -11,7 +11,7 @@
 
 namespace posenc::server {
 
-// Safe for many threads.
+// Thread-safe.
 class CallerBudgets {
  public:
   // One call's claim within its caller's limit. The destructor releases it.

@@ -34,7 +34,7 @@
 
 namespace posenc::server {
 
-// Safe for many threads.
+// Thread-safe.
 class Places {
  public:
   struct Request {

@@ -88,7 +88,7 @@ struct SharedPlace {
   }
 };
 
-// Safe for many threads.
+// Thread-safe.
 class SharedFiles {
  public:
   // Returns null if options.prefix is empty. Returns INVALID_ARGUMENT, with the
