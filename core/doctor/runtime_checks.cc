@@ -183,11 +183,11 @@ struct RuntimeChecks {
         }
         if (GivesTheta(dict) || sglang == part.empty()) continue;
         const auto taken_from = [&](json parameters) {
-          const auto replace = [&](json* part) {
-            part->erase("rope_scaling");
-            part->erase("rope_theta");
-            part->erase(std::string(config->family().theta_key));
-            (*part)["rope_parameters"] = std::move(parameters);
+          const auto replace = [&](json* values) {
+            values->erase("rope_scaling");
+            values->erase("rope_theta");
+            values->erase(std::string(config->family().theta_key));
+            (*values)["rope_parameters"] = std::move(parameters);
           };
           return config->ResolveChanged(replace, reader)[0];
         };
