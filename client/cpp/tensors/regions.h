@@ -35,8 +35,8 @@ class Regions {
   // False if no tensor can lie in a region.
   bool any() const { return on_.load(); }
 
-  // Makes this object find no tensors until the next Add(). For a server that
-  // shares no memory with this client.
+  // Makes this object find no tensors until the next Add(). The client calls it
+  // if the server shares no memory with this client.
   void SwitchOff() { on_.store(false); }
 
   // Sets in `request` the tensors and outputs that lie in regions. The place of

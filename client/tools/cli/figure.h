@@ -66,10 +66,10 @@ absl::Status CheckRange(const char* flag, std::int64_t value, std::int64_t low,
 // server.
 using MakeFigure = absl::StatusOr<Figure>(const FigureFlags& flags,
                                           const Client& client);
-// These are in figure_curves.cc:
+// Defined in figure_curves.cc.
 MakeFigure FrequenciesFigure, WavelengthsFigure, DecayFigure, SimilarityFigure,
     CompareFigure, KeptFigure;
-// These are in figure_tables.cc; ImageFigure is `similarity --image`:
+// Defined in figure_tables.cc. ImageFigure draws `similarity --image`.
 MakeFigure AnglesFigure, TableFigure, RotationFigure, ImageFigure;
 
 // Returns the encodings of a figure that draws a curve for each encoding: the

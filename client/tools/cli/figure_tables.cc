@@ -82,8 +82,8 @@ plot::Chart ColumnCurves(const plot::Matrix& matrix, int columns,
   return chart;
 }
 
-// Returns the encoding for the request of a table. A table needs rotary_dim. A
-// --spec may lack it, so the resolved specification replaces the --spec.
+// Returns the encoding for the request of a table. A table needs rotary_dim,
+// which --spec may not give, so the resolved specification replaces the --spec.
 v1::RopeSource TableSource(const Reading& reading) {
   v1::RopeSource source = reading.source;
   if (source.has_spec()) *source.mutable_spec() = reading.resolved.spec();
