@@ -2,7 +2,7 @@
 // tensors are too large, through a stream.
 //
 // The two RPCs differ only in their messages. So RotationOf() describes a call
-// of either RPC, and these functions make it:
+// of either RPC, and these functions make the call:
 //
 //   StreamBytes()   a stream of bytes that the caller gives
 //   InStream()      a stream of the bytes of tensors in memory
@@ -43,7 +43,7 @@ struct RotatedTensor {
   const Output& output;
 };
 
-// A call. It borrows the arguments.
+// A call of either RPC. It borrows the caller's arguments.
 struct Rotation {
   std::string name;                    // of the unary RPC
   std::vector<RotatedTensor> tensors;  // in the order of a stream's bytes
@@ -61,8 +61,8 @@ Rotation RotationOf(const ApplyRopeArgs& args) {
   v1::ApplyRopeRequest* const request = first->mutable_call();
   *request->mutable_rope() = args.rope;
   std::vector<v1::Tensor*> ids;
-  // Missing positions stay unset, so that the server reports them: an empty
-  // message would be another fault.
+  // Missing positions stay unset, because the server would report an empty
+  // message as another fault.
   if (args.positions.kind_case() != v1::Positions::KIND_NOT_SET) {
     *request->mutable_positions() = args.positions;
   }

@@ -27,7 +27,7 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
   // A retry of a call helps only if gRPC has tried to reconnect before the
   // retry. So gRPC first reconnects after 100 ms, which is the first backoff of
-  // retries. By default it would wait for 1 s.
+  // retries. gRPC's default is 1 s.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // By default gRPC resolves a name at most every 30 s. That is too rare if all
   // known servers were replaced. Names in Kubernetes may be cached for 5 s.

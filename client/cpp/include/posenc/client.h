@@ -65,7 +65,8 @@ namespace posenc {
 
 // PEM files. They are read when the client is made.
 struct TlsOptions {
-  // The certificate authorities that the client trusts. Empty: the system's.
+  // The certificate authorities that the client trusts. Empty: the system's
+  // authorities.
   std::string ca_file;
   // For servers that require a client certificate. cert_file has the
   // certificate, followed by its issuers; key_file has the certificate's key,
@@ -92,8 +93,8 @@ struct ClientOptions {
   std::int64_t max_message_bytes = std::int64_t{512} << 20;
 
   // Size in bytes of a request above which ApplyRope and Reposition use a
-  // stream instead of one message. Unset: max_message_bytes. Lower it, for
-  // example to 16 MiB, to overlap transfer with computation.
+  // stream instead of one message. Unset: max_message_bytes. A lower limit, for
+  // example 16 MiB, overlaps transfer with computation.
   absl::optional<std::int64_t> stream_above_bytes;
 
   // Number of connections for messages of 64 KiB and more. A single connection
@@ -103,7 +104,7 @@ struct ClientOptions {
   int bulk_channels = 4;
 
   // A TCP connection is closed if its peer accepts no bytes for this long. If
-  // the deadline of a call passes before that, the call returns only when the
+  // the deadline of a call passes earlier, the call returns only when the
   // connection is closed, because gRPC may still read its tensors. Unix sockets
   // have no such timeout.
   absl::Duration stuck_timeout = absl::Seconds(10);
@@ -111,8 +112,8 @@ struct ClientOptions {
   // gRPC's service config, as JSON. Unset: kServiceConfig.
   absl::optional<std::string> service_config;
 
-  // The caller's own credentials, instead of `tls`. If neither is set,
-  // connections are plaintext.
+  // The caller's own credentials, instead of `tls`. If `credentials` and `tls`
+  // are unset, connections are plaintext.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
 
   // If set, every connection uses TLS. The default TlsOptions() trusts the
@@ -232,15 +233,15 @@ class Client {
       const v1::BuildTableRequest& request,
       const CallOptions& options = {}) const;
 
-  // Builds the same table in the caller's memory. The table is received and
-  // copied, also to outputs in a SharedRegion.
+  // Builds a table in the caller's memory. The table is received and copied,
+  // also to outputs in a SharedRegion.
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request, const TableOutputs& out,
       const CallOptions& options = {}) const;
 
-  // Builds the same table as a stream. Calls on_rows for the rows of every
-  // message, in their order, instead of collecting all rows. If on_rows returns
-  // false, the call ends as CANCELLED.
+  // Builds a table as a stream. Calls on_rows for the rows of every message, in
+  // their order, instead of collecting all rows. If on_rows returns false, the
+  // call ends as CANCELLED.
   absl::Status BuildTableStream(
       const v1::BuildTableStreamRequest& request,
       const std::function<bool(const TableChunk&)>& on_rows,
@@ -254,7 +255,7 @@ class Client {
                          const std::function<bool(const BiasTile&)>& on_tile,
                          const CallOptions& options = {}) const;
 
-  // Builds the same bias as one tensor, [heads, query_length, key_length].
+  // Builds a bias as one tensor, [heads, query_length, key_length].
   absl::StatusOr<TensorResult> BuildBias(const v1::BuildBiasRequest& request,
                                          const CallOptions& options = {}) const;
 
