@@ -76,7 +76,7 @@ class TensorParts {
   std::size_t element_bytes_ = 0;
   char* data_ = nullptr;
   std::shared_ptr<char> owner_;
-  // The start of the next part, and the row count of the parts in its band.
+  // The start of the next part, and the number of rows of the part before it.
   std::int64_t row_ = 0;
   std::int64_t column_ = 0;
   std::int64_t band_rows_ = 0;

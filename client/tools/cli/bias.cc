@@ -21,8 +21,8 @@ namespace {
 
 // Number of printed heads. Other heads differ only by their slopes or weights.
 constexpr std::int64_t kShownHeads = 2;
-// Upper bound on the keys that are computed for printing: more than fit on a
-// line.
+// Upper bound on the number of keys that are computed for printing. A line has
+// space for fewer keys.
 constexpr std::int64_t kPrintedKeys = 24;
 
 constexpr FieldFlag kBiases[] = {

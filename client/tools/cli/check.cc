@@ -85,8 +85,8 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   }
   const auto products = static_cast<double>(element.terms);
   if (!std::isfinite(products)) {
-    // Inputs with infinities or NaN have no exact result. The actual result
-    // must then not be finite.
+    // Inputs with infinities or NaN have no exact result. For such inputs the
+    // actual result must not be finite.
     if (std::isfinite(element.actual)) result->Wrong(element.index);
     return;
   }
@@ -114,14 +114,14 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   const double bound = rounding.Rounded(magnitude, arithmetic);
   const double error =
       std::fabs(static_cast<double>(element.actual - element.exact));
-  // float16 overflows from ordinary inputs: results of 65520 or more, halfway
-  // from its largest number to 2^16, round to infinity.
+  // float16 overflows from ordinary inputs. Results of 65520 or more round to
+  // infinity, because 65520 is halfway from its largest number to 2^16.
   if (dtype == v1::DTYPE_FLOAT16 && std::isinf(element.actual) &&
       magnitude + arithmetic >= 65520) {
     return;
   }
-  // FP8 also overflows: depending on the request's saturation, the result is
-  // then the largest number, infinity or NaN.
+  // FP8 also overflows. The request's saturation determines whether the result
+  // is the largest number, infinity or NaN.
   if (check::IsFloat8(dtype) &&
       magnitude + arithmetic >= check::LargestFinite(dtype) &&
       !(std::fabs(element.actual) < check::LargestFinite(dtype))) {

@@ -1,7 +1,7 @@
 // `posenc reposition`: moves rotated keys to other positions, or to another
 // encoding, without the unrotated keys. Use it for a KV cache that is edited,
-// shifted or extended. The tensors of all layers in a file make the same move.
-// Each tensor is one call.
+// shifted or extended. The tensors of all layers in a file are moved in the
+// same way. Each tensor is one call.
 
 #include <memory>
 #include <optional>

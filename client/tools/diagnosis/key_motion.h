@@ -48,7 +48,7 @@ Bounds BoundsOf(v1::Dtype dtype);
 // tables; otherwise as float32.
 MotionBound BoundOf(v1::Dtype dtype, double ulps);
 
-// How far keys are from their moved originals.
+// The error of keys after a move, compared with the exact move.
 struct MotionError {
   double max_ulps = 0;   // over all pairs and heads
   double max_bound = 0;  // the largest bound of a pair

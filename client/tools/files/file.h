@@ -25,8 +25,8 @@ class FileBytes {
   // Reads a file; "-" is standard input. Errors have exit code 3 and name the
   // path.
   static absl::StatusOr<FileBytes> Read(const std::string& path);
-  // Reads in the same way, but refuses a file, a pipe or a device with more
-  // than `most` bytes.
+  // Reads like Read(), but refuses a file, a pipe or a device with more than
+  // `most` bytes.
   static absl::StatusOr<FileBytes> ReadAtMost(std::size_t most,
                                               const std::string& path);
 

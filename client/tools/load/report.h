@@ -35,8 +35,8 @@ std::string ReportText(const Json& report);
 
 // Returns one HTML page with tiles, charts and tables of a run. The page has
 // the report as JSON, a style sheet and the script that draws the report
-// (page.html). It loads nothing, and can be mailed or kept as an artifact of
-// CI.
+// (page.html). The page loads no other file, so it can be mailed or kept as an
+// artifact of CI.
 std::string ReportPage(const Json& report);
 
 absl::Status WriteFile(const std::string& path, const std::string& text);

@@ -39,7 +39,7 @@
 //   PERMISSION_DENIED    the token may not call this method (PERMISSION_DENIED)
 //   INTERNAL             a bug, or an answer that does not fit the request
 // Reasons are written here without "ERROR_REASON_". The comment of a method
-// names its further errors after "Also". If a method takes a RopeSource,
+// lists its other errors after "Other errors:". If a method takes a RopeSource,
 // NOT_FOUND has the reason PRESET_UNKNOWN, and INVALID_ARGUMENT may have
 // MODEL_CONFIG_INVALID. OUT_OF_RANGE has POSITION_OUT_OF_RANGE.
 
@@ -183,10 +183,11 @@ class Client {
   // For tensors in the region, later calls of this client and of its copies
   // send only the place, not the elements (shared_region.h). If the server
   // shares no memory with this client, the region is private memory, and its
-  // tensors are sent. Also RESOURCE_EXHAUSTED if the directory has too little
-  // space, and INVALID_ARGUMENT if the server does not accept a file of this
-  // size. NOT_FOUND and similar errors mean that this process cannot use the
-  // directory. In a container the directory may have another path; see Share().
+  // tensors are sent. Other errors: RESOURCE_EXHAUSTED if the directory has too
+  // little space, and INVALID_ARGUMENT if the server does not accept a file of
+  // this size. NOT_FOUND and similar errors mean that this process cannot use
+  // the directory. In a container the directory may have another path; see
+  // Share().
   absl::StatusOr<std::shared_ptr<SharedRegion>> MakeRegion(
       std::size_t bytes, const CallOptions& options = {}) const;
 
@@ -200,7 +201,7 @@ class Client {
 
   // Converts a preset, a config.json or a specification to exact frequencies,
   // and lists the assumptions. If the request has compare_with, the response
-  // also explains the differences from that encoding. Also NOT_FOUND.
+  // also explains the differences from that encoding. Other errors: NOT_FOUND.
   absl::StatusOr<v1::ResolveRopeResponse> ResolveRope(
       const v1::ResolveRopeRequest& request,
       const CallOptions& options = {}) const;
@@ -213,7 +214,8 @@ class Client {
       const CallOptions& options = {}) const;
 
   // Returns wavelengths, long-term decay and similarity between positions, as
-  // numbers for plots. The encoding must have one axis. Also NOT_FOUND.
+  // numbers for plots. The encoding must have one axis. Other errors:
+  // NOT_FOUND.
   absl::StatusOr<v1::AnalyzeRopeResponse> AnalyzeRope(
       const v1::AnalyzeRopeRequest& request,
       const CallOptions& options = {}) const;
@@ -228,7 +230,7 @@ class Client {
   // Builds rows of a table: cosines and sines of a rotary encoding, or an
   // absolute encoding. BuildTableResult describes the shapes. If the table is
   // larger than a limit of client or server, it is requested again as a stream,
-  // and on_progress is called. Also NOT_FOUND and OUT_OF_RANGE.
+  // and on_progress is called. Other errors: NOT_FOUND and OUT_OF_RANGE.
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request,
       const CallOptions& options = {}) const;
@@ -250,7 +252,7 @@ class Client {
   // Builds an attention bias for a range of queries and keys, as a stream of
   // tiles. The timeout is the longest time without a tile. Calls on_tile for
   // every tile, in row-major order of the matrix. If on_tile returns false, the
-  // call ends as CANCELLED. Also OUT_OF_RANGE.
+  // call ends as CANCELLED. Other errors: OUT_OF_RANGE.
   absl::Status BuildBias(const v1::BuildBiasRequest& request,
                          const std::function<bool(const BiasTile&)>& on_tile,
                          const CallOptions& options = {}) const;
@@ -262,8 +264,9 @@ class Client {
   // Rotates q, k or both. A tensor is [B, S, H, D] in the order of args.layout,
   // or [T, H, D]; its result has the same shape and dtype. An output may be the
   // memory of its own input. Tensors over stream_above_bytes, or over the
-  // server's limit, are sent as a stream. Also NOT_FOUND and OUT_OF_RANGE, and
-  // INVALID_ARGUMENT if an output does not have the size of its tensor.
+  // server's limit, are sent as a stream. Other errors: NOT_FOUND,
+  // OUT_OF_RANGE, and INVALID_ARGUMENT if an output does not have the size of
+  // its tensor.
   absl::StatusOr<ApplyRopeResult> ApplyRope(
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
@@ -286,8 +289,8 @@ class Client {
 
   // Moves rotated keys to other positions, or from one rotary encoding to
   // another, in one rotation. Shapes, aliasing, streams and errors are as in
-  // ApplyRope. Also INVALID_ARGUMENT (NOT_REPOSITIONABLE) if no single rotation
-  // converts the old encoding to the new one.
+  // ApplyRope. Other errors: INVALID_ARGUMENT (NOT_REPOSITIONABLE) if no single
+  // rotation converts the old encoding to the new one.
   absl::StatusOr<TensorResult> Reposition(
       const RepositionArgs& args, const CallOptions& options = {}) const;
 
@@ -302,14 +305,14 @@ class Client {
 
   // Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute
   // encoding. `out` may be the memory of x. x must fit into one message
-  // (max_message_bytes). Also OUT_OF_RANGE.
+  // (max_message_bytes). Other errors: OUT_OF_RANGE.
   absl::StatusOr<TensorResult> AddEncoding(
       const AddEncodingArgs& args, const CallOptions& options = {}) const;
 
   // Computes attention scores of encodings that act inside attention: q [B, H,
   // Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk]. The scores are not divided
-  // by sqrt(D). Request and response must each fit into one message. Also
-  // OUT_OF_RANGE.
+  // by sqrt(D). Request and response must each fit into one message. Other
+  // errors: OUT_OF_RANGE.
   absl::StatusOr<TensorResult> ScoreRelative(
       const ScoreRelativeArgs& args, const CallOptions& options = {}) const;
 
