@@ -34,7 +34,7 @@ using google::protobuf::Message;
 constexpr std::size_t kSmallIds = 64 << 10;
 
 // A tensor of a call: its names in errors, its field number in all messages,
-// and the members of the arguments that hold it and its output.
+// and the arguments' members for the tensor and its output.
 struct RotatedTensor {
   const char* name;
   const char* output_name;
@@ -247,8 +247,8 @@ absl::StatusOr<ReceivedTensors> InOneMessage(Calls* calls,
                      rotation.response.get(), wanted, options);
 }
 
-// Rotates in one message if the tensors have no bytes. Otherwise uses a stream
-// if `stream` is true or the message is too large, else one message.
+// Uses a stream if `stream` is true or the message is too large. Otherwise, and
+// if the tensors have no bytes, uses one message.
 absl::StatusOr<ReceivedTensors> Rotate(Calls* calls, Rotation rotation,
                                        bool stream,
                                        const CallOptions& options) {

@@ -96,8 +96,8 @@ class Calls {
     return response;
   }
 
-  // Makes a unary call with tensors, which are not set in `request`. For
-  // tensors in regions it sends only their places (v1::SharedMemory), or their
+  // Makes a unary call with tensors, which are not set in `request`. The call
+  // sends only the places of tensors in regions (v1::SharedMemory), or their
   // bytes if the server shares no memory with this client. `response` gets
   // everything except the tensors' bytes, which go to the outputs of `wanted`.
   // `expected_bytes` is the approximate size of a response that is larger than

@@ -16,14 +16,15 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(max_bytes);
   args.SetMaxSendMessageSize(max_bytes);
-  // Offers and accepts no compression: tensors do not compress, and a
+  // Offers and accepts no compression, because tensors do not compress, and a
   // compressed message can make gRPC 1.51 use up all memory.
   args.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
               1 << GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, retries ? 1 : 0);
-  // A call that has sent more than this is not retried. gRPC's default, 256
-  // KiB, would exclude most tensors. The buffer keeps references, not copies.
+  // A call that has sent more bytes than this is not retried. gRPC's default,
+  // 256 KiB, would exclude most tensors. The buffer keeps references, not
+  // copies.
   args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
   // A retry of a call helps only if gRPC has tried to reconnect before the
   // retry. So gRPC first reconnects after 100 ms, which is the first backoff of

@@ -40,11 +40,11 @@ class TensorParts {
 
   bool begun() const { return data_ != nullptr; }
 
-  // Sets the shape of the whole tensor, whose first part is tensor `index` of a
-  // message, and provides its memory, without writing to it. INTERNAL if the
-  // shape is not valid, or was set before. INVALID_ARGUMENT if `into` has
-  // another size than the whole tensor, RESOURCE_EXHAUSTED if the memory does
-  // not suffice.
+  // Sets the shape of the whole tensor and provides its memory, without writing
+  // to it. Tensor `index` of a message is the first part. INTERNAL if the shape
+  // is not valid, or was set before. INVALID_ARGUMENT if `into` has another
+  // size than the whole tensor, RESOURCE_EXHAUSTED if the memory does not
+  // suffice.
   absl::Status Begin(const ReceivedMessage& message, std::size_t index,
                      absl::Span<const std::int64_t> shape);
 

@@ -119,7 +119,7 @@ void PrintHeads(const TensorView& bias, const v1::BuildBiasRequest& request) {
 }
 
 // Prints the matrix if --out is not given: a corner of it as text, or the whole
-// matrix with --json. For --json the matrix must be small enough.
+// matrix with --json. For --json the matrix must be small enough to print.
 absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
                    const GlobalFlags& globals) {
   const std::int64_t queries = request.query_length();

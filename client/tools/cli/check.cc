@@ -62,10 +62,10 @@ struct RotationCheck {
   std::int64_t wrong = 0;  // elements beyond their bound
   std::int64_t first_wrong = -1;
   // Largest error in ulps of the dtype. A result is the sum of two products,
-  // which may cancel. The ulp is therefore taken at the result, or at 1/16 of
-  // the sum of the products' magnitudes if this is larger. With repositions,
-  // which rotate errors into the other channel of the pair, 1/16 of the sum is
-  // replaced by the length of the pair.
+  // which may cancel. The ulp is therefore taken at the larger of the result
+  // and 1/16 of the sum of the products' magnitudes. Repositions rotate errors
+  // into the other channel of the pair, so with repositions the length of the
+  // pair replaces 1/16 of the sum.
   double max_error_ulps = 0;
   double max_error_of_bound = 0;  // largest error divided by its bound
 
@@ -96,12 +96,11 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   if (repositions > 0) {
     // Every earlier rotation also made an error in both channels of the pair.
     // Rotations do not change the length of the pair, so all these errors have
-    // the same bound. The errors of the two channels are a vector. Later
+    // the same bound. The errors of the two channels form a vector. Later
     // rotations rotate this vector and keep its length, which is at most
-    // sqrt(2) times the largest error of one channel. Each
-    // rotation also rounds a channel by at most half an ulp. The ulp is taken
-    // at 1.01 times the pair's length, which no channel exceeds, even with its
-    // error.
+    // sqrt(2) times the largest error of one channel. Each rotation also rounds
+    // a channel by at most half an ulp. The ulp is taken at 1.01 times the
+    // pair's length, which no channel exceeds, even with its error.
     const double length =
         static_cast<double>(std::hypot(element.x, element.y)) *
         attention_factor;

@@ -65,8 +65,8 @@ bool IsThisMachine(absl::string_view host) {
   return name == "127.0.0.1" || absl::EqualsIgnoreCase(name, "localhost");
 }
 
-// Returns the status of a request that is refused before its body is read; else
-// 0.
+// Returns the HTTP status of a request that is refused before its body is read;
+// 0 for other requests.
 int FaultOf(MHD_Connection* connection, absl::string_view path,
             absl::string_view method) {
   const std::string host = Header(connection, "Host");

@@ -17,8 +17,8 @@
 
 namespace posenc::cli {
 
-// The bytes of a file. They are read, not mapped, because access to a mapped
-// file that has become shorter raises SIGBUS, and because a result could not
+// The bytes of a file. The file is read, not mapped. Access to a mapped file
+// raises SIGBUS after the file has become shorter, and a result could not
 // replace its own input.
 class FileBytes {
  public:

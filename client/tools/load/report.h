@@ -29,8 +29,8 @@ Json OverloadJson(double multiple, double peak, const StepResult& result);
 // Returns the line that a terminal shows every second during a step.
 std::string ProgressLine(const std::string& label, const Interval& interval);
 
-// Returns a table of the steps, each followed by its cases if there are
-// several, then errors and wrong answers.
+// Returns a table of the steps, then errors and wrong answers. If a step has
+// several cases, its cases follow it in the table.
 std::string ReportText(const Json& report);
 
 // Returns one HTML page with tiles, charts and tables of a run. The page has

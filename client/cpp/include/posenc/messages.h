@@ -2,9 +2,8 @@
 //
 // Other settings of the contract are generated messages and enums of posenc.v1.
 // Their .proto files are the specification and explain formulas, defaults and
-// errors. If a field keeps the value that it has in this file, it is not sent:
-// the server then uses the contract's default, or reports that the field is
-// required.
+// errors. A field that keeps its value from this file is not sent. The server
+// then uses the contract's default, or reports that the field is required.
 //
 // In shapes, B is the batch size, S the sequence length, H the number of heads,
 // D head_dim, and T the number of all tokens of a packed batch.
