@@ -247,8 +247,8 @@ absl::StatusOr<ReceivedTensors> InOneMessage(Calls* calls,
                      rotation.response.get(), wanted, options);
 }
 
-// Uses a stream if `stream` is true or the message is too large. Otherwise, and
-// if the tensors have no bytes, uses one message.
+// Uses a stream for tensors with bytes if `stream` is true or the message is
+// too large. Otherwise uses one message.
 absl::StatusOr<ReceivedTensors> Rotate(Calls* calls, Rotation rotation,
                                        bool stream,
                                        const CallOptions& options) {

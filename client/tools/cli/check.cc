@@ -114,7 +114,8 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   const double error =
       std::fabs(static_cast<double>(element.actual - element.exact));
   // float16 overflows from ordinary inputs. Results of 65520 or more round to
-  // infinity, because 65520 is halfway from its largest number to 2^16.
+  // infinity, because 65520 is halfway from the largest number of float16 to
+  // 2^16.
   if (dtype == v1::DTYPE_FLOAT16 && std::isinf(element.actual) &&
       magnitude + arithmetic >= 65520) {
     return;

@@ -37,9 +37,9 @@ bool IsKeys(const std::string& name) {
 
 // Finds a wrong --heads or --kv-heads. The server cannot find this mistake,
 // because rows that are cut into the wrong number of heads are still a valid
-// weight. But in every model the heads of queries and keys have the same width,
-// so two widths in one file show the mistake. `first` is the name and the width
-// of the first tensor that was checked. A width of 0 means that `tensor` is the
+// weight. In every model the heads of queries and keys have the same width, so
+// two widths in one file show the mistake. `first` is the name and the width of
+// the first tensor that was checked. A width of 0 means that `tensor` is the
 // first tensor.
 absl::Status CheckWidth(const std::string& name, const TensorView& tensor,
                         std::int32_t heads,

@@ -54,7 +54,7 @@ struct RepositionFlags {
 
 // Old positions are optional: if the encoding stays the same and has no xPos,
 // the rotation by a shift does not depend on them. In other cases the server
-// requires them.
+// requires old positions.
 absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
   const int targets = flags.shift.has_value() + !flags.shifts.empty() +
                       !flags.new_positions.Empty();

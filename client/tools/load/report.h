@@ -15,7 +15,7 @@ namespace posenc::load {
 
 using Json = nlohmann::ordered_json;
 
-// Returns an entry of a step's "series": the numbers of about a second.
+// Returns an entry of a step's "series": the numbers of about one second.
 Json PointJson(const Interval& interval);
 
 // Returns an entry of the report's "steps".

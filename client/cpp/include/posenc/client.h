@@ -19,7 +19,8 @@
 // the caller's memory.
 //
 // Size: ApplyRope and Reposition use a stream for tensors that are too large
-// for one message. BuildTable uses a stream for a table that is too large.
+// for one message. BuildTable uses a stream for a table that is too large for
+// one message.
 //
 // Errors: an absl::Status has the server's code and message. Nothing throws.
 // ErrorReason() returns the machine-readable reason. Every call may end as
