@@ -126,7 +126,6 @@ absl::string_view Remedy(absl::StatusCode code, absl::string_view target) {
                "such as localhost:50051";
 }
 
-// Returns the same error with another text.
 absl::Status WithMessage(const absl::Status& status,
                          absl::string_view message) {
   absl::Status other(status.code(), message);

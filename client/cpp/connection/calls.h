@@ -161,7 +161,6 @@ class Calls {
   // Makes the next message of a stream; returns false after the last message.
   using NextMessage =
       std::function<absl::StatusOr<bool>(grpc::ByteBuffer* next, Loans* loans)>;
-  // Takes the next response.
   using TakeResponse = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
   // `announced` is the size of the largest message.

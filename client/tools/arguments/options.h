@@ -47,7 +47,6 @@ struct SourceFlags {
   // Returns true if none of --preset, --config and --spec is given.
   bool Empty() const;
 
-  // Returns true if any of the flags is given.
   bool Given() const;
 
   // Returns a name for messages and titles: the preset, the path of the

@@ -151,7 +151,6 @@ absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
   return absl::OkStatus();
 }
 
-// Writes the matrix to --out.
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
                    const Connection& connection, const GlobalFlags& globals) {
   RETURN_IF_ERROR(CheckOut(path));

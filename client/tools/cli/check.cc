@@ -74,7 +74,6 @@ struct RotationCheck {
   }
 };
 
-// Checks one element of a tensor of this dtype.
 void Judge(v1::Dtype dtype, double attention_factor, int repositions,
            const check::RoundingBound& rounding,
            const check::RotatedElement& element, RotationCheck* result) {

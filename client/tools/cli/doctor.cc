@@ -129,7 +129,6 @@ Json ListJson(const List& list) {
   return Json(std::vector<typename List::value_type>(list.begin(), list.end()));
 }
 
-// Returns the JSON that --json prints.
 Json DiagnosisJson(const v1::DiagnoseRopeResponse& diagnosis) {
   Json root = {{"inputs", Json::array()}, {"findings", Json::array()}};
   for (const v1::DescriptionReport& input : diagnosis.inputs()) {

@@ -70,7 +70,6 @@ bool IsNpyOutput(const std::string& path);
 absl::Status WriteTensor(const std::string& path, const std::string& name,
                          const TensorView& tensor);
 
-// Returns true if `name` matches one of the patterns.
 bool Matches(const std::string& name, const std::vector<std::string>& patterns);
 
 // Reads the tensor that a flag's argument names: "table.npy",

@@ -99,7 +99,6 @@ absl::Status CheckHeads(const std::string& rpc, const v1::Tensor& sent,
   return status;
 }
 
-// Parses both messages.
 absl::Status Parse(const std::string& rpc, const std::string& request,
                    const std::string& answer, google::protobuf::Message* sent,
                    google::protobuf::Message* got) {

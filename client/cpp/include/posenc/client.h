@@ -133,7 +133,6 @@ struct ClientOptions {
   std::string traceparent;
 };
 
-// Options of one call.
 struct CallOptions {
   // Deadline of the whole call, also of a stream. Unset: the client's timeout.
   // 0 or less: the call ends at once.

@@ -96,7 +96,6 @@ Output OutputTo(absl::Span<T> elements) {
                         elements.size() * sizeof(T));
 }
 
-// A tensor that a call returned.
 struct TensorResult {
   // The tensor lies in the call's output if there is one, else in 64-byte
   // aligned memory that `owner` keeps alive.
@@ -106,7 +105,6 @@ struct TensorResult {
 
 // ---- Rotation --------------------------------------------------------------
 
-// Arguments of ApplyRope.
 struct ApplyRopeArgs {
   // The encoding. Required; see FromPreset() and FromConfigJson().
   v1::RopeSource rope;
@@ -157,7 +155,6 @@ using NextBytes = std::function<absl::StatusOr<absl::Span<const char>>()>;
 // returns.
 using TakeBytes = std::function<absl::Status(absl::Span<const char>)>;
 
-// Arguments of Reposition.
 struct RepositionArgs {
   // The encoding that k was rotated with. Required.
   v1::RopeSource old_rope;
@@ -231,7 +228,6 @@ struct TableChunk {
   BuildTableResult rows;
 };
 
-// One tile of a bias.
 struct BiasTile {
   // Positions of the tile's first query and first key.
   std::int64_t query_start = 0;
@@ -244,7 +240,6 @@ struct BiasTile {
 
 // ---- Other operators -------------------------------------------------------
 
-// Arguments of AddEncoding.
 struct AddEncodingArgs {
   // The absolute encoding. Required.
   v1::AbsoluteEncoding encoding;
@@ -270,7 +265,6 @@ struct AddEncodingArgs {
   Output out;
 };
 
-// Arguments of ScoreRelative.
 struct ScoreRelativeArgs {
   // The rule, with its trained tensors. Required.
   v1::RelativeScore score;
@@ -291,7 +285,6 @@ struct ScoreRelativeArgs {
   Output out;
 };
 
-// Arguments of ConvertPairing.
 struct ConvertPairingArgs {
   // The pairing of the weight before and after the conversion. Required.
   v1::Pairing old_pairing = v1::PAIRING_UNSPECIFIED;
