@@ -2,7 +2,7 @@
 // tensors are too large, through a stream.
 //
 // The two RPCs differ only in their messages. So RotationOf() describes a call
-// of either RPC, and these functions make it:
+// of either RPC, and these functions make the call:
 //
 //   StreamBytes()   a stream of bytes that the caller gives
 //   InStream()      a stream of the bytes of tensors in memory
@@ -34,7 +34,7 @@ using google::protobuf::Message;
 constexpr std::size_t kSmallIds = 64 << 10;
 
 // A tensor of a call: its names in errors, its field number in all messages,
-// and the members of the arguments that hold it and its output.
+// and the arguments' members for the tensor and its output.
 struct RotatedTensor {
   const char* name;
   const char* output_name;
@@ -43,7 +43,7 @@ struct RotatedTensor {
   const Output& output;
 };
 
-// A call. It borrows the arguments.
+// A call of either RPC. It borrows the caller's arguments.
 struct Rotation {
   std::string name;                    // of the unary RPC
   std::vector<RotatedTensor> tensors;  // in the order of a stream's bytes
@@ -61,8 +61,8 @@ Rotation RotationOf(const ApplyRopeArgs& args) {
   v1::ApplyRopeRequest* const request = first->mutable_call();
   *request->mutable_rope() = args.rope;
   std::vector<v1::Tensor*> ids;
-  // Missing positions stay unset, so that the server reports them: an empty
-  // message would be another fault.
+  // Missing positions stay unset, because the server would report an empty
+  // message as another fault.
   if (args.positions.kind_case() != v1::Positions::KIND_NOT_SET) {
     *request->mutable_positions() = args.positions;
   }
@@ -247,8 +247,8 @@ absl::StatusOr<ReceivedTensors> InOneMessage(Calls* calls,
                      rotation.response.get(), wanted, options);
 }
 
-// Rotates in one message if the tensors have no bytes. Otherwise uses a stream
-// if `stream` is true or the message is too large, else one message.
+// Uses a stream for tensors with bytes if `stream` is true or the message is
+// too large. Otherwise uses one message.
 absl::StatusOr<ReceivedTensors> Rotate(Calls* calls, Rotation rotation,
                                        bool stream,
                                        const CallOptions& options) {

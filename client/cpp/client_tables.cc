@@ -1,5 +1,5 @@
-// Tables and biases, which the server builds. Requests are small. Responses may
-// be too large for one message, and can come as a stream.
+// The calls that build tables and biases. Requests are small. Responses may be
+// too large for one message, and can come as a stream.
 
 #include <algorithm>
 #include <cstdint>
@@ -120,8 +120,8 @@ absl::StatusOr<BuildTableResult> Client::BuildTable(
   // If frequencies differ by head, a table is [heads, rows, ...].
   const std::size_t row_axis =
       request.rope().spec().explicit_frequencies().heads() > 0 ? 1 : 0;
-  // The last argument is the number of tensors of this size: cosines and sines
-  // are two.
+  // The last argument is the number of tensors of this size: 2 for cosines and
+  // sines.
   const auto shared = std::make_shared<std::vector<TensorParts>>();
   std::vector<TensorParts>& parts = *shared;
   parts.emplace_back(row_axis, out.cos, 2);

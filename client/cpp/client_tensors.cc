@@ -20,7 +20,8 @@ std::vector<TensorField> Given(
   return given;
 }
 
-// Describes the scores, as far as the arguments determine them.
+// Describes the scores. Their type and shape are unset if the arguments do not
+// determine them.
 WantedTensor WantedScores(const ScoreRelativeArgs& args) {
   WantedTensor wanted;
   wanted.field = v1::ScoreRelativeResponse::kScoresFieldNumber;

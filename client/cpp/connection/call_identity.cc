@@ -17,8 +17,8 @@ constexpr char kTraceparent[] = "traceparent";
 // many bytes.
 constexpr std::size_t kMaxBytes = 128;
 
-// Refuses bytes that are not printable ASCII: gRPC would abort the process if a
-// header had such bytes.
+// Refuses bytes that are not printable ASCII, because gRPC would abort the
+// process if a header had such bytes.
 absl::Status CheckText(const char* option, const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(),
                                  [](char c) { return c >= ' ' && c <= '~'; });

@@ -38,8 +38,8 @@ constexpr std::int64_t kStreamedBytes = (4 << 20) - (64 << 10);
 // Largest number of bytes that framing adds to a stream's message.
 constexpr std::int64_t kFramingBytes = 6;
 
-// Deadline of a stream without a timeout of its own. Without a deadline, the
-// server would apply its default, which is too short for streams.
+// Deadline of a stream whose CallOptions have no timeout. Without a deadline,
+// the server would apply its default, which is too short for streams.
 constexpr absl::Duration kLongestStream = absl::Hours(24);
 
 // When a call has ended, its connection has this much time to send the call's
@@ -59,9 +59,9 @@ absl::Status ToAbsl(const grpc::Status& status) {
   return out;
 }
 
-// Adds the request id of a call to its error. If the error already has an id,
-// keeps it: then a callback of the stream returned the error of another call,
-// and the id is that call's.
+// Adds the request id of a call to its error. Keeps an id that the error
+// already has, because such an error belongs to another call: a callback of the
+// stream returned it.
 absl::Status WithRequestId(absl::Status status, const std::string& request_id) {
   if (!status.ok() && !status.GetPayload(kRequestIdType)) {
     status.SetPayload(kRequestIdType, absl::Cord(request_id));
@@ -95,9 +95,9 @@ bool IsNotShared(const absl::Status& status) {
           reason == "ERROR_REASON_SHARED_MEMORY_UNAVAILABLE");
 }
 
-// Returns true if the error needs no advice to write the tensor again. This is
-// so if the call wrote nothing, or if the server's message already has the
-// advice (ABORTED).
+// Returns true if the error needs no advice to write the tensor again. No
+// advice is needed if the call wrote nothing, or if the server's message
+// already has the advice (ABORTED).
 bool NeedsNoAdvice(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -126,7 +126,6 @@ absl::string_view Remedy(absl::StatusCode code, absl::string_view target) {
                "such as localhost:50051";
 }
 
-// Returns the same error with another text.
 absl::Status WithMessage(const absl::Status& status,
                          absl::string_view message) {
   absl::Status other(status.code(), message);
@@ -419,10 +418,10 @@ absl::Status Calls::RunStream(const std::string& name, std::int64_t announced,
 void Calls::Recall(const Loans& loans, Channels::Lease lease) {
   if (loans.AwaitReturn(kGrace)) return;
   // The peer does not accept the bytes that gRPC is still writing, and gRPC
-  // does not close the connection before they are written. TCP gives up after
-  // stuck_timeout. Until then other calls cannot use the connection. So Drop()
-  // replaces and releases the connection, and gRPC may close it. Drop() keeps
-  // the connection of small calls.
+  // does not close the connection before they are written. TCP gives up only
+  // after stuck_timeout, and until then no other call can use the connection.
+  // So Drop() replaces and releases the connection, and gRPC may close it.
+  // Drop() keeps the connection of small calls.
   channels_.Drop(std::move(lease));
   loans.AwaitReturn(absl::InfiniteDuration());
 }

@@ -1,8 +1,9 @@
 // Makes the calls of a Client: selects connections and deadlines, limits sizes,
 // and sends and receives the tensors.
 //
-// There are three kinds of calls. All use a generic stub, so that the bytes of
-// tensors are sent without a copy, and are copied only once when they arrive:
+// There are three kinds of calls. All kinds use a generic stub, so that the
+// bytes of tensors are sent without a copy, and are copied only once when they
+// arrive:
 // - Answer(): a unary call without tensors. Bulk(): a unary call with tensors.
 // - StreamBytes(): a bidirectional stream that carries the bytes of tensors.
 // - Receive(): one small request, and a stream of bulk responses.
@@ -36,9 +37,9 @@ namespace posenc {
 // because protobuf would abort or overflow before it sends such a message.
 absl::Status CheckBytes(std::int64_t bytes);
 
-// Returns true if a message is over a limit of the server or the client. Then a
-// smaller message may succeed; a retry of the same message cannot. Returns
-// false if the server is busy.
+// Returns true if a message is over a limit of the server or the client. A
+// smaller message may then succeed, but a retry of the same message cannot.
+// Returns false for the error of a busy server.
 bool TooLarge(const absl::Status& status);
 
 // The options of a call that may make several requests. Each request gets the
@@ -65,7 +66,8 @@ class Calls {
   Calls(std::shared_ptr<grpc::Channel> channel, absl::Duration timeout);
 
   Regions& regions() { return regions_; }
-  // Requests of ApplyRope and Reposition with more bytes are sent as a stream.
+  // ApplyRope and Reposition send a request with more bytes than this as a
+  // stream.
   std::int64_t stream_above_bytes() const { return stream_above_bytes_; }
 
   // Sets the deadline, request id and traceparent of a context. Returns the
@@ -75,9 +77,9 @@ class Calls {
                                     grpc::ClientContext* context) const;
 
   // Makes the error for the caller from the error of a call that the server or
-  // gRPC ended. Adds the request id; the target if no server answered; and the
-  // versions of client and server if the server does not know the request. To
-  // learn the server's version, Ended() sends a request, which ends at the
+  // gRPC ended. Adds the request id. Adds the target if no server answered, and
+  // the versions of client and server if the server does not know the request.
+  // To learn the server's version, Ended() sends a request, which ends at the
   // latest at `deadline`, the deadline of the failed call.
   absl::Status Ended(const absl::Status& status, const std::string& request_id,
                      std::chrono::system_clock::time_point deadline) const;
@@ -94,8 +96,8 @@ class Calls {
     return response;
   }
 
-  // Makes a unary call with tensors, which are not set in `request`. For
-  // tensors in regions it sends only their places (v1::SharedMemory), or their
+  // Makes a unary call with tensors, which are not set in `request`. The call
+  // sends only the places of tensors in regions (v1::SharedMemory), or their
   // bytes if the server shares no memory with this client. `response` gets
   // everything except the tensors' bytes, which go to the outputs of `wanted`.
   // `expected_bytes` is the approximate size of a response that is larger than
@@ -159,7 +161,6 @@ class Calls {
   // Makes the next message of a stream; returns false after the last message.
   using NextMessage =
       std::function<absl::StatusOr<bool>(grpc::ByteBuffer* next, Loans* loans)>;
-  // Takes the next response.
   using TakeResponse = std::function<absl::Status(const grpc::ByteBuffer&)>;
 
   // `announced` is the size of the largest message.

@@ -16,18 +16,19 @@ grpc::ChannelArguments ChannelArguments(const ClientOptions& options,
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(max_bytes);
   args.SetMaxSendMessageSize(max_bytes);
-  // Offers and accepts no compression: tensors do not compress, and a
+  // Offers and accepts no compression, because tensors do not compress, and a
   // compressed message can make gRPC 1.51 use up all memory.
   args.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
               1 << GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, retries ? 1 : 0);
-  // A call that has sent more than this is not retried. gRPC's default, 256
-  // KiB, would exclude most tensors. The buffer keeps references, not copies.
+  // A call that has sent more bytes than this is not retried. gRPC's default,
+  // 256 KiB, would exclude most tensors. The buffer keeps references, not
+  // copies.
   args.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, max_bytes);
   // A retry of a call helps only if gRPC has tried to reconnect before the
   // retry. So gRPC first reconnects after 100 ms, which is the first backoff of
-  // retries. By default it would wait for 1 s.
+  // retries. gRPC's default is 1 s.
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // By default gRPC resolves a name at most every 30 s. That is too rare if all
   // known servers were replaced. Names in Kubernetes may be cached for 5 s.

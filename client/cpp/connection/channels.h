@@ -37,8 +37,8 @@ class Channels {
   // Makes all calls go over the caller's channel.
   explicit Channels(std::shared_ptr<grpc::Channel> channel);
 
-  // Returns an error if no channel can be made. Then the caller must make no
-  // call.
+  // Returns an error if no channel can be made. After this error the caller
+  // must make no call.
   const absl::Status& status() const { return security_.status(); }
 
   // The server's address; empty for the caller's own channel.
@@ -47,10 +47,11 @@ class Channels {
 
   // Returns the bulk connection with the fewest calls under way; makes a new
   // connection if every connection has calls. So a caller that makes one call
-  // at a time uses one connection only. That saves memory: gRPC keeps many MiB
-  // for every connection that has received a large message. Connections with
-  // the same number of calls are used in turn. Otherwise a connection whose
-  // calls fail at once would get all calls, because it is nearly always idle.
+  // at a time uses one connection only. This saves memory, because gRPC keeps
+  // many MiB for every connection that has received a large message.
+  // Connections with the same number of calls are used in turn. Without turns,
+  // a connection whose calls fail at once would get all calls, because it is
+  // nearly always idle.
   Lease Bulk();
 
   // Returns a connection that does not retry calls. The first call of Once()
@@ -71,8 +72,8 @@ class Channels {
   const Lease small_;
   std::mutex mutex_;
   // Guarded by mutex_. A null entry is a connection that is not made yet.
-  // Without entries, small_ serves all calls. The connection that was used last
-  // is the last entry.
+  // If bulk_ has no entries, small_ serves all calls. The connection that was
+  // used last is the last entry.
   std::vector<Lease> bulk_;
   Lease once_;  // null: not made yet
 };

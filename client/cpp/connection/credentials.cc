@@ -33,7 +33,8 @@ namespace {
 // Shortest time between two checks of a token's file for changes.
 constexpr absl::Duration kCheckInterval = absl::Seconds(1);
 
-// Checks that the service config is JSON: gRPC would not report this error.
+// Checks that the service config is JSON, because gRPC would not report this
+// error.
 absl::Status CheckServiceConfig(const ClientOptions& options) {
   if (!options.service_config.has_value()) return absl::OkStatus();
   google::protobuf::Struct json;

@@ -12,7 +12,7 @@ namespace posenc {
 // it.
 constexpr char kStatusType[] = "type.googleapis.com/google.rpc.Status";
 
-// Type of the detail of this google.rpc.Status that has the reason and the
+// Type of the detail in this google.rpc.Status that has the reason and the
 // field, and the domain of posenc's reasons.
 constexpr char kErrorInfoType[] = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr char kErrorDomain[] = "posenc";
@@ -21,7 +21,7 @@ constexpr char kErrorDomain[] = "posenc";
 constexpr char kRequestIdType[] = "posenc/request-id";
 
 // Removes `path` from the field names of the server's error, in text and
-// details: `table.rows` becomes `rows`. Needed if the library wraps the
+// details: `table.rows` becomes `rows`. This is needed if the library wraps the
 // caller's request in another message.
 absl::Status OutsideOf(absl::string_view path, const absl::Status& error);
 

@@ -7,9 +7,9 @@
 
 namespace posenc {
 
-// Returns INVALID_ARGUMENT, with a message that begins with "target: ", if the
-// target is empty, or if an address ends in a port beyond 65535: gRPC 1.51
-// would cut the port to 16 bits and connect. gRPC checks everything else.
+// Returns INVALID_ARGUMENT if the target is empty, or if an address ends in a
+// port beyond 65535. gRPC 1.51 would cut such a port to 16 bits and connect.
+// The message begins with "target: ". gRPC checks everything else.
 absl::Status CheckTarget(absl::string_view target);
 
 // Returns whether the target is a unix socket.

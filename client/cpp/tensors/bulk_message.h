@@ -34,7 +34,7 @@ struct TensorField {
 };
 
 // Returns whether a tensor has the number of bytes that its dtype and shape
-// imply. Returns false also for a dtype or shape that the server must refuse.
+// imply. Also returns false for a dtype or shape that the server must refuse.
 bool IsWhole(const TensorView& view);
 
 // Returns the size on the wire of `message` with these tensors, which are not
@@ -89,7 +89,7 @@ class ReceivedMessage {
   // message does not have that tensor.
   const v1::Tensor* tensor(std::size_t index) const;
   std::string name(std::size_t index) const;
-  // Returns the name of a tensor's output, for errors: the contract's field for
+  // Returns the name of a tensor's output in errors: the contract's field for
   // the place of this output, such as q_output.
   std::string output_name(std::size_t index) const;
   const wire::BorrowedBytes& bytes(std::size_t index) const {
@@ -108,7 +108,7 @@ class ReceivedMessage {
 // not have are unset.
 struct ReceivedTensors {
   std::vector<absl::optional<TensorView>> views;
-  // Keeps tensors alive that did not go to the caller's memory.
+  // Keeps the tensors alive that are not in the caller's memory.
   std::shared_ptr<const void> owner;
 };
 
@@ -117,8 +117,8 @@ struct WantedTensor {
   int field = 0;  // number of the tensor's field
   Output into;
   // The type and shape that the tensor must have; unset if they are not known.
-  // The server writes the tensor to shared memory only if they are known and
-  // `into` has their size.
+  // The server writes the tensor to shared memory only if type and shape are
+  // known and `into` has the tensor's size.
   absl::optional<TensorView> like;
 };
 
@@ -147,8 +147,8 @@ absl::StatusOr<TensorResult> ResultOf(absl::StatusOr<ReceivedTensors> tensors);
 
 // Returns INVALID_ARGUMENT if `output` is set and `tensor` is unset or has
 // another size. This check is for calls whose result has the size of the
-// tensor. Without it, a wrong size would be found only after the server's work,
-// and an output without a tensor would not be found at all.
+// tensor. Without this check, a wrong size would be found only after the
+// server's work, and an output without a tensor would never be found.
 absl::Status CheckOutput(absl::string_view name,
                          const absl::optional<TensorView>& tensor,
                          const Output& output);

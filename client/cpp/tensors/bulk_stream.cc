@@ -15,7 +15,7 @@ namespace {
 // A longer wait counts as infinite, because the time of its end could overflow.
 constexpr absl::Duration kForever = absl::Hours(24 * 365);
 
-// Waits for an event; returns false if there is none for `patience`.
+// Waits for an event; returns false if no event comes within `patience`.
 bool Await(absl::Duration patience, grpc::CompletionQueue* queue, void** tag,
            bool* ok) {
   if (patience > kForever) return queue->Next(tag, ok);

@@ -24,7 +24,6 @@
 
 namespace posenc {
 
-// The end of a stream.
 struct StreamEnd {
   // The first error of a callback, or DEADLINE_EXCEEDED if the stream stood
   // still for too long. These errors cancel the call.

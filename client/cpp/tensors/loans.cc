@@ -30,8 +30,8 @@ grpc::Slice Loans::Lend(absl::Span<const char> bytes) {
 }
 
 void Loans::Return(void* loan) {
-  // This reference keeps the mutex alive: as soon as `out` is 0, a waiting call
-  // may return and destroy its Loans, while this thread still has the lock.
+  // This reference keeps the mutex alive. As soon as `out` is 0, a waiting call
+  // may return and destroy its Loans while this thread still has the lock.
   std::shared_ptr<State> state;
   {
     const std::unique_ptr<Loan> returned(static_cast<Loan*>(loan));

@@ -63,7 +63,7 @@ absl::optional<Regions::Found> Regions::Find(absl::Span<const char> bytes) {
 
 // Finds only views whose number of bytes fits their dtype and shape. The server
 // computes from dtype and shape how much it reads, so for other views it could
-// read outside of the view. The bytes of those views are sent instead, and the
+// read outside of the view. The bytes of such views are sent instead, and the
 // server reports the fault.
 absl::optional<Regions::Found> Regions::FindTensor(const TensorView& view) {
   return IsWhole(view) ? Find(view.bytes) : absl::nullopt;

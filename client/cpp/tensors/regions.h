@@ -20,8 +20,8 @@ namespace posenc {
 // passed by their places in regions. Keeps these regions alive.
 struct SharedParts {
   std::vector<TensorField> sent;  // tensors passed as bytes
-  // True if an output overwrites an input. The call must then not be made
-  // twice.
+  // True if an output overwrites an input. In this case the call must not be
+  // made twice.
   bool in_place = false;
   std::vector<std::shared_ptr<SharedRegion>>
       owners;  // empty: nothing is shared
@@ -35,8 +35,8 @@ class Regions {
   // False if no tensor can lie in a region.
   bool any() const { return on_.load(); }
 
-  // Makes this object find no tensors until the next Add(). The client calls it
-  // if the server shares no memory with this client.
+  // Makes this object find no tensors until the next Add(), because the server
+  // shares no memory with this client.
   void SwitchOff() { on_.store(false); }
 
   // Sets in `request` the tensors and outputs that lie in regions. The place of

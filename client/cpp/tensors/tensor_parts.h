@@ -40,11 +40,11 @@ class TensorParts {
 
   bool begun() const { return data_ != nullptr; }
 
-  // Sets the shape of the whole tensor, whose first part is tensor `index` of a
-  // message, and provides its memory, without writing to it. INTERNAL if the
-  // shape is not valid, or was set before. INVALID_ARGUMENT if `into` has
-  // another size than the whole tensor, RESOURCE_EXHAUSTED if the memory does
-  // not suffice.
+  // Sets the shape of the whole tensor and provides its memory, without writing
+  // to it. Tensor `index` of a message is the first part. INTERNAL if the shape
+  // is not valid, or was set before. INVALID_ARGUMENT if `into` has another
+  // size than the whole tensor, RESOURCE_EXHAUSTED if the memory does not
+  // suffice.
   absl::Status Begin(const ReceivedMessage& message, std::size_t index,
                      absl::Span<const std::int64_t> shape);
 
@@ -76,7 +76,7 @@ class TensorParts {
   std::size_t element_bytes_ = 0;
   char* data_ = nullptr;
   std::shared_ptr<char> owner_;
-  // The start of the next part, and the row count of the parts in its band.
+  // The start of the next part, and the number of rows of the part before it.
   std::int64_t row_ = 0;
   std::int64_t column_ = 0;
   std::int64_t band_rows_ = 0;

@@ -14,7 +14,7 @@ namespace {
 // larger messages.
 constexpr std::int64_t kMaxMessageBytes = INT32_MAX;
 
-// Tensors above this size are sent as a stream of chunks, so that transfer and
+// Requests above this size are sent as a stream, so that transfer and
 // computation overlap.
 constexpr std::int64_t kStreamAboveBytes = 64 << 20;
 

@@ -26,8 +26,8 @@ std::string EnumText(Enum value) {
   return EnumText(*google::protobuf::GetEnumDescriptor<Enum>(), value);
 }
 
-// Returns what is wrong with a text that is no name of the enum; else an empty
-// text.
+// Returns what is wrong with a text that is no name of the enum; an empty text
+// for other texts.
 std::string EnumFault(const google::protobuf::EnumDescriptor& type,
                       const std::string& text);
 

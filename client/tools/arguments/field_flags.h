@@ -3,7 +3,7 @@
 //
 // Some flags are kinds (--alibi is a kind of bias), and exactly one kind must
 // be given. Other flags are details of a kind, or are independent. CLI11
-// enforces this: kinds exclude each other, and a detail needs its kind. The
+// enforces that kinds exclude each other, and that a detail needs its kind. The
 // server, not this class, checks values. An error of the server names a field,
 // and FlagOfField() (misspelt.h) finds the flag of that field.
 
@@ -50,11 +50,11 @@ class FieldFlags {
   // Makes flags that set fields of a message of this type.
   explicit FieldFlags(const google::protobuf::Descriptor* type) : type_(type) {}
 
-  // Adds the flags. `group` is their heading in --help; if it is empty, they
-  // have CLI11's own heading. The row of a kind (--alibi) must come before the
-  // rows of the flags whose `of` names this kind. `prefix` ("new-") is put
-  // before all names, but rows and callers use the names without the prefix.
-  // This object must not move afterwards.
+  // Adds the flags. `group` is the heading of the flags in --help; if it is
+  // empty, the flags have CLI11's own heading. The row of a kind (--alibi) must
+  // come before the rows of the flags whose `of` names this kind. `prefix`
+  // ("new-") is put before all names, but rows and callers use the names
+  // without the prefix. This object must not move afterwards.
   void Add(CLI::App* app, const std::string& group,
            absl::Span<const FieldFlag> rows, const std::string& prefix = "");
 
@@ -71,7 +71,7 @@ class FieldFlags {
 
   // Sets the fields of the given flags, and reads the files that the flags name
   // into the message. Errors of flags have exit code 2, and errors of files
-  // have exit code 3. If no kind is given, that is an error of flags.
+  // have exit code 3. A command line without a kind is an error of flags.
   absl::Status Read(google::protobuf::Message* message) const;
 
  private:

@@ -20,8 +20,8 @@ namespace posenc::cli {
 namespace {
 
 // Returns a field that an object of the JSON text has twice; empty if there is
-// none. Protobuf would take the last value. It accepts each field under two
-// names, for example rotaryDim and rotary_dim.
+// none. Protobuf would take the last value. Protobuf accepts each field under
+// two names, for example rotaryDim and rotary_dim.
 std::string FieldGivenTwice(const std::string& text) {
   using Json = nlohmann::json;
   std::string twice;

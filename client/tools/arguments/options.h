@@ -47,7 +47,6 @@ struct SourceFlags {
   // Returns true if none of --preset, --config and --spec is given.
   bool Empty() const;
 
-  // Returns true if any of the flags is given.
   bool Given() const;
 
   // Returns a name for messages and titles: the preset, the path of the
@@ -65,8 +64,8 @@ void AddSourceFlags(CLI::App* app, const std::string& prefix,
 // is sent with the request. Errors have exit code 2 (flags) or 3 (the file).
 absl::StatusOr<v1::RopeSource> BuildSource(const SourceFlags& flags);
 
-// Returns a second encoding. If `flags` name no encoding, the result is `base`
-// with the profile, part, layer or length of `flags`.
+// Returns the encoding that `flags` name. If they name no encoding, the result
+// is `base` with the profile, part, layer or length of `flags`.
 absl::StatusOr<v1::RopeSource> BuildVariant(const v1::RopeSource& base,
                                             const SourceFlags& flags);
 
@@ -104,7 +103,7 @@ absl::StatusOr<std::vector<std::int64_t>> ParseIntegers(
 absl::StatusOr<std::vector<double>> ParseNumbers(const std::string& flag,
                                                  const std::string& text);
 
-// Parses extents, for example "2x4x4". Each must be in [0, 2^31).
+// Parses extents, for example "2x4x4". Each extent must be in [0, 2^31).
 absl::StatusOr<std::vector<std::int32_t>> ParseExtents(const std::string& flag,
                                                        const std::string& text);
 

@@ -76,7 +76,7 @@ absl::Status Transform(
         TensorJson(result->tensor);
     bytes += static_cast<double>(tensor.bytes.size());
     // The bytes of llama.cpp's blocks are INT8 in calls, but may be U8 in the
-    // file: the entry keeps the file's name of the dtype.
+    // file. The entry keeps the file's name of the dtype.
     if (result->tensor.dtype == tensor.dtype) replaced->dtype = entry->dtype;
     *entry = *std::move(replaced);
     results.push_back(*std::move(result));

@@ -23,14 +23,12 @@ struct TransformFlags {
   std::vector<std::string> tensors;
 };
 
-// Adds --in and --out.
 void AddInOutFlags(CLI::App* app, std::string* in, std::string* out);
 
 // Adds --tensor. The flag's help shows `defaults`: "k, *.k".
 void AddTensorFlag(CLI::App* app, const std::string& defaults,
                    std::vector<std::string>* tensors);
 
-// Adds --in, --out and --tensor.
 void AddTransformFlags(CLI::App* app, const std::string& defaults,
                        TransformFlags* flags);
 

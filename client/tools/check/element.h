@@ -1,6 +1,6 @@
 // Reads and writes single elements of tensors, and describes dtypes for bounds
 // on errors. This code shares nothing with the conversions of core, because it
-// checks them. The elements are little-endian, as in the contract.
+// checks these conversions. The elements are little-endian, as in the contract.
 
 #pragma once
 

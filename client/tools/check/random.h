@@ -1,6 +1,6 @@
 // Seeded numbers for tensors and samples. Equal seeds give equal files on every
-// machine. The generators of the C++ standard do this, too, but the results of
-// its distributions differ between standard libraries.
+// machine. The generators of the C++ standard are also equal on every machine,
+// but the distributions of the standard are not.
 
 #pragma once
 

@@ -53,7 +53,7 @@ struct RotatedElement {
   std::int64_t pair = -1;  // of the element; -1: the channel passes through
   // True for a channel outside of the pairs, which passes through. `exact` is
   // then the input, and the output must have the same bytes. The members after
-  // same_bytes are then not set.
+  // same_bytes are not set for such a channel.
   bool passes_through = false;
   bool same_bytes = false;
 

@@ -22,8 +22,8 @@ class RoundingBound {
   }
 
   // Returns the largest error before the last rounding. `terms` is the sum of
-  // the magnitudes of the products, and `from_angle` the error from an inexact
-  // angle.
+  // the magnitudes of the products, and `from_angle` is the error from an
+  // inexact angle.
   //
   // The unit is half an ulp of 1: 2^-24 or 2^-53. The error of a cosine or sine
   // is at most 4 units (float64 values are within 2 ulp; float32 values are

@@ -21,8 +21,8 @@ namespace {
 
 // Number of printed heads. Other heads differ only by their slopes or weights.
 constexpr std::int64_t kShownHeads = 2;
-// Upper bound on the keys that are computed for printing: more than fit on a
-// line.
+// Upper bound on the number of keys that are computed for printing. A line has
+// space for fewer keys.
 constexpr std::int64_t kPrintedKeys = 24;
 
 constexpr FieldFlag kBiases[] = {
@@ -119,7 +119,7 @@ void PrintHeads(const TensorView& bias, const v1::BuildBiasRequest& request) {
 }
 
 // Prints the matrix if --out is not given: a corner of it as text, or the whole
-// matrix with --json. For --json the matrix must be small enough.
+// matrix with --json. For --json the matrix must be small enough to print.
 absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
                    const GlobalFlags& globals) {
   const std::int64_t queries = request.query_length();
@@ -151,7 +151,6 @@ absl::Status Print(v1::BuildBiasRequest request, const Connection& connection,
   return absl::OkStatus();
 }
 
-// Writes the matrix to --out.
 absl::Status Write(const v1::BuildBiasRequest& request, const std::string& path,
                    const Connection& connection, const GlobalFlags& globals) {
   RETURN_IF_ERROR(CheckOut(path));

@@ -62,10 +62,10 @@ struct RotationCheck {
   std::int64_t wrong = 0;  // elements beyond their bound
   std::int64_t first_wrong = -1;
   // Largest error in ulps of the dtype. A result is the sum of two products,
-  // which may cancel. The ulp is therefore taken at the result, or at 1/16 of
-  // the sum of the products' magnitudes if this is larger. With repositions,
-  // which rotate errors into the other channel of the pair, 1/16 of the sum is
-  // replaced by the length of the pair.
+  // which may cancel. The ulp is therefore taken at the larger of the result
+  // and 1/16 of the sum of the products' magnitudes. Repositions rotate errors
+  // into the other channel of the pair, so with repositions the length of the
+  // pair replaces 1/16 of the sum.
   double max_error_ulps = 0;
   double max_error_of_bound = 0;  // largest error divided by its bound
 
@@ -74,7 +74,6 @@ struct RotationCheck {
   }
 };
 
-// Checks one element of a tensor of this dtype.
 void Judge(v1::Dtype dtype, double attention_factor, int repositions,
            const check::RoundingBound& rounding,
            const check::RotatedElement& element, RotationCheck* result) {
@@ -85,8 +84,8 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   }
   const auto products = static_cast<double>(element.terms);
   if (!std::isfinite(products)) {
-    // Inputs with infinities or NaN have no exact result. The actual result
-    // must then not be finite.
+    // Inputs with infinities or NaN have no exact result. For such inputs the
+    // actual result must not be finite.
     if (std::isfinite(element.actual)) result->Wrong(element.index);
     return;
   }
@@ -96,12 +95,11 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   if (repositions > 0) {
     // Every earlier rotation also made an error in both channels of the pair.
     // Rotations do not change the length of the pair, so all these errors have
-    // the same bound. The errors of the two channels are a vector. Later
+    // the same bound. The errors of the two channels form a vector. Later
     // rotations rotate this vector and keep its length, which is at most
-    // sqrt(2) times the largest error of one channel. Each
-    // rotation also rounds a channel by at most half an ulp. The ulp is taken
-    // at 1.01 times the pair's length, which no channel exceeds, even with its
-    // error.
+    // sqrt(2) times the largest error of one channel. Each rotation also rounds
+    // a channel by at most half an ulp. The ulp is taken at 1.01 times the
+    // pair's length, which no channel exceeds, even with its error.
     const double length =
         static_cast<double>(std::hypot(element.x, element.y)) *
         attention_factor;
@@ -114,14 +112,15 @@ void Judge(v1::Dtype dtype, double attention_factor, int repositions,
   const double bound = rounding.Rounded(magnitude, arithmetic);
   const double error =
       std::fabs(static_cast<double>(element.actual - element.exact));
-  // float16 overflows from ordinary inputs: results of 65520 or more, halfway
-  // from its largest number to 2^16, round to infinity.
+  // float16 overflows from ordinary inputs. Results of 65520 or more round to
+  // infinity, because 65520 is halfway from the largest number of float16 to
+  // 2^16.
   if (dtype == v1::DTYPE_FLOAT16 && std::isinf(element.actual) &&
       magnitude + arithmetic >= 65520) {
     return;
   }
-  // FP8 also overflows: depending on the request's saturation, the result is
-  // then the largest number, infinity or NaN.
+  // FP8 also overflows. The request's saturation determines whether the result
+  // is the largest number, infinity or NaN.
   if (check::IsFloat8(dtype) &&
       magnitude + arithmetic >= check::LargestFinite(dtype) &&
       !(std::fabs(element.actual) < check::LargestFinite(dtype))) {

@@ -21,7 +21,7 @@ const char* const kDefaultTensors[] = {"*[qk]_proj.weight", "*[qk]_proj.bias",
                                        "*.w[qk].weight", "*.w[qk].bias"};
 
 // `args` has the heads of queries, but no weight. If kv_heads is 0, keys have
-// the same number of heads.
+// as many heads as queries.
 struct ConvertFlags {
   ConvertPairingArgs args;
   std::int32_t kv_heads = 0;
@@ -29,18 +29,18 @@ struct ConvertFlags {
 };
 
 // Returns true for a projection of keys. Many models have fewer heads for keys
-// than for queries (grouped-query attention): --kv-heads is the number of heads
-// for keys.
+// than for queries (grouped-query attention), so --kv-heads is the number of
+// heads for keys.
 bool IsKeys(const std::string& name) {
   return Matches(name, {"*k_proj*", "*.wk.*", "wk.*"});
 }
 
-// Finds a wrong --heads or --kv-heads. The server cannot find this mistake:
-// rows that are cut into the wrong number of heads are still a valid weight,
-// only in a wrong order. But in every model the heads of queries and keys have
-// the same width, so two widths in one file show the mistake. `first` is the
-// name and the width of the first tensor that was checked. A width of 0 means
-// that `tensor` is the first.
+// Finds a wrong --heads or --kv-heads. The server cannot find this mistake,
+// because rows that are cut into the wrong number of heads are still a valid
+// weight. In every model the heads of queries and keys have the same width, so
+// two widths in one file show the mistake. `first` is the name and the width of
+// the first tensor that was checked. A width of 0 means that `tensor` is the
+// first tensor.
 absl::Status CheckWidth(const std::string& name, const TensorView& tensor,
                         std::int32_t heads,
                         std::pair<std::string, std::int64_t>* first) {

@@ -83,7 +83,7 @@ void PrintFinding(const v1::Finding& finding, std::int64_t length) {
   // Readers with the same effect are printed on one line.
   std::vector<std::pair<std::string, std::string>> effects;
   for (const v1::ReaderVerdict& verdict : finding.readers()) {
-    // The message says which reader refuses and why.
+    // Skips refusals, because the message says which reader refuses and why.
     if (absl::StrContains(verdict.says(), " refuses: ")) continue;
     const std::string effect = EffectText(verdict, length);
     if (!effects.empty() && effects.back().second == effect) {
@@ -129,7 +129,6 @@ Json ListJson(const List& list) {
   return Json(std::vector<typename List::value_type>(list.begin(), list.end()));
 }
 
-// Returns the JSON that --json prints.
 Json DiagnosisJson(const v1::DiagnoseRopeResponse& diagnosis) {
   Json root = {{"inputs", Json::array()}, {"findings", Json::array()}};
   for (const v1::DescriptionReport& input : diagnosis.inputs()) {
@@ -223,7 +222,7 @@ void PrintChecks(bool json) {
 // Adds the keys that only a certificate has: "certificate", "files" and "made".
 void AddCertificate(const Certificate& certificate, Json* root) {
   // For a finding without layers, DiagnosisJson() has written "all". In a
-  // certificate, "layers" is always a list, here an empty one.
+  // certificate "layers" is always a list, so "all" becomes an empty list.
   for (Json& finding : (*root)["findings"]) {
     if (!finding["layers"].is_array()) finding["layers"] = Json::array();
   }

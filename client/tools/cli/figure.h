@@ -18,9 +18,9 @@
 
 namespace posenc::cli {
 
-// Upper bounds on a picture's contents. More than kMaxPlottedDistances
-// distances would not be distinct pixels. kMaxPlottedCells is enough for a
-// table of 8192 rows and 2048 columns.
+// Upper bounds on a picture's contents. Pictures of usual widths have fewer
+// pixels than kMaxPlottedDistances. kMaxPlottedCells is enough for a table of
+// 8192 rows and 2048 columns.
 inline constexpr std::int64_t kMaxPlottedDistances = 4096;
 inline constexpr std::int64_t kMaxPlottedCells = std::int64_t{1} << 24;
 
@@ -74,7 +74,7 @@ MakeFigure AnglesFigure, TableFigure, RotationFigure, ImageFigure;
 
 // Returns the encodings of a figure that draws a curve for each encoding: the
 // encoding of --preset, --config or --spec, and the encoding of --compare-*, if
-// given.
+// there is one.
 absl::StatusOr<std::vector<Reading>> ReadBoth(const FigureFlags& flags,
                                               const Client& client,
                                               bool one_axis);

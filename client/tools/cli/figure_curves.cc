@@ -264,7 +264,7 @@ std::string Farthest(const std::vector<plot::Curve>& curves) {
           return std::fabs(a.second - 1) < std::fabs(b.second - 1);
         });
     if (y == 1) return "1 everywhere";
-    // Four digits would show such a value as 1.
+    // Four digits would show a value this close to 1 as 1.
     if (std::fabs(y - 1) < 5e-4) {
       return absl::StrFormat("1 %c %.2g at pair %.0f", y < 1 ? '-' : '+',
                              std::fabs(y - 1), x);

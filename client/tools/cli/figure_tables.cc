@@ -53,7 +53,7 @@ plot::Matrix Taken(const std::string& name, const TensorView& tensor,
 }
 
 // Sets map->low and map->high to the least and the greatest finite value;
-// infinity and -infinity if there is none.
+// infinity and -infinity if no value is finite.
 void SetRange(plot::HeatMap* map) {
   map->low = std::numeric_limits<double>::infinity();
   map->high = -map->low;
@@ -82,8 +82,9 @@ plot::Chart ColumnCurves(const plot::Matrix& matrix, int columns,
   return chart;
 }
 
-// Returns the encoding for the request of a table. A table needs rotary_dim,
-// which --spec may not give, so the resolved specification replaces the --spec.
+// Returns the encoding for the request of a table. A table needs rotary_dim. A
+// --spec may lack rotary_dim, so the resolved specification replaces the
+// --spec.
 v1::RopeSource TableSource(const Reading& reading) {
   v1::RopeSource source = reading.source;
   if (source.has_spec()) *source.mutable_spec() = reading.resolved.spec();
@@ -105,7 +106,7 @@ absl::StatusOr<plot::HeatMap> ReadTable(const FigureFlags& flags,
     }
     RETURN_IF_ERROR(flags.absolute.Read(request.mutable_absolute()));
     // By default all rows of a learned table are drawn, if they are not too
-    // many. Without --hierarchical-alpha, the table has no further rows.
+    // many. Without --hierarchical-alpha, only these rows exist.
     const auto& learned = request.absolute().learned().table().shape();
     if (!flags.rows && learned.size() == 2 && learned[1] > 0) {
       request.set_rows(std::max<std::int64_t>(
@@ -263,7 +264,7 @@ absl::StatusOr<Figure> TableFigure(const FigureFlags& flags,
   map.column_label = flags.absolute.Empty() ? "pair of channels" : "channel";
   map.color_label = "value";
   SetRange(&map);
-  // All values of a learned table may be small. Other tables reach 1, although
+  // All values of a learned table may be small. Other tables reach 1, but
   // perhaps not in the rows that are shown.
   map.high = std::max(
       {map.high, -map.low, flags.absolute.Given("--learned") ? 0.0 : 1.0});

@@ -68,8 +68,8 @@ absl::Status PrepareStandardStreams(const CLI::App& command) {
                                    "it, or name a file"));
   }
   // From here on, messages go to stderr. The file is still written to standard
-  // output, by its descriptor. glibc allows programs to set the variable
-  // stdout.
+  // output, through its file descriptor. glibc allows programs to set the
+  // variable stdout.
   stdout = stderr;
   return absl::OkStatus();
 }
@@ -143,7 +143,8 @@ int Main(int argc, char** argv) {
       "explore --port 8080", AddExplore);
 
   const auto refuse = [&](absl::string_view fact) {
-    // The parser may have stopped before --json, which also applies to errors.
+    // Searches --json here, because the parser may have stopped before it, and
+    // --json also applies to errors.
     bool json = false;
     for (int i = 1; i < argc; ++i) json |= !std::strcmp(argv[i], "--json");
     PrintError(UsageError(fact), json);

@@ -31,7 +31,7 @@ struct PlotFlags {
   int width = 800, height = 480;
 };
 
-// A figure, and those of its flags that not all figures have.
+// A figure, and those of its flags that only some figures have.
 struct FigureRow {
   absl::string_view name;
   MakeFigure* make;

@@ -163,8 +163,8 @@ absl::Status RunPositions(const PositionsFlags& flags,
   if (!flags.out.empty()) {
     RETURN_IF_ERROR(WriteTensor(flags.out, "ids", ids));
   }
-  // With these schemes the next position is not the number of tokens. It is
-  // printed, because generation continues there.
+  // With these schemes the next position is not the number of tokens. The next
+  // position is printed, because generation continues there.
   const bool goes_on =
       request.has_multimodal() || request.has_attention_sinks();
   if (globals.json) {

@@ -1,7 +1,7 @@
 // `posenc reposition`: moves rotated keys to other positions, or to another
 // encoding, without the unrotated keys. Use it for a KV cache that is edited,
-// shifted or extended. The tensors of all layers in a file make the same move.
-// Each tensor is one call.
+// shifted or extended. The tensors of all layers in a file are moved in the
+// same way. Each tensor is one call.
 
 #include <memory>
 #include <optional>
@@ -54,7 +54,7 @@ struct RepositionFlags {
 
 // Old positions are optional: if the encoding stays the same and has no xPos,
 // the rotation by a shift does not depend on them. In other cases the server
-// requires them.
+// requires old positions.
 absl::StatusOr<v1::Movement> BuildMovement(const RepositionFlags& flags) {
   const int targets = flags.shift.has_value() + !flags.shifts.empty() +
                       !flags.new_positions.Empty();

@@ -1,7 +1,7 @@
 // `posenc resolve`: prints the frequencies, the attention factor and every
-// assumption of a model's configuration. It also prints the difference to
-// another configuration, or to another project's interpretation of the same
-// configuration, if flags name one.
+// assumption of a model's configuration. If flags name another configuration,
+// or another project's interpretation of the same configuration, it also prints
+// the difference.
 
 #include <cmath>
 #include <cstdint>

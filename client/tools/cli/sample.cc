@@ -21,8 +21,8 @@ namespace {
 // memory.
 constexpr std::int64_t kMaxBytes = std::int64_t{8} << 30;
 
-// Elements are nearly normal with mean 0 and variance 1. An empty shape makes
-// no tensor.
+// Elements are nearly normal with mean 0 and variance 1. No tensor is made for
+// an empty shape.
 struct SampleFlags {
   std::string out;
   std::int64_t seed = 0;

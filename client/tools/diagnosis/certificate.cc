@@ -44,7 +44,7 @@ using core::doctor::Values;
 // Number of tokens of a layer on which explanations are tried.
 constexpr std::int64_t kTriedTokens = 32;
 // Noise may change a measured angle by this many radians. A wrong base or a
-// wrong shift changes it by far more.
+// wrong shift changes the angle by far more.
 constexpr double kMeasuredAngle = 0.05;
 // Largest shift that is tried as an explanation.
 constexpr std::int64_t kTriedShift = 1 << 17;

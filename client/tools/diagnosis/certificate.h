@@ -8,10 +8,11 @@
 // its keys are compared with moves that engines make by mistake.
 //
 // `after` is made in one of two ways. (a) The engine's rotary module rotates
-// the same key to both positions. This is exact, and the bound applies. (b) The
-// engine makes two prefills at different positions (`measured`). Their keys
-// agree in exact arithmetic, but noise grows with the depth of a layer. Layers
-// above 0 are therefore judged by the angles of their keys.
+// the same key to both positions. These keys have only rounding errors, so the
+// bound applies. (b) The engine makes two prefills at different positions
+// (`measured`). The keys of the two prefills agree in exact arithmetic, but
+// noise grows with the depth of a layer. Layers above 0 are therefore judged by
+// the angles of their keys.
 //
 // The bound for keys of 16 bits is 2 ulps. This is the sum of four errors: 0.71
 // ulp from the inputs, 0.5 ulp from Reposition, 0.5 ulp from the engine, and

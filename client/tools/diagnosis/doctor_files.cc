@@ -33,8 +33,9 @@ using nlohmann::json;
 using v1::ModelDescription;
 
 // Limits on sizes of files. A config.json has some KiB, and core reads at most
-// 1 MiB of JSON. Other files are larger: an index of shards has an entry for
-// each tensor, and Gemma 3's tokenizer_config.json has 1.2 MB of added tokens.
+// 1 MiB of JSON. Other files are larger, because an index of shards has an
+// entry for each tensor, and Gemma 3's tokenizer_config.json has 1.2 MB of
+// added tokens.
 constexpr std::uint64_t kMaxJson = 1 << 20;
 constexpr std::uint64_t kMaxIndex = 64 << 20;
 constexpr std::uint64_t kMaxTokenizer = 64 << 20;
@@ -487,7 +488,7 @@ void ReadFolder(const std::string& path, Descriptions* inputs) {
       weights.push_back(name);
     }
   }
-  // The folder can also have three JSON files, which are inputs, too.
+  // Up to three JSON files of the folder are also inputs.
   if (weights.size() > kMaxInputs - 3) {
     return refuse(absl::StrCat("holds ", weights.size(),
                                " files of weights; at most ", kMaxInputs - 3,
@@ -542,7 +543,7 @@ absl::StatusOr<std::string> ReadConfigText(const std::string& path) {
 
 bool IsGguf(const std::string& path) {
   if (HasExtension(path, ".gguf")) return true;
-  // Opening and closing a pipe would cut off its writer.
+  // A pipe is not opened here, because closing it would end its writer.
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return false;
   const OffsetFile file(path);

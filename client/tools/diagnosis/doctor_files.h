@@ -1,6 +1,6 @@
 // The inputs of `posenc doctor`: the files of a model's folder that describe
-// rotary encodings. From files of weights, only the headers, small tables and a
-// few rows are read.
+// rotary encodings. Only the headers, small tables and a few rows are read from
+// files of weights.
 
 #pragma once
 

@@ -122,8 +122,8 @@ std::vector<double> MeasuredAngles(const check::PairLayout& layout,
   still.rotation.before = still.rotation.after = layout;
   still.rotation.frequencies.resize(static_cast<std::size_t>(layout.pairs));
   std::vector<long double> cross(layout.pairs), dot(layout.pairs);
-  // Elements of `after` are alternately x and y of a pair; each adds its
-  // products to both sums.
+  // Elements of `after` are alternately x and y of a pair; each element adds
+  // its products to both sums.
   bool is_x = false;
   Visit(still, before, after, [&](const check::RotatedElement& element) {
     const std::int64_t pair = element.pair;

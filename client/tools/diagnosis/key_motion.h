@@ -40,7 +40,6 @@ struct Bounds {
   std::string coarser_dtype;
 };
 
-// Returns the bounds for keys of this dtype.
 Bounds BoundsOf(v1::Dtype dtype);
 
 // Returns a bound of `ulps` for keys of this dtype. The engine's angles count
@@ -48,7 +47,7 @@ Bounds BoundsOf(v1::Dtype dtype);
 // tables; otherwise as float32.
 MotionBound BoundOf(v1::Dtype dtype, double ulps);
 
-// How far keys are from their moved originals.
+// The error of keys after a move, compared with the exact move.
 struct MotionError {
   double max_ulps = 0;   // over all pairs and heads
   double max_bound = 0;  // the largest bound of a pair
@@ -83,7 +82,6 @@ std::vector<double> MeasuredAngles(const check::PairLayout& layout,
 double AngleError(const Motion& motion, const std::vector<double>& angles,
                   std::size_t* worst = nullptr);
 
-// Returns true if a value of the tensor is NaN or infinite.
 bool HasNotFinite(const check::HeadsView& heads);
 
 }  // namespace posenc::cli

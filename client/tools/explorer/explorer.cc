@@ -27,7 +27,7 @@ namespace {
 
 constexpr char kMethodPrefix[] = "/v1/";
 
-// This is enough for several browsers: one browser opens six connections.
+// Enough for several browsers, because one browser opens six connections.
 constexpr unsigned kMaxConnections = 32;
 constexpr unsigned kSecondsOfSilence = 30;
 
@@ -65,8 +65,8 @@ bool IsThisMachine(absl::string_view host) {
   return name == "127.0.0.1" || absl::EqualsIgnoreCase(name, "localhost");
 }
 
-// Returns the status of a request that is refused before its body is read; else
-// 0.
+// Returns the HTTP status of a request that is refused before its body is read;
+// 0 for other requests.
 int FaultOf(MHD_Connection* connection, absl::string_view path,
             absl::string_view method) {
   const std::string host = Header(connection, "Host");
@@ -157,7 +157,7 @@ MHD_Result Send(MHD_Connection* connection, const Response& response) {
                             made.get());
 }
 
-// The body of a request, as far as it has been received.
+// The part of a request's body that has been received.
 struct Exchange {
   std::string body;
   bool too_long = false;

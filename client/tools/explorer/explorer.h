@@ -1,11 +1,11 @@
 // The explorer: a page in the browser that shows an encoding and each reader's
 // interpretation of a configuration (docs/explorer.md).
 //
-// It serves HTTP on 127.0.0.1 with libmicrohttpd. Each connection has a thread,
-// which waits until the call of a request has ended. Only this machine's
-// browser gets answers. The headers Host (against DNS rebinding), Origin and
-// Sec-Fetch-Site show which requests come from pages of other origins; these
-// requests are refused.
+// The explorer serves HTTP on 127.0.0.1 with libmicrohttpd. Each connection has
+// a thread, which waits until the call of a request has ended. Only this
+// machine's browser gets answers. The headers Host (against DNS rebinding),
+// Origin and Sec-Fetch-Site show which requests come from pages of other
+// origins; these requests are refused.
 
 #pragma once
 

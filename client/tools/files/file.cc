@@ -133,7 +133,8 @@ absl::Status WriteFile(const std::string& path,
     if (!error) target = file.string();
   }
   const std::string temporary = absl::StrCat(target, ".", getpid(), ".tmp");
-  // The mode is 0666 less the umask, as for any new file of a user.
+  // The mode is 0666 without the bits of the umask, as for any new file of a
+  // user.
   const int fd =
       open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return SystemError(target, "cannot create");

@@ -17,16 +17,16 @@
 
 namespace posenc::cli {
 
-// The bytes of a file. They are read, not mapped, because access to a mapped
-// file that has become shorter raises SIGBUS, and because a result could not
+// The bytes of a file. The file is read, not mapped. Access to a mapped file
+// raises SIGBUS after the file has become shorter, and a result could not
 // replace its own input.
 class FileBytes {
  public:
   // Reads a file; "-" is standard input. Errors have exit code 3 and name the
   // path.
   static absl::StatusOr<FileBytes> Read(const std::string& path);
-  // Reads in the same way, but refuses a file, a pipe or a device with more
-  // than `most` bytes.
+  // Reads like Read(), but refuses a file, a pipe or a device with more than
+  // `most` bytes.
   static absl::StatusOr<FileBytes> ReadAtMost(std::size_t most,
                                               const std::string& path);
 

@@ -44,7 +44,7 @@ std::string FlagOfField(const CLI::App& command, absl::string_view path) {
   for (const auto& [field, dashes] : kPrefixes) {
     if (absl::StrContains(path, field)) prefix = std::string(dashes);
   }
-  // Searches the innermost field that has a flag: the flag of
+  // Searches for the innermost field that has a flag: the flag of
   // "rope.spec.yarn.factor" is --spec.
   std::vector<std::string> fields = absl::StrSplit(path, '.');
   for (; !fields.empty(); fields.pop_back()) {

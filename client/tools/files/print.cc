@@ -15,8 +15,8 @@
 namespace posenc::cli {
 namespace {
 
-// The format of a tensor's numbers. All columns have the same width, and as
-// many columns are printed as fit into 80 characters.
+// The format of a tensor's numbers. All columns have the same width, and the
+// printed columns fit into 80 characters.
 struct Format {
   int width;
   int columns;

@@ -31,8 +31,8 @@ namespace posenc::cli {
 struct SafetensorsEntry {
   std::string name;
   // The dtype's name in the file, "BF16". Tensors that pass through may have
-  // any dtype. Calls send "U8" as INT8, because it holds bytes of llama.cpp's
-  // blocks.
+  // any dtype. Calls send "U8" as INT8, because U8 tensors hold bytes of
+  // llama.cpp's blocks.
   std::string dtype;
   std::vector<std::int64_t> shape;
   // The bytes in the file, or the bytes that replace them. If only the header
@@ -60,8 +60,8 @@ absl::StatusOr<std::uint64_t> SafetensorsHeaderSize(
     absl::Span<const char> first_bytes, std::uint64_t file_size);
 
 // Parses the JSON of a header, so that a few tensors of a large file can be
-// read. `data_size` is the number of bytes after the header. Makes all checks
-// of ParseSafetensors.
+// read. `data_size` is the number of bytes after the header. Makes the same
+// checks as ParseSafetensors().
 absl::StatusOr<Safetensors> ParseSafetensorsHeader(absl::Span<const char> json,
                                                    std::uint64_t data_size);
 

@@ -32,7 +32,6 @@ std::string Names(const std::vector<SafetensorsEntry>& entries) {
           : "");
 }
 
-// Copies a tensor into a message.
 absl::Status Copy(const TensorFile& file, const std::string& name,
                   v1::Tensor* tensor) {
   for (const SafetensorsEntry& entry : file.entries()) {

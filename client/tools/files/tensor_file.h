@@ -29,8 +29,8 @@ class TensorFile {
   const std::string& path() const { return path_; }
   const std::vector<SafetensorsEntry>& entries() const { return file_.entries; }
 
-  // Returns the entry of this name, or nullptr. The caller may replace its
-  // bytes by other bytes, which must live until Write() has returned.
+  // Returns the entry of this name, or nullptr. The caller may replace the
+  // entry's bytes by other bytes, which must live until Write() has returned.
   SafetensorsEntry* Find(const std::string& name) { return file_.Find(name); }
 
   // Returns the entries whose names match a pattern (the shell's *, ? and
@@ -70,7 +70,6 @@ bool IsNpyOutput(const std::string& path);
 absl::Status WriteTensor(const std::string& path, const std::string& name,
                          const TensorView& tensor);
 
-// Returns true if `name` matches one of the patterns.
 bool Matches(const std::string& name, const std::vector<std::string>& patterns);
 
 // Reads the tensor that a flag's argument names: "table.npy",

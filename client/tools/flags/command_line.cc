@@ -15,7 +15,8 @@
 namespace posenc::flags {
 namespace {
 
-// Returns the type's name. CLI11 puts the allowed values behind a colon.
+// Returns the type's name without the allowed values, which CLI11 adds after a
+// colon.
 std::string TypeOf(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   return type.substr(0, type.find(':'));
@@ -48,8 +49,8 @@ constexpr bool kIsWhole =
     std::is_same_v<Set, std::optional<std::int32_t>*> ||
     std::is_same_v<Set, std::optional<std::int64_t>*>;
 
-// Footers stay unchanged: CLI11 2.5 and later would reflow them, and lose the
-// indentation of examples.
+// Footers stay unchanged, because CLI11 2.5 and later would reflow them, and
+// lose the indentation of examples.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override {

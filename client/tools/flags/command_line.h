@@ -33,11 +33,12 @@ struct FlagRules {
   bool required = false;
   bool show_default = false;  // --help shows the variable's value
   std::string group;          // heading in --help; empty: CLI11's own
-  // The least and the largest number.
+  // The least and the largest allowed number.
   std::optional<std::pair<std::int64_t, std::int64_t>> range;
   // Returns what is wrong with a value; empty if it is valid.
   std::function<std::string(const std::string&)> fault;
-  // The flag of a list takes only the next argument, not all that follow.
+  // The flag of a list takes only the next argument, not all following
+  // arguments.
   bool one_value = false;
   char delimiter = '\0';  // between the elements of one value
 };
@@ -69,8 +70,8 @@ void FormatHelp(CLI::App* app);
 void SilenceGrpc();
 
 // Returns INVALID_ARGUMENT, with a message that begins with the flag, if an
-// argument is `--flag=` without a value: CLI11 would take the next argument as
-// the value.
+// argument is `--flag=` without a value. CLI11 would take the next argument as
+// the value of such a flag.
 absl::Status CheckArguments(int argc, const char* const* argv);
 
 }  // namespace posenc::flags

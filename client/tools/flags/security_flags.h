@@ -20,7 +20,6 @@ struct SecurityFlags {
            !tls_options.cert_file.empty() || !tls_options.key_file.empty() ||
            !tls_options.server_name.empty();
   }
-  // Returns true if any flag is given.
   bool Given() const { return UseTls() || !token_file.empty(); }
 };
 

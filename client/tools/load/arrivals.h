@@ -1,5 +1,6 @@
-// The times at which calls of an open loop are due. They depend only on the
-// rate, not on the times of answers, because users do not wait for each other.
+// The times at which calls of an open loop are due. These times depend only on
+// the rate, not on the times of answers, because users do not wait for each
+// other.
 
 #pragma once
 

@@ -13,8 +13,8 @@ struct Capacity {
 };
 
 // Doubles the rate from `start` on until a rate fails. Then bisects between the
-// highest rate that held and the lowest rate that failed, until these two rates
-// are within 5 % of each other, or max_steps rates were tried. If `start`
+// highest rate that held and the lowest rate that failed. Ends when these two
+// rates are within 5 % of each other, or after max_steps rates. If `start`
 // itself fails, the lower end is 0 and bisection halves the rate. Every call of
 // holds() is a measurement that takes the duration of a step.
 inline Capacity FindCapacity(double start, int max_steps,

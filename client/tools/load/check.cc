@@ -14,12 +14,12 @@ namespace posenc::load {
 namespace {
 
 // In a larger tensor, about this number of elements is checked: all elements of
-// evenly spread tokens. This takes a second instead of minutes.
+// evenly spread tokens. Such a check takes a second instead of minutes.
 constexpr std::int64_t kCheckedElements = std::int64_t{1} << 21;
 
 // Bound on the relative error of angles. The server may round a frequency to
 // the float64 next to the frequency that this file computes. The relative
-// difference of the two is at most 2^-52.
+// difference of the two frequencies is at most 2^-52.
 constexpr long double kAngleError = 0x1p-52L;
 
 // Returns the rotation of the workload's encoding: half-split pairs with the
@@ -99,7 +99,6 @@ absl::Status CheckHeads(const std::string& rpc, const v1::Tensor& sent,
   return status;
 }
 
-// Parses both messages.
 absl::Status Parse(const std::string& rpc, const std::string& request,
                    const std::string& answer, google::protobuf::Message* sent,
                    google::protobuf::Message* got) {

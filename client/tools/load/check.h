@@ -1,9 +1,10 @@
-// Checks the heads that ApplyRope and Reposition return, for --verify. They are
-// compared with the contract's formula in long double (client/tools/check,
-// which shares no code with the server). If there are more than 2^21 elements,
-// every n-th token is checked. Frequencies are 10000^(-2i/d) for the default
-// encoding. For a preset they are the server's own, from ResolveRope, so that
-// the rotation is checked, not the preset.
+// Checks the heads that ApplyRope and Reposition return, for --verify. The
+// heads are compared with the contract's formula in long double
+// (client/tools/check, which shares no code with the server). If there are more
+// than 2^21 elements, every n-th token is checked. Frequencies are
+// 10000^(-2i/d) for the default encoding. For a preset the frequencies come
+// from the server's ResolveRope, because the rotation is checked, not the
+// preset.
 
 #pragma once
 

@@ -10,8 +10,8 @@
 // from the due time, not from the sending. A stall delays every call that
 // becomes due during the stall, and the latencies of all these calls show it.
 //
-// Each worker has a thread that waits for answers. In an open loop it has a
-// second thread, which sends. Workers share a Step (worker.h) and keep their
+// Each worker has a thread that waits for answers. In an open loop a worker has
+// a second thread, which sends. Workers share a Step (worker.h) and keep their
 // own counts, which the thread of Run() collects once a second.
 
 #pragma once
@@ -55,9 +55,10 @@ struct StepOptions {
   // of an open loop that could not be sent before its deadline is not sent.
   absl::Duration timeout = absl::Seconds(10);
   // Open loop: continues to offer the rate after the end, until all counted
-  // calls have ended. The additional calls are not counted. With them, the last
-  // counted calls are answered under the same load as the other counted calls,
-  // and no counted call is left unsent. Must not be set together with `calls`.
+  // calls have ended. The additional calls are not counted. With the additional
+  // calls, the last counted calls are answered under the same load as the other
+  // counted calls, and no counted call is left unsent. Must not be set together
+  // with `calls`.
   bool cool_down = false;
   // Share, in [0, 1], of the answers that are compared with the known answers.
   double verify = 0;
@@ -74,8 +75,8 @@ struct Counts {
   std::int64_t verified = 0;
   std::int64_t wrong = 0;
   std::string first_wrong;
-  // Failures are counted separately: a fast error must not improve the latency
-  // of answers.
+  // Failures are counted separately, because a fast error must not improve the
+  // latency of answers.
   Histogram latency;  // of calls that were answered
   Histogram failed;   // of calls that failed
   // Failed calls that the server refused: RESOURCE_EXHAUSTED and UNAVAILABLE.
@@ -109,13 +110,14 @@ struct StepResult {
   // calls, the limit, not the rate, determined the load.
   std::int64_t limited = 0;
   // Open loop: calls that were sent more than 10 ms after they were due, or
-  // were dropped, although a slot was free: this machine was too slow for them.
+  // were dropped, although a slot was free. This machine was too slow for these
+  // calls.
   std::int64_t sent_late = 0;
   // Share of a core that the busiest of the engine's threads used.
   double busiest_thread = 0;
   int in_flight_limit = 0;  // StepOptions::in_flight
-  // Open loop: time from a call's due time to its sending. If it is long and no
-  // call was limited, this machine is too slow for the rate.
+  // Open loop: time from a call's due time to its sending. If the delay is long
+  // and no call was limited, this machine is too slow for the rate.
   Histogram send_delay;
   std::vector<Histogram> cases;  // latency, by index of the workload's cases
 
@@ -130,8 +132,8 @@ struct StepResult {
   // between the last due call and the last answer does not matter.
   double GoodPerSecond() const;
   // True if this machine may have caused calls to fail: more than one call in a
-  // hundred was sent late, or a thread of the engine was always busy. The
-  // numbers of such a step do not describe the server.
+  // hundred was sent late, or a thread of the engine was too busy. The numbers
+  // of such a step do not describe the server.
   bool TesterLimited() const;
 };
 
@@ -170,8 +172,8 @@ class Engine {
   Clock* const clock_;
 };
 
-// Makes channels with one connection each (by default gRPC lets channels to one
-// target share a connection), and connects them. Returns UNAVAILABLE if a
+// Makes channels with one connection each, and connects them. By default gRPC
+// lets channels to one target share a connection. Returns UNAVAILABLE if a
 // channel is not connected within `timeout`. If `retry` is true, calls are
 // retried as in the published service config. `security` has the channels' TLS
 // and token.

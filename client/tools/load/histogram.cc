@@ -8,8 +8,8 @@ namespace posenc::load {
 namespace {
 
 // Three digits need 2 * 10^3 buckets of width 1, so 2^11 are enough. Every
-// further power of two has half as many buckets, each twice as wide as the
-// buckets before.
+// further power of two has 2^10 buckets, which are twice as wide as the buckets
+// before.
 constexpr int kBits = 11;
 constexpr std::int64_t kHalf = std::int64_t{1} << (kBits - 1);
 

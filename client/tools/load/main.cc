@@ -51,9 +51,9 @@ int Fail(const absl::Status& status, int exit_code) {
 
 // Returns the default of --max-in-flight: the number of calls whose answers
 // have 2 GiB together, but at least 4 and at most 16384, so that this machine's
-// memory suffices. Requests do not count, because all calls share their bytes.
-// With `shared`, the limits are 256 MiB and 1024 calls: every slot has memory
-// for its tensors from the start, and /dev/shm is small.
+// memory suffices. Requests need no limit, because all calls share the bytes of
+// the requests. With `shared`, the limits are 256 MiB and 1024 calls, because
+// every slot has memory for its tensors from the start, and /dev/shm is small.
 int OpenInFlight(const std::vector<Case>& workload, bool shared) {
   std::int64_t largest = 1;
   for (const Case& one : workload) {
@@ -139,7 +139,7 @@ int Run::MostSlots() const {
 }
 
 absl::Status Run::Prepare() {
-  // Checks, before the steps take minutes, that the report can be written.
+  // Checks that the report can be written, before the steps take minutes.
   for (const std::string* path : {&flags_.json_path, &flags_.html_path}) {
     if (path->empty()) continue;
     if (!std::ofstream(*path, std::ios::app)) {
@@ -248,8 +248,8 @@ absl::Status Run::RunSteps() {
       passed =
           absl::FailedPreconditionError("no call was made; raise --duration");
     }
-    // The steps that search the peak may exceed it. Their errors are reported,
-    // but are not a failure.
+    // The steps that search the peak may overload the server. Their errors are
+    // reported, but are not a failure.
     if (flags_.overload.empty() && result.ErrorRate() > flags_.max_error_rate) {
       passed = absl::FailedPreconditionError(absl::StrFormat(
           "%s: error rate is %.4g; the limit is %g (--max-error-rate)",

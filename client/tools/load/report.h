@@ -15,7 +15,7 @@ namespace posenc::load {
 
 using Json = nlohmann::ordered_json;
 
-// Returns an entry of a step's "series": the numbers of about a second.
+// Returns an entry of a step's "series": the numbers of about one second.
 Json PointJson(const Interval& interval);
 
 // Returns an entry of the report's "steps".
@@ -29,14 +29,14 @@ Json OverloadJson(double multiple, double peak, const StepResult& result);
 // Returns the line that a terminal shows every second during a step.
 std::string ProgressLine(const std::string& label, const Interval& interval);
 
-// Returns a table of the steps, each followed by its cases if there are
-// several, then errors and wrong answers.
+// Returns a table of the steps, then errors and wrong answers. If a step has
+// several cases, its cases follow it in the table.
 std::string ReportText(const Json& report);
 
 // Returns one HTML page with tiles, charts and tables of a run. The page has
 // the report as JSON, a style sheet and the script that draws the report
-// (page.html). It loads nothing, and can be mailed or kept as an artifact of
-// CI.
+// (page.html). The page loads no other file, so it can be mailed or kept as an
+// artifact of CI.
 std::string ReportPage(const Json& report);
 
 absl::Status WriteFile(const std::string& path, const std::string& text);

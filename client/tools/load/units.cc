@@ -80,7 +80,7 @@ std::string BytesText(std::int64_t bytes) {
 
 std::string NanosText(double nanos) {
   if (nanos >= 1e9) return absl::StrFormat("%.3g s", nanos / 1e9);
-  // The units change at 999.5 rather than 1000: %.3g prints 999.5 as 1e+03.
+  // The units change at 999.5, not at 1000, because %.3g prints 999.5 as 1e+03.
   if (nanos >= 999.5e3) {
     return nanos >= 999.5e6 ? "1 s" : absl::StrFormat("%.3g ms", nanos / 1e6);
   }

@@ -26,8 +26,8 @@ absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text,
 // 64000. The number must be above 0.
 absl::StatusOr<std::int64_t> ParseBytes(absl::string_view text);
 
-// Parses a list of numbers, for example "1000,2000.5". Each must be above 0 and
-// at most `most`; `rule` is the text of this rule in errors.
+// Parses a list of numbers, for example "1000,2000.5". Each number must be
+// above 0 and at most `most`; `rule` is the text of this rule in errors.
 absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view text,
                                                  double most,
                                                  absl::string_view rule);

@@ -215,9 +215,9 @@ void Worker::Poll(bool closed) {
 
 void Worker::Dispatch() {
   std::optional<ThreadShare> share(&dispatching_share_);
-  // By default a sleep in Linux may end up to 50 us late (timer slack). This
-  // delay is longer than a small call, and would count as latency. The least
-  // slack is 1 ns.
+  // By default a sleep in Linux may end up to 50 us late (timer slack). Such a
+  // delay is longer than a small call takes, and would count as latency. 1 ns
+  // is the minimum.
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   const StepOptions& options = step_->options;
   const std::int64_t timeout = absl::ToInt64Nanoseconds(options.timeout);

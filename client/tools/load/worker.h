@@ -6,9 +6,9 @@
 //                 poller_      takes answers, frees slots
 //
 // A slot is the right to have one call in flight. In a closed loop only the
-// poller uses slots. In an open loop slots_mutex_ guards them. If all slots are
-// taken, the dispatcher waits and sends the call late, but latency and deadline
-// of the call still count from its due time.
+// poller uses slots. In an open loop slots_mutex_ guards the slots. If all
+// slots are taken, the dispatcher waits and sends the call late, but latency
+// and deadline of the call still count from its due time.
 //
 // The backlog has calls that are due and could not be sent, because all slots
 // are taken or this machine is too slow. The newest call is sent first, and
@@ -56,15 +56,15 @@ struct Step {
   bool Counts(std::int64_t due) const { return due >= measured && due < end; }
   bool Stopped() const { return stop && stop->load(std::memory_order_relaxed); }
   // Counts a call that is due at `due` against the limit options.calls. Returns
-  // false if the limit is reached: the call must then not be sent. Calls of the
-  // warm-up are not limited.
+  // false if the limit is reached; in this case the call must not be sent.
+  // Calls of the warm-up are not limited.
   bool Claim(std::int64_t due);
 };
 
 class Worker {
  public:
   // Makes the worker with the number `index`; `step` has step->workers workers,
-  // numbered from 0. They share the channels: this worker uses the channels
+  // numbered from 0. Workers share the channels: this worker uses the channels
   // index, index + step->workers, index + 2 * step->workers, ...
   Worker(Step* step, int index,
          const std::vector<std::shared_ptr<grpc::Channel>>& channels);
@@ -91,7 +91,7 @@ class Worker {
   void RunClosed();
   void Dispatch();
   // Waits until a slot is free. The slot stays free, because only the
-  // dispatcher takes slots. Returns true if it had to wait.
+  // dispatcher takes slots. Returns true if the dispatcher had to wait.
   bool WaitForSlot();
   // Counts a call that leaves the backlog. The call counts as limited if it was
   // due by `held_until`, or else as late if it was due more than kTooLate ago.

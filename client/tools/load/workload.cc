@@ -22,8 +22,9 @@ namespace {
 constexpr const char* kRpcs[] = {"ApplyRope", "Reposition", "BuildTable",
                                  "AddEncoding", "ResolveRope"};
 
-// The head_dim of most models, and the number of key heads of many models. They
-// are used for ResolveRope, and for tensors without a given shape.
+// The head_dim of most models, and the number of key heads of many models.
+// These two numbers are used for ResolveRope, and for tensors without a given
+// shape.
 constexpr std::int64_t kHeadDim = 128;
 constexpr std::int64_t kHeads = 8;
 // Position of the first token, so far from 0 that the angles of all pairs

@@ -52,7 +52,7 @@ void AddTick(Point from, Point to, bool grid, Svg* svg) {
 }  // namespace
 
 double Scale::At(double value) const {
-  // Halves are exact, and their differences do not overflow.
+  // Halves are exact, and differences of halves do not overflow.
   const double part = log ? std::log(value / low) / std::log(high / low)
                           : (value / 2 - low / 2) / (high / 2 - low / 2);
   return from + part * (to - from);

@@ -32,15 +32,16 @@ struct Tick {
 // only every second or third power.
 std::vector<Tick> Ticks(const Scale& scale);
 
-// Pixels between the picture's edges and its axes. They are enough for tick
-// texts of six digits and an upward label on the left, and for two lines of
-// text below.
+// Pixels between the picture's edges and its axes. These margins are enough for
+// tick texts of six digits and a vertical label on the left, and for two lines
+// of text below.
 inline constexpr double kLeft = 78, kRight = 24, kBottom = 54, kTop = 44;
 inline constexpr double kTickSize = 12, kTextSize = 13;
 
 // Add the text and the line of each tick. With `grid` the line crosses the
-// picture; else it is short and outside. The ends of the other axis, in pixels,
-// are `bottom` and `top` for an x axis, `left` and `right` for a y axis.
+// picture; otherwise the line is short and outside. The ends of the other axis,
+// in pixels, are `bottom` and `top` for an x axis, `left` and `right` for a y
+// axis.
 void AddXTicks(const Scale& scale, double bottom, double top, bool grid,
                Svg* svg);
 void AddYTicks(const Scale& scale, double left, double right, bool grid,

@@ -50,8 +50,8 @@ Scale Fit(const Axis& axis, Range range, double margin, double from,
     scale.low -= 0.5;
     scale.high += 0.5;
   }
-  // For numbers beyond 2^53, adding 0.5 changed nothing. Then one end of the
-  // range becomes 0.
+  // Adding 0.5 does not change numbers beyond 2^53. For such numbers the range
+  // extends to 0.
   if (scale.high <= scale.low) (scale.low > 0 ? scale.low : scale.high) = 0;
   return scale;
 }

@@ -29,7 +29,7 @@ const char* CurveDash(std::size_t i);
 const std::array<Color, 256>& Cividis();
 
 // Returns the index into Cividis() of a value in [low, high]; other values are
-// clamped, and NaN is the lowest. low < high.
+// clamped, and NaN counts as the lowest value. low < high.
 std::uint8_t Level(double value, double low, double high);
 
 }  // namespace posenc::plot

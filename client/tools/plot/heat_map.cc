@@ -11,10 +11,10 @@ namespace posenc::plot {
 namespace {
 
 // The gap between two matrices, in pixels. The ticks of the second matrix fit
-// into it.
+// into the gap.
 constexpr double kGap = 62;
-// The width of the bar of colours, the width that the bar needs with its ticks
-// and label, and the position of the label.
+// The width of the colour bar, its width with ticks and label, and the position
+// of the label.
 constexpr double kBar = 16, kBarRoom = 88;
 constexpr double kBarLabel = 72;
 
@@ -57,7 +57,7 @@ void AddMatrix(const HeatMap& map, const Matrix& matrix, bool first,
   svg->Add(cells);
 }
 
-// Adds the scale of colours, the highest value on top.
+// Adds the colour bar, with the highest value on top.
 void AddColors(const HeatMap& map, double left, double top, double bottom,
                Svg* svg) {
   Cells bar{map.color_label, 256,  1,           std::vector<std::uint8_t>(256),

@@ -26,11 +26,9 @@ struct HeatMap {
   double low = 0, high = 1;
   bool log = false;
   std::string color_label;
-  // Cells are squares.
   bool square_cells = false;
 };
 
-// Returns the picture as SVG.
 std::string Draw(const HeatMap& map, int width, int height);
 
 }  // namespace posenc::plot

@@ -3,8 +3,8 @@
 // white.
 //
 // Points are numbers in the SVG text, so that tests and screen readers can read
-// them. Heat maps are embedded PNGs: an element for each cell would take
-// hundreds of megabytes.
+// them. Heat maps are embedded PNGs, because an SVG element for each cell would
+// take hundreds of megabytes.
 
 #pragma once
 

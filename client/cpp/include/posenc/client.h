@@ -19,7 +19,8 @@
 // the caller's memory.
 //
 // Size: ApplyRope and Reposition use a stream for tensors that are too large
-// for one message. BuildTable uses a stream for a table that is too large.
+// for one message. BuildTable uses a stream for a table that is too large for
+// one message.
 //
 // Errors: an absl::Status has the server's code and message. Nothing throws.
 // ErrorReason() returns the machine-readable reason. Every call may end as
@@ -39,7 +40,7 @@
 //   PERMISSION_DENIED    the token may not call this method (PERMISSION_DENIED)
 //   INTERNAL             a bug, or an answer that does not fit the request
 // Reasons are written here without "ERROR_REASON_". The comment of a method
-// names its further errors after "Also". If a method takes a RopeSource,
+// lists its other errors after "Other errors:". If a method takes a RopeSource,
 // NOT_FOUND has the reason PRESET_UNKNOWN, and INVALID_ARGUMENT may have
 // MODEL_CONFIG_INVALID. OUT_OF_RANGE has POSITION_OUT_OF_RANGE.
 
@@ -65,7 +66,8 @@ namespace posenc {
 
 // PEM files. They are read when the client is made.
 struct TlsOptions {
-  // The certificate authorities that the client trusts. Empty: the system's.
+  // The certificate authorities that the client trusts. Empty: the system's
+  // authorities.
   std::string ca_file;
   // For servers that require a client certificate. cert_file has the
   // certificate, followed by its issuers; key_file has the certificate's key,
@@ -92,8 +94,8 @@ struct ClientOptions {
   std::int64_t max_message_bytes = std::int64_t{512} << 20;
 
   // Size in bytes of a request above which ApplyRope and Reposition use a
-  // stream instead of one message. Unset: max_message_bytes. Lower it, for
-  // example to 16 MiB, to overlap transfer with computation.
+  // stream instead of one message. Unset: max_message_bytes. A lower limit, for
+  // example 16 MiB, overlaps transfer with computation.
   absl::optional<std::int64_t> stream_above_bytes;
 
   // Number of connections for messages of 64 KiB and more. A single connection
@@ -103,7 +105,7 @@ struct ClientOptions {
   int bulk_channels = 4;
 
   // A TCP connection is closed if its peer accepts no bytes for this long. If
-  // the deadline of a call passes before that, the call returns only when the
+  // the deadline of a call passes earlier, the call returns only when the
   // connection is closed, because gRPC may still read its tensors. Unix sockets
   // have no such timeout.
   absl::Duration stuck_timeout = absl::Seconds(10);
@@ -111,8 +113,8 @@ struct ClientOptions {
   // gRPC's service config, as JSON. Unset: kServiceConfig.
   absl::optional<std::string> service_config;
 
-  // The caller's own credentials, instead of `tls`. If neither is set,
-  // connections are plaintext.
+  // The caller's own credentials, instead of `tls`. If `credentials` and `tls`
+  // are unset, connections are plaintext.
   std::shared_ptr<grpc::ChannelCredentials> credentials;
 
   // If set, every connection uses TLS. The default TlsOptions() trusts the
@@ -131,7 +133,6 @@ struct ClientOptions {
   std::string traceparent;
 };
 
-// Options of one call.
 struct CallOptions {
   // Deadline of the whole call, also of a stream. Unset: the client's timeout.
   // 0 or less: the call ends at once.
@@ -182,10 +183,11 @@ class Client {
   // For tensors in the region, later calls of this client and of its copies
   // send only the place, not the elements (shared_region.h). If the server
   // shares no memory with this client, the region is private memory, and its
-  // tensors are sent. Also RESOURCE_EXHAUSTED if the directory has too little
-  // space, and INVALID_ARGUMENT if the server does not accept a file of this
-  // size. NOT_FOUND and similar errors mean that this process cannot use the
-  // directory. In a container the directory may have another path; see Share().
+  // tensors are sent. Other errors: RESOURCE_EXHAUSTED if the directory has too
+  // little space, and INVALID_ARGUMENT if the server does not accept a file of
+  // this size. NOT_FOUND and similar errors mean that this process cannot use
+  // the directory. In a container the directory may have another path; see
+  // Share().
   absl::StatusOr<std::shared_ptr<SharedRegion>> MakeRegion(
       std::size_t bytes, const CallOptions& options = {}) const;
 
@@ -199,7 +201,7 @@ class Client {
 
   // Converts a preset, a config.json or a specification to exact frequencies,
   // and lists the assumptions. If the request has compare_with, the response
-  // also explains the differences from that encoding. Also NOT_FOUND.
+  // also explains the differences from that encoding. Other errors: NOT_FOUND.
   absl::StatusOr<v1::ResolveRopeResponse> ResolveRope(
       const v1::ResolveRopeRequest& request,
       const CallOptions& options = {}) const;
@@ -212,7 +214,8 @@ class Client {
       const CallOptions& options = {}) const;
 
   // Returns wavelengths, long-term decay and similarity between positions, as
-  // numbers for plots. The encoding must have one axis. Also NOT_FOUND.
+  // numbers for plots. The encoding must have one axis. Other errors:
+  // NOT_FOUND.
   absl::StatusOr<v1::AnalyzeRopeResponse> AnalyzeRope(
       const v1::AnalyzeRopeRequest& request,
       const CallOptions& options = {}) const;
@@ -227,20 +230,20 @@ class Client {
   // Builds rows of a table: cosines and sines of a rotary encoding, or an
   // absolute encoding. BuildTableResult describes the shapes. If the table is
   // larger than a limit of client or server, it is requested again as a stream,
-  // and on_progress is called. Also NOT_FOUND and OUT_OF_RANGE.
+  // and on_progress is called. Other errors: NOT_FOUND and OUT_OF_RANGE.
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request,
       const CallOptions& options = {}) const;
 
-  // Builds the same table in the caller's memory. The table is received and
-  // copied, also to outputs in a SharedRegion.
+  // Builds a table in the caller's memory. The table is received and copied,
+  // also to outputs in a SharedRegion.
   absl::StatusOr<BuildTableResult> BuildTable(
       const v1::BuildTableRequest& request, const TableOutputs& out,
       const CallOptions& options = {}) const;
 
-  // Builds the same table as a stream. Calls on_rows for the rows of every
-  // message, in their order, instead of collecting all rows. If on_rows returns
-  // false, the call ends as CANCELLED.
+  // Builds a table as a stream. Calls on_rows for the rows of every message, in
+  // their order, instead of collecting all rows. If on_rows returns false, the
+  // call ends as CANCELLED.
   absl::Status BuildTableStream(
       const v1::BuildTableStreamRequest& request,
       const std::function<bool(const TableChunk&)>& on_rows,
@@ -249,20 +252,21 @@ class Client {
   // Builds an attention bias for a range of queries and keys, as a stream of
   // tiles. The timeout is the longest time without a tile. Calls on_tile for
   // every tile, in row-major order of the matrix. If on_tile returns false, the
-  // call ends as CANCELLED. Also OUT_OF_RANGE.
+  // call ends as CANCELLED. Other errors: OUT_OF_RANGE.
   absl::Status BuildBias(const v1::BuildBiasRequest& request,
                          const std::function<bool(const BiasTile&)>& on_tile,
                          const CallOptions& options = {}) const;
 
-  // Builds the same bias as one tensor, [heads, query_length, key_length].
+  // Builds a bias as one tensor, [heads, query_length, key_length].
   absl::StatusOr<TensorResult> BuildBias(const v1::BuildBiasRequest& request,
                                          const CallOptions& options = {}) const;
 
   // Rotates q, k or both. A tensor is [B, S, H, D] in the order of args.layout,
   // or [T, H, D]; its result has the same shape and dtype. An output may be the
   // memory of its own input. Tensors over stream_above_bytes, or over the
-  // server's limit, are sent as a stream. Also NOT_FOUND and OUT_OF_RANGE, and
-  // INVALID_ARGUMENT if an output does not have the size of its tensor.
+  // server's limit, are sent as a stream. Other errors: NOT_FOUND,
+  // OUT_OF_RANGE, and INVALID_ARGUMENT if an output does not have the size of
+  // its tensor.
   absl::StatusOr<ApplyRopeResult> ApplyRope(
       const ApplyRopeArgs& args, const CallOptions& options = {}) const;
 
@@ -285,8 +289,8 @@ class Client {
 
   // Moves rotated keys to other positions, or from one rotary encoding to
   // another, in one rotation. Shapes, aliasing, streams and errors are as in
-  // ApplyRope. Also INVALID_ARGUMENT (NOT_REPOSITIONABLE) if no single rotation
-  // converts the old encoding to the new one.
+  // ApplyRope. Other errors: INVALID_ARGUMENT (NOT_REPOSITIONABLE) if no single
+  // rotation converts the old encoding to the new one.
   absl::StatusOr<TensorResult> Reposition(
       const RepositionArgs& args, const CallOptions& options = {}) const;
 
@@ -301,14 +305,14 @@ class Client {
 
   // Combines embeddings x, [B, S, dim], [S, dim] or [T, dim], with an absolute
   // encoding. `out` may be the memory of x. x must fit into one message
-  // (max_message_bytes). Also OUT_OF_RANGE.
+  // (max_message_bytes). Other errors: OUT_OF_RANGE.
   absl::StatusOr<TensorResult> AddEncoding(
       const AddEncodingArgs& args, const CallOptions& options = {}) const;
 
   // Computes attention scores of encodings that act inside attention: q [B, H,
   // Sq, D] and k [B, H, Sk, D] give [B, H, Sq, Sk]. The scores are not divided
-  // by sqrt(D). Request and response must each fit into one message. Also
-  // OUT_OF_RANGE.
+  // by sqrt(D). Request and response must each fit into one message. Other
+  // errors: OUT_OF_RANGE.
   absl::StatusOr<TensorResult> ScoreRelative(
       const ScoreRelativeArgs& args, const CallOptions& options = {}) const;
 

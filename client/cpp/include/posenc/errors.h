@@ -10,8 +10,8 @@
 namespace posenc {
 
 // Returns the name of the server's posenc.v1.ErrorReason, such as
-// "ERROR_REASON_FIELD_INVALID": branch on this, not on the message. Empty if
-// the error does not come from the server, or has no reason.
+// "ERROR_REASON_FIELD_INVALID": branch on this name, not on the message. Empty
+// if the error does not come from the server, or has no reason.
 std::string ErrorReason(const absl::Status& status);
 
 // Returns the fact `name` of an error, such as "field"; errors.proto lists the

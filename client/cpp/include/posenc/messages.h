@@ -2,9 +2,8 @@
 //
 // Other settings of the contract are generated messages and enums of posenc.v1.
 // Their .proto files are the specification and explain formulas, defaults and
-// errors. If a field keeps the value that it has in this file, it is not sent:
-// the server then uses the contract's default, or reports that the field is
-// required.
+// errors. A field that keeps its value from this file is not sent. The server
+// then uses the contract's default, or reports that the field is required.
 //
 // In shapes, B is the batch size, S the sequence length, H the number of heads,
 // D head_dim, and T the number of all tokens of a packed batch.
@@ -48,9 +47,10 @@ struct TensorView {
 
 // Each function returns a view of elements of one type. Nothing is copied.
 //
-// ViewOf() does not check that the number of elements fits the shape. If it
-// does not fit, the call ends as INVALID_ARGUMENT; the server's reason is
-// ERROR_REASON_TENSOR_SIZE_MISMATCH. No byte outside of the span is ever read.
+// ViewOf() does not check that the number of elements fits the shape. If the
+// number does not fit, the call ends as INVALID_ARGUMENT; the server's reason
+// is ERROR_REASON_TENSOR_SIZE_MISMATCH. No byte outside of the span is ever
+// read.
 TensorView ViewOf(absl::Span<const float> elements,
                   std::vector<std::int64_t> shape);
 TensorView ViewOf(absl::Span<const double> elements,
@@ -79,9 +79,9 @@ v1::Tensor ToTensor(const TensorView& view);
 
 // The caller's memory for a result. If it does not have exactly the size of the
 // result, the call ends as INVALID_ARGUMENT. An output may be the whole memory
-// of its own input (q_out of q). It must not overlap an input in part, or
-// another tensor of the call. After an error its contents are unspecified, even
-// if it is the input's memory.
+// of its own input (q_out of q). An output must not overlap a part of an input,
+// or another tensor of the call. After an error the contents of an output are
+// unspecified, even if it is the input's memory.
 //
 // Unset: the call allocates memory for the result. For large results it is
 // faster to reuse memory, because page faults of fresh memory cost more than
@@ -96,7 +96,6 @@ Output OutputTo(absl::Span<T> elements) {
                         elements.size() * sizeof(T));
 }
 
-// A tensor that a call returned.
 struct TensorResult {
   // The tensor lies in the call's output if there is one, else in 64-byte
   // aligned memory that `owner` keeps alive.
@@ -106,7 +105,6 @@ struct TensorResult {
 
 // ---- Rotation --------------------------------------------------------------
 
-// Arguments of ApplyRope.
 struct ApplyRopeArgs {
   // The encoding. Required; see FromPreset() and FromConfigJson().
   v1::RopeSource rope;
@@ -122,8 +120,8 @@ struct ApplyRopeArgs {
   // a rotation.
   v1::Direction direction = v1::DIRECTION_UNSPECIFIED;
 
-  // Also multiplies q by a factor that depends on the position. Unset: no
-  // factor, even if the model defines a factor (ResolveRope returns it).
+  // An additional factor on q, which depends on the position. Unset: no factor,
+  // even if the model defines a factor (ResolveRope returns it).
   absl::optional<v1::QueryScale> query_scale;
 
   // Treatment of results past the largest number of an FP8 dtype. Required if
@@ -141,8 +139,9 @@ struct ApplyRopeArgs {
   Output k_out;
 };
 
-// The rotated tensors. A view of the caller's output is valid while that memory
-// exists. Other views are valid while `owner` or a copy of it exists.
+// The rotated tensors. A view of the caller's output is valid while the
+// output's memory exists. Other views are valid while `owner` or a copy of it
+// exists.
 struct ApplyRopeResult {
   absl::optional<TensorView> q;
   absl::optional<TensorView> k;
@@ -156,7 +155,6 @@ using NextBytes = std::function<absl::StatusOr<absl::Span<const char>>()>;
 // returns.
 using TakeBytes = std::function<absl::Status(absl::Span<const char>)>;
 
-// Arguments of Reposition.
 struct RepositionArgs {
   // The encoding that k was rotated with. Required.
   v1::RopeSource old_rope;
@@ -168,7 +166,7 @@ struct RepositionArgs {
   // Required.
   v1::Movement movement;
 
-  // Order of the dimensions of k. Required, unless k is a cache.
+  // Order of the dimensions of k. Required, unless `cache` is set.
   v1::Layout layout = v1::LAYOUT_UNSPECIFIED;
 
   // The layout of k as an engine's paged cache, instead of `layout`.
@@ -178,7 +176,8 @@ struct RepositionArgs {
   // if k is FP8, or INT8 without block_format.
   v1::Saturation saturation = v1::SATURATION_UNSPECIFIED;
 
-  // The format of the blocks whose bytes k holds, as INT8. D then counts bytes.
+  // The format of llama.cpp's blocks, if k holds their bytes as INT8. D then
+  // counts bytes.
   v1::BlockFormat block_format = v1::BLOCK_FORMAT_UNSPECIFIED;
 
   // Rotated keys, [B, S, H, D] in the order of `layout`, or [T, H, D], of a
@@ -197,7 +196,7 @@ struct RepositionArgs {
 // of heads.
 struct BuildTableResult {
   // Rotary encodings only: the factor on cosines and sines (YaRN's attention
-  // factor). The values already include it.
+  // factor). The table's values already include this factor.
   double amplitude = 1;
 
   // Cosines and sines of a rotary encoding. Each tensor has the shape
@@ -229,7 +228,6 @@ struct TableChunk {
   BuildTableResult rows;
 };
 
-// One tile of a bias.
 struct BiasTile {
   // Positions of the tile's first query and first key.
   std::int64_t query_start = 0;
@@ -242,7 +240,6 @@ struct BiasTile {
 
 // ---- Other operators -------------------------------------------------------
 
-// Arguments of AddEncoding.
 struct AddEncodingArgs {
   // The absolute encoding. Required.
   v1::AbsoluteEncoding encoding;
@@ -251,8 +248,8 @@ struct AddEncodingArgs {
   // positions.
   v1::Positions positions;
 
-  // The operation that combines x and the encoding. Unset: they are added. Some
-  // models need MULTIPLY or CONCATENATE.
+  // The operation that combines x and the encoding. Unset: x and the encoding
+  // are added. Some models need MULTIPLY or CONCATENATE.
   v1::Combination combination = v1::COMBINATION_UNSPECIFIED;
 
   // Factor on x before the combination, such as sqrt(dim) in the Transformer.
@@ -268,7 +265,6 @@ struct AddEncodingArgs {
   Output out;
 };
 
-// Arguments of ScoreRelative.
 struct ScoreRelativeArgs {
   // The rule, with its trained tensors. Required.
   v1::RelativeScore score;
@@ -289,7 +285,6 @@ struct ScoreRelativeArgs {
   Output out;
 };
 
-// Arguments of ConvertPairing.
 struct ConvertPairingArgs {
   // The pairing of the weight before and after the conversion. Required.
   v1::Pairing old_pairing = v1::PAIRING_UNSPECIFIED;

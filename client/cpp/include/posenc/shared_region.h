@@ -13,10 +13,10 @@
 // results are the same.
 //
 // If an output is the memory of its input, the call must not be made twice, so
-// it is never retried. If such a call ends as INVALID_ARGUMENT, NOT_FOUND,
-// PERMISSION_DENIED or UNIMPLEMENTED, it has not changed the tensor. After any
-// other error the tensor may be rotated completely, partly or not at all: write
-// it again. The message of the error says so.
+// the client never retries it. If such a call ends as INVALID_ARGUMENT,
+// NOT_FOUND, PERMISSION_DENIED or UNIMPLEMENTED, it has not changed the tensor.
+// After any other error the tensor may be rotated completely, partly or not at
+// all: write it again. The message of the error gives this advice.
 
 #pragma once
 
@@ -46,8 +46,8 @@ class SharedRegion {
       const std::string& directory, const std::string& name, std::size_t bytes);
 
   // Allocates private memory of this process, for servers without shared
-  // memory. Tensors in such a region are sent. RESOURCE_EXHAUSTED if there is
-  // too little memory.
+  // memory. Calls send the bytes of tensors in private memory.
+  // RESOURCE_EXHAUSTED if there is too little memory.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> CreatePrivate(
       std::size_t bytes);
 
