@@ -446,11 +446,16 @@ TEST_F(CallsTest, ACallPastItsClientsDeadlineIsRecordedAsSuch) {
 
 TEST_F(CallsTest, ARefusedCallDoesNotCountAsOneInProgress) {
   Observer observer;
-  Start({.observers = {&observer}});
+  std::atomic<Server*> server{nullptr};
   std::atomic<std::int64_t> in_progress{-1};
-  observer.at_end = [&] {
-    in_progress.store(server_->Status().calls_in_progress);
+  observer.at_end = [&server, &in_progress] {
+    Server* const started = server.load();
+    if (started != nullptr) {
+      in_progress.store(started->Status().calls_in_progress);
+    }
   };
+  Start({.observers = {&observer}});
+  server.store(server_.get());
   std::string response;
   EXPECT_EQ(RawUnary(channel_, "/none/Such", "", &response).error_code(),
             kUnimplemented);
