@@ -244,9 +244,9 @@ func set(m protoreflect.Message, name protoreflect.Name, value proto.Message) {
 	m.Set(m.Descriptor().Fields().ByName(name), protoreflect.ValueOfMessage(value.ProtoReflect()))
 }
 
-// message returns the request with its tensors. A tensor is sent as a place if it has a place and `places` is true,
-// otherwise as bytes. message also returns whether the request has places, and the names of the inputs that the server
-// overwrites.
+// message returns the request with its tensors. If `places` is true and a tensor lies in shared memory, the request has
+// only the tensor's place there (file and offset), otherwise its bytes. message also returns whether the request has
+// places, and the names of the inputs that the server overwrites.
 func (k *call) message(places bool) (m protoreflect.Message, has bool, inPlace []string) {
 	m = shallow(k.request.ProtoReflect())
 	for _, r := range k.results {

@@ -150,7 +150,7 @@ class ConfigCase {
   // Returns the value that the reference takes for an absent key, and the other
   // values that readers take, with the readers' names. `taken` returns a
   // reader's value, kRefuses if the reader refuses the file, or "" if it takes
-  // no value. Marks each reader for which `taken` returns kRefuses as
+  // no value. If `taken` returns kRefuses for a reader, marks this reader as
   // explained.
   NamesByText TakenForAbsent(const Taken& taken);
 

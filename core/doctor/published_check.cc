@@ -3,10 +3,11 @@
 //
 // Some models share their shape with a preset. For example,
 // Qwen3-4B-Thinking-2507 is Qwen3-4B with base 5000000. published.jsonl has the
-// configurations of these models, which count like presets. "own": false marks
-// a different model of the same shape, from other makers. A file with the
-// frequencies, attention factor, softmax scale and length of a different model
-// gets no finding. This check makes no other comparison with different models.
+// configurations of these models. The check treats them like presets. "own":
+// false marks a different model of the same shape, from other makers. A file
+// with the frequencies, attention factor, softmax scale and length of a
+// different model gets no finding. This check makes no other comparison with
+// different models.
 
 #include <algorithm>
 #include <cmath>
@@ -408,8 +409,8 @@ void CheckPublished(ConfigCase* config) {
   if (!nearest || fits_length) return;
   // A file that fits some model still gets a finding in two cases. In the first
   // case, the file differs in only one key from another model. In the second
-  // case, its length is right for the nearest model and too large for the
-  // models that fit.
+  // case, the file's length is right for the nearest model and too large for
+  // the models that the file fits.
   const bool as_long =
       nearest->likeness.same_length || nearest->likeness.extends;
   if (fits && !one_key && (fits_reach || !as_long)) return;

@@ -313,7 +313,8 @@ struct TableChecks {
       return;
     }
     std::string is, says, set;
-    // The kept share is defined only for equal numbers of pairs.
+    // The kept share (kept.h) is defined only if table and reference have the
+    // same number of pairs.
     std::vector<Verdict> readers;
     if (table.values.size() == wanted.size()) {
       readers = {VerdictOf(table, reference)};

@@ -82,8 +82,8 @@ class LookByMinima {
   Ints nearest_ = Ints(INT32_MAX), smallest_ = Ints(INT32_MAX);
 };
 
-// The same check for instruction sets with two operations: selecting the number
-// of lesser magnitude, and testing bits. LookByTests takes 0.89 of the time of
+// The same check, for instruction sets that can test bits and can select the
+// number with the smaller absolute value. LookByTests takes 0.89 of the time of
 // LookByMinima (AVX-512, Xeon).
 template <class Isa>
 class LookByTests {

@@ -464,7 +464,7 @@ bool Call::HoldsTooMuch(absl::Time now) const {
 void Call::Tick(absl::Time now) {
   const bool writes = writing_.since != absl::InfiniteFuture();
   const auto& [since, bytes] = writes ? writing_ : reading_;
-  // A write of 0 bytes is that of the status. The status gets more time than a
+  // If `bytes` is 0, the status is written. The status gets more time than a
   // message, because it may report that the server's deadline has passed.
   const bool is_status = writes && bytes == 0;
   absl::Time due = absl::InfiniteFuture();

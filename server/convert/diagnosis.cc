@@ -36,8 +36,8 @@ constexpr std::size_t kMaxRuntime = 128 << 10;  // bytes; as Linux's arguments
 // Notes a fault of one input, with the input's index in front of the field.
 using NoteFault = absl::FunctionRef<void(const absl::Status& status)>;
 
-// The usual names of files, by their kind. The parser has refused a request
-// with an unknown kind.
+// The usual names of files, by their kind. The kind is known here, because the
+// parser refuses unknown kinds.
 constexpr absl::string_view kUsualNames[] = {
     "",           "config.json",      "params.json", "tokenizer_config.json",
     "model.gguf", "model.safetensors"};

@@ -42,9 +42,9 @@ struct Bounds {
 
 Bounds BoundsOf(v1::Dtype dtype);
 
-// Returns a bound of `ulps` for keys of this dtype. The engine's angles count
-// as float64 if the keys are float64 and `ulps` is too small for float32
-// tables; otherwise as float32.
+// Returns a bound of `ulps` for keys of this dtype. The bound assumes that the
+// engine computes angles in float32. If the keys are float64 and `ulps` is too
+// small for float32 tables, the bound assumes float64.
 MotionBound BoundOf(v1::Dtype dtype, double ulps);
 
 // The error of keys after a move, compared with the exact move.

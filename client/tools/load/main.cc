@@ -139,7 +139,8 @@ int Run::MostSlots() const {
 }
 
 absl::Status Run::Prepare() {
-  // Checks that the report can be written, before the steps take minutes.
+  // Checks first that the report can be written, because the steps take
+  // minutes.
   for (const std::string* path : {&flags_.json_path, &flags_.html_path}) {
     if (path->empty()) continue;
     if (!std::ofstream(*path, std::ios::app)) {

@@ -228,8 +228,8 @@ void Worker::Dispatch() {
                     options.poisson,
                     options.seed * 7919 + static_cast<unsigned>(index_));
   // Only calls that are due before `last` are sent. With a cool-down, `last` is
-  // the deadline of the last counted calls: calls are sent until all counted
-  // calls have ended.
+  // the deadline of the last counted calls. Calls are then sent until all
+  // counted calls have ended.
   const std::int64_t last = step_->end + (options.cool_down ? timeout : 0);
   std::int64_t next = 0;
   const auto advance = [&] {

@@ -180,8 +180,8 @@ struct Family {
   // The class takes a dict's entries only if the dict has an entry for each of
   // the class's layer types.
   bool all_entries = false;
-  // The class fills in the entries of layer types that a dict lacks, though it
-  // does not merge dicts.
+  // If a dict has no entry for a layer type, the class uses its own entry for
+  // this type. The class merges nothing else.
   bool fills_entries = false;
   // The class adds the file's per_layer_config to its own per_layer_config. In
   // other classes, the file's per_layer_config replaces the class's.

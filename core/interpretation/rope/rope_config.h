@@ -66,8 +66,8 @@ absl::string_view TypeKey(const JsonObject& dict);
 // Returns the type of scaling ("default", "yarn", ...). Aliases are resolved.
 std::string RopeType(const RopeDict& from);
 
-// True if the alpha of a dynamic dict scales the base in the same way for every
-// length, as in Hunyuan.
+// True if the dict has the type "dynamic", and its alpha scales the base
+// equally for every length, as in Hunyuan.
 bool ScalesBaseByAlpha(const RopeDict& from);
 
 // Returns the dict's factor. An absent factor is an error, except in projects

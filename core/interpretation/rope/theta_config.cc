@@ -123,8 +123,8 @@ void WarnOfUnreadBase(const RopeDict& from, const Value& base, double theirs) {
                      NumberText(theirs), "; ", base.text, " is used");
 }
 
-// Returns the base by Family::base_ratio; nullopt if the family or the file has
-// no such key.
+// Returns 10000 times the number at the key Family::base_ratio. Returns nullopt
+// if the family names no key, or if the file lacks the key.
 std::optional<Value> BaseByRatio(const RopeDict& from) {
   if (from.family.base_ratio.empty()) return std::nullopt;
   std::optional<Value> base = NumberAt(from.config, from.family.base_ratio);

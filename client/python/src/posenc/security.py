@@ -45,7 +45,7 @@ def _pem(option: str, path: Optional[Path]) -> Optional[bytes]:
     if not path:
         return None
     data = _read(path, option)
-    # gRPC would report a file that is not PEM only in gRPC's own log.
+    # If a file is not PEM, gRPC reports it only in its own log.
     if (b"PRIVATE KEY-----" if option == "tls_key" else b"CERTIFICATE-----") not in data:
         raise invalid(option, f"{path}: must be PEM, and holds no {'key' if option == 'tls_key' else 'certificate'}")
     return data
