@@ -35,7 +35,9 @@ void ReadPairing(const RopeDict& from, RopeSpec* spec) {
   const std::optional<bool> interleaves = from.family.width == RotaryWidth::kMla
                                               ? from.config.Flag(kKey)
                                               : std::nullopt;
-  const bool is_read = !from.is_hf() || from.family.reads_interleave;
+  // vLLM's files of DeepSeek's models do not read the key.
+  const bool is_read = from.rules.profile != Profile::kVllm &&
+                       (!from.is_hf() || from.family.reads_interleave);
   if (interleaves == false && is_read) {
     spec->pairing = Pairing::kHalfSplit;
   } else if (from.is_hf()) {
@@ -355,11 +357,15 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec) {
                    " needs it for ", type,
                    ": it refuses the file; max_position_embeddings is used");
   }
+}
+
+void WarnOfType(const RopeDict& from) {
+  const std::string type = RopeType(from);
   const ReadingRow* const fails = from.Row(ReadingRule::kFailsAtType);
   if (fails != nullptr && IsAmong(type, fails->what)) {
     from.dict.Warn(TypeKey(from.dict), " is ", type, "; then ", from.Class(),
                    " ", fails->says,
-                   from.family.width == RotaryWidth::kMla
+                   from.is_hf() && from.family.width == RotaryWidth::kMla
                        ? "; qk_rope_head_dim is rotated"
                        : "");
   }
