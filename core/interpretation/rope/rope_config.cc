@@ -31,13 +31,15 @@ void CheckNeededKeys(const RopeDict& from) {
 
 void ReadPairing(const RopeDict& from, RopeSpec* spec) {
   spec->pairing = from.family.pairing;
-  constexpr absl::string_view kKey = "rope_interleave";
-  const std::optional<bool> interleaves = from.family.width == RotaryWidth::kMla
-                                              ? from.config.Flag(kKey)
-                                              : std::nullopt;
+  const bool is_latent = from.family.width == RotaryWidth::kMla;
+  const absl::string_view key =
+      is_latent ? "rope_interleave" : from.family.interleave_key;
+  const std::optional<bool> interleaves =
+      key.empty() ? std::nullopt : from.config.Flag(key);
   // vLLM's files of DeepSeek's models do not read the key.
-  const bool is_read = from.rules.profile != Profile::kVllm &&
-                       (!from.is_hf() || from.family.reads_interleave);
+  const bool is_read =
+      !is_latent || (from.rules.profile != Profile::kVllm &&
+                     (!from.is_hf() || from.family.reads_interleave));
   if (interleaves == false && is_read) {
     spec->pairing = Pairing::kHalfSplit;
   } else if (from.is_hf()) {
@@ -46,7 +48,7 @@ void ReadPairing(const RopeDict& from, RopeSpec* spec) {
   }
   const bool is_interleaved = from.family.pairing == Pairing::kInterleaved;
   if (interleaves && !is_read && *interleaves != is_interleaved) {
-    from.config.Warn(kKey, " is ", *interleaves ? "true" : "false", ", which ",
+    from.config.Warn(key, " is ", *interleaves ? "true" : "false", ", which ",
                      from.Class(), " does not read: its pairs are ",
                      is_interleaved ? "interleaved" : "half-split",
                      ", and these are used");
