@@ -119,6 +119,7 @@ struct Family {
   bool softmax_mscale = false;
   bool reverse = false;
   bool reads_interleave = false;  // rope_interleave: false means half-split
+  absl::string_view interleave_key = {};  // another key with that meaning
   DictRule dicts = DictRule::kOne;
   // JSON: the class's default for an absent rope_parameters; empty: no default.
   // If the default has a rope_theta, the configuration's own rope_theta is not

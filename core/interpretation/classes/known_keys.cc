@@ -27,7 +27,7 @@ constexpr char kIntegers[] =
     "index_head_dim indexer_head_dim";
 constexpr char kNumbers[] =
     "partial_rotary_factor rotary_pct rotary_emb_base rope_local_base_freq "
-    "global_rope_theta local_rope_theta swa_rope_theta "
+    "global_rope_theta local_rope_theta rope_local_theta swa_rope_theta "
     "original_max_position_embeddings";
 
 constexpr char kDictNumbers[] =
@@ -374,7 +374,7 @@ void WarnOfLists(const Model& model) {
       {"mlp_layer_types", family.nope == NopeRule::kWindowedOrDense,
        "dense sparse", "transformers refuses it, and it is read as sparse"},
       {"hybrid_layer_pattern", true, "0 1", "it is read as 0"},
-      {"compress_ratios", !has_types, "0 4 128",
+      {"compress_ratios", !has_types && !family.remote, "0 4 128",
        "transformers fails on it, and it is read as a layer that compresses"}};
   for (const auto& [key, is_read, marks, otherwise] : lists) {
     const json& list = config.At(key);

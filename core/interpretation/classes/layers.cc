@@ -208,6 +208,13 @@ bool IsNopeWithoutWindow(const Model& model, const Question& question) {
                       "dense layers of full attention rotate, and layers of "
                       "experts do not; choose one by its index");
   }
+  // Without a sliding layer, vLLM rotates every layer.
+  const json& types = config.At("layer_types");
+  if (rules.profile == Profile::kVllm &&
+      family.nope == NopeRule::kFullAttention && types.is_array() &&
+      std::count(types.begin(), types.end(), "sliding_attention") == 0) {
+    return false;
+  }
   // transformers' classes have a window unless sliding_window is null in the
   // file.
   if (config.HasNull("sliding_window")) {

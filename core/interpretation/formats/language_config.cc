@@ -39,6 +39,12 @@ Family FamilyFor(const JsonObject& config, const std::string& model_type,
     return FindReadingRow(rules.profile, rules.version, ModelKey(model_type),
                           rule) != nullptr;
   };
+  if (rules.vllm_modules && has(ReadingRule::kPermutesRows)) {
+    family.indexer = Pairing::kInterleaved;
+  }
+  if (rules.vllm_modules && has(ReadingRule::kParametersUnread)) {
+    family.rope_parameters = "";
+  }
   if (has(ReadingRule::kOneRope)) {
     family.dicts = DictRule::kOne;
     for (LayerKind& kind : family.kinds) kind = {};
@@ -132,6 +138,7 @@ class ConfigReader {
     from.is_unscaled_layer = is_unscaled;
     from.layer_theta = LayerTheta(config_, question.layer_index);
     ReadRopeDict(from, &rope);
+    WarnOfType(from);
     if (is_hf()) WarnOfRange(from, rope.spec);
     CheckOtherTypes(type);
     WarnOfUnreadKeys(rope);
@@ -241,6 +248,7 @@ class ConfigReader {
         return;
       }
       report() = told;
+      if (report().warnings.empty()) WarnOfType(from);
       if (is_hf() && report().warnings.empty()) WarnOfRange(from, rope.spec);
       if (dicts_.nested) WarnOfNulls(from);
       const auto resolved =

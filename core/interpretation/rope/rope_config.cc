@@ -31,11 +31,15 @@ void CheckNeededKeys(const RopeDict& from) {
 
 void ReadPairing(const RopeDict& from, RopeSpec* spec) {
   spec->pairing = from.family.pairing;
-  constexpr absl::string_view kKey = "rope_interleave";
-  const std::optional<bool> interleaves = from.family.width == RotaryWidth::kMla
-                                              ? from.config.Flag(kKey)
-                                              : std::nullopt;
-  const bool is_read = !from.is_hf() || from.family.reads_interleave;
+  const bool is_latent = from.family.width == RotaryWidth::kMla;
+  const absl::string_view key =
+      is_latent ? "rope_interleave" : from.family.interleave_key;
+  const std::optional<bool> interleaves =
+      key.empty() ? std::nullopt : from.config.Flag(key);
+  // vLLM's files of DeepSeek's models do not read the key.
+  const bool is_read =
+      !is_latent || (from.rules.profile != Profile::kVllm &&
+                     (!from.is_hf() || from.family.reads_interleave));
   if (interleaves == false && is_read) {
     spec->pairing = Pairing::kHalfSplit;
   } else if (from.is_hf()) {
@@ -44,7 +48,7 @@ void ReadPairing(const RopeDict& from, RopeSpec* spec) {
   }
   const bool is_interleaved = from.family.pairing == Pairing::kInterleaved;
   if (interleaves && !is_read && *interleaves != is_interleaved) {
-    from.config.Warn(kKey, " is ", *interleaves ? "true" : "false", ", which ",
+    from.config.Warn(key, " is ", *interleaves ? "true" : "false", ", which ",
                      from.Class(), " does not read: its pairs are ",
                      is_interleaved ? "interleaved" : "half-split",
                      ", and these are used");
@@ -355,11 +359,15 @@ void WarnOfRange(const RopeDict& from, const RopeSpec& spec) {
                    " needs it for ", type,
                    ": it refuses the file; max_position_embeddings is used");
   }
+}
+
+void WarnOfType(const RopeDict& from) {
+  const std::string type = RopeType(from);
   const ReadingRow* const fails = from.Row(ReadingRule::kFailsAtType);
   if (fails != nullptr && IsAmong(type, fails->what)) {
     from.dict.Warn(TypeKey(from.dict), " is ", type, "; then ", from.Class(),
                    " ", fails->says,
-                   from.family.width == RotaryWidth::kMla
+                   from.is_hf() && from.family.width == RotaryWidth::kMla
                        ? "; qk_rope_head_dim is rotated"
                        : "");
   }

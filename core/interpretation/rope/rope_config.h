@@ -37,6 +37,9 @@ void WarnOfNulls(const RopeDict& from);
 // Warns of numbers that transformers accepts but cannot compute with.
 void WarnOfRange(const RopeDict& from, const RopeSpec& spec);
 
+// Warns of a rope type with which the reader's class fails.
+void WarnOfType(const RopeDict& from);
+
 void ReadRopeDict(RopeDict from, ModelRope* rope);
 
 // Returns the width of heads in layers of that type. If the configuration gives

@@ -150,7 +150,9 @@ Choice BaseOfDict(const RopeDict& from) {
   if (!key.empty() && !outer) {
     // DBRX and MPT have theta in attn_config.
     outer = NumberAt(from.config.Object("attn_config"), key);
-    if (outer) WarnOfUnreadBase(from, *outer, from.family.theta);
+    if (outer && from.is_hf()) {
+      WarnOfUnreadBase(from, *outer, from.family.theta);
+    }
   }
   const std::optional<Value> inner = BaseInDict(from, outer);
   // The base in a flat dict applies to the layers that the dict scales.

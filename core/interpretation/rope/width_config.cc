@@ -82,7 +82,9 @@ Value LatentWidth(const RopeDict& from) {
   if (fails != nullptr && IsAmong(from.type, fails->what)) return *slice;
   const bool is_dots = !from.family.kinds[0].type.empty();
   std::optional<Value> head_dim, share;
-  if (!derives_head) head_dim = IntegerAt(from.config, "head_dim");
+  if (!derives_head && !from.rules.vllm_modules) {
+    head_dim = IntegerAt(from.config, "head_dim");
+  }
   if (from.type != "default" || !from.is_hf() || is_dots ||
       has(ReadingRule::kReadsShare)) {
     share = PartialFactor(from);
@@ -103,8 +105,10 @@ Value LatentWidth(const RopeDict& from) {
   if (theirs == slice->value) return *slice;
   const Value& other = share ? *share : *head_dim;
   from.report().Warn(
-      other.key, " is ", other.text, ", so transformers makes frequencies for ",
-      theirs, " channels; qk_rope_head_dim ", slice->text, " is rotated");
+      other.key, " is ", other.text, ", so ",
+      from.rules.vllm_modules ? from.rules.project : "transformers",
+      " makes frequencies for ", theirs, " channels; qk_rope_head_dim ",
+      slice->text, " is rotated");
   return *slice;
 }
 
