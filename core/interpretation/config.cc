@@ -53,7 +53,7 @@ void CheckNoLayer(const Question& question, absl::string_view whose,
 ModelRope ReadPart(JsonObject config, std::string model_type,
                    const Question& question,
                    const std::vector<std::string>& of_parent) {
-  const ProfileRules rules = RulesFor(question.reader);
+  const ProfileRules rules = RulesFor(question.reader, ModelKey(model_type));
   // The small language models of DeepSeek-VL2 and DeepSeek-OCR have the type
   // deepseek_v2, but not the latent attention of that type. These models are
   // read as type deepseek.

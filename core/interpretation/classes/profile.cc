@@ -20,7 +20,12 @@ const ProfileRules& RulesOf(Profile profile) {
   return kRules[0];
 }
 
-ProfileRules RulesFor(const ProfileVersion& reader) {
+ProfileRules RulesFor(const ProfileVersion& reader,
+                      absl::string_view model_type) {
+  if (FindReadingRow(reader.profile, reader.version, model_type,
+                     ReadingRule::kByTransformers) != nullptr) {
+    return RulesOf(Profile::kHf);
+  }
   ProfileRules rules = RulesOf(reader.profile);
   rules.version = reader.version;
   return rules;

@@ -63,7 +63,10 @@ struct ProfileRules {
 // Returns the rules of the newest version.
 const ProfileRules& RulesOf(Profile profile);
 
-ProfileRules RulesFor(const ProfileVersion& reader);
+// Returns the rules of a reader for a model of that type. They are those of
+// transformers if the reader runs transformers' code for it.
+ProfileRules RulesFor(const ProfileVersion& reader,
+                      absl::string_view model_type);
 
 // Returns the row of FindReadingRow() for transformers' newest version. Other
 // projects that use transformers' classes also follow these rows.

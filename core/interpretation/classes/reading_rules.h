@@ -80,6 +80,8 @@ enum class ReadingRule {
   kDerivesHeadDim,    // replaces every head_dim by qk_rope_head_dim
   kReadsShare,        // latent attention: applies a share to unscaled rope, too
   kTakesNulls,        // accepts null for every key
+  kAmplitudePlain,    // YaRN: g(s, 1)
+  kByTransformers,    // runs transformers' own code for these model types
   kFixedBetas,  // YaRN's ramp ends at 32 and 1 turns, whatever the file says
 };
 

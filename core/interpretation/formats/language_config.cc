@@ -74,7 +74,7 @@ class ConfigReader {
       : config_(config),
         given_type_(model_type),
         model_type_(ModelKey(model_type)),
-        rules_(RulesFor(reader)),
+        rules_(RulesFor(reader, model_type_)),
         family_(FamilyFor(config, model_type, rules_)),
         defaults_(FindClassDefaults(model_type_)),
         class_dict_(json::parse(family_.rope_parameters, nullptr, false)),
@@ -95,6 +95,12 @@ class ConfigReader {
  private:
   ModelRope ReadAttention(const Question& question) {
     ModelRope rope;
+    if (is_hf() && question.reader.profile != Profile::kHf) {
+      report().Assume(
+          "profile", "hf",
+          absl::StrCat(RulesOf(question.reader.profile).project,
+                       " runs transformers' code for ", model_type_));
+    }
     CheckKnownKeys(config_);
     CheckRefusals(config_, model_type_, "", is_hf());
     if (!family_.known()) CheckUnknown();

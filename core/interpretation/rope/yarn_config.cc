@@ -84,6 +84,9 @@ Wide TelechatAmplitude(double factor) {
 }
 
 Wide VllmAttentionFactor(const RopeDict& from, double factor) {
+  if (from.Row(ReadingRule::kAmplitudePlain) != nullptr) {
+    return YarnMscale(factor, 1);
+  }
   const bool by_keys = from.Row(ReadingRule::kAmplitudeByKeys) != nullptr;
   const double multiplier =
       by_keys ? 1 : from.dict.Number("attn_factor").value_or(1);
